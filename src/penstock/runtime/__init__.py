@@ -1,0 +1,198 @@
+"""The seam to the world: clock, timers, randomness, tasks, disk, network, off-loop work.
+
+Everything the engine knows of the outside comes through a `Runtime`. There are two:
+
+- `penstock.runtime.production` runs on uvloop, real files and real sockets;
+- `penstock.sim` runs whole brokers in one process, in virtual time, from one seed, on a disk that loses
+  unsynced bytes and a network that delays, splits and resets.
+
+The engine imports no `asyncio`, `os`, `time`, `random`, `socket`, `threading` or `subprocess`: an import check
+in the tests enforces it. That is what makes a simulated run reproducible byte for byte, so a bug found once can
+be found again.
+
+Rules for those who use it:
+
+- The loop is never held. `File.pwrite` and `File.try_pread_into` touch the page cache only; what may wait for a
+  device (`pread`, `sync`, `offload`) returns a future.
+- Times: `now_ms` is monotonic and for durations; `wall_ms` is the calendar's and for timestamps.
+- A failed sync or write is fatal for the process: see `Runtime.fatal`. Never retry it as if it had worked.
+"""
+
+from __future__ import annotations
+
+from asyncio import BufferedProtocol, Future, Task
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+__all__ = [
+    "BufferedProtocol",
+    "DirectoryInUse",
+    "Disk",
+    "File",
+    "Future",
+    "Listener",
+    "Lock",
+    "Runtime",
+    "Task",
+    "Timer",
+    "Transport",
+]
+
+T = TypeVar("T")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DirectoryInUse(Exception):
+    """Another process holds the lock of a data directory."""
+
+
+class Timer(Protocol):
+    """A callback that waits for its time."""
+
+    def cancel(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive hold on a directory, released when the process ends, however it ends."""
+
+    def release(self) -> None: ...
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Accept no more connections; those accepted go on."""
+
+
+class Transport(Protocol):
+    """What the engine uses of an asyncio transport; uvloop's and the simulator's have it all."""
+
+    def write(self, data: Buffer) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class File(Protocol):
+    """One file, opened lazily: an unused `File` costs no descriptor, and the disk may close idle ones.
+
+    Positions are absolute. A `File` stays readable after its name is unlinked while someone holds `retain`.
+    """
+
+    path: str
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of `data` into the page cache. Raises OSError; a short write is an error."""
+
+    def try_pread_into(self, buffer: memoryview, position: int) -> int:
+        """Read what the page cache has, without waiting. Returns the count; 0 means it would wait, or end of file."""
+
+    def pread(self, size: int, position: int) -> Future[bytes]:
+        """Read off the loop. Short only at the end of the file."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """Read now, waiting for the device if need be: for start-up, `offload`ed code and tools, not for the loop."""
+
+    def size(self) -> int: ...
+
+    def sync(self) -> Future[None]:
+        """Make everything written before this call durable. Calls are grouped; one thread does the syncs."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def retain(self) -> None:
+        """Keep the file readable until the matching `release`, even if it is unlinked or idle."""
+
+    def release(self) -> None: ...
+
+    def close(self) -> None:
+        """Give the descriptor back now. The next use opens the file again."""
+
+
+class Disk(Protocol):
+    """A directory tree. Paths are relative to its root and use '/'.
+
+    Renames and new or removed names are durable only after `sync_dir` of the directory that holds them.
+    """
+
+    root: str
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+    def exists(self, path: str) -> bool: ...
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty if it does not exist."""
+
+    def size(self, path: str) -> int: ...
+    def mtime_ms(self, path: str) -> int: ...
+    def mkdir(self, path: str) -> None:
+        """With parents; no error if it exists."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file at `target`."""
+
+    def unlink(self, path: str) -> None:
+        """No error if it does not exist."""
+
+    def rmtree(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> Future[None]: ...
+    def read_bytes(self, path: str) -> bytes:
+        """A whole small file, now. Raises FileNotFoundError."""
+
+    def replace_bytes(self, path: str, data: bytes) -> Future[None]:
+        """Atomically and durably replace a small file: temporary name, sync, rename, sync of the directory."""
+
+    def lock(self, path: str) -> Lock:
+        """Raises DirectoryInUse."""
+
+    def free_bytes(self) -> int: ...
+    def total_bytes(self) -> int: ...
+
+
+P = TypeVar("P", bound=BufferedProtocol)
+
+
+class Runtime(Protocol):
+    """The world, as one node sees it."""
+
+    rng: Random
+    disk: Disk
+
+    def now_ms(self) -> float:
+        """Monotonic milliseconds, with fractions."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970. May jump."""
+
+    def uuid(self) -> bytes:
+        """16 random bytes, marked as a version 4 UUID and never one of Kafka's reserved ones."""
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> Timer: ...
+    def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
+    def future(self) -> Future[Any]: ...
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        """Run a coroutine. The runtime keeps it alive, and an exception that nobody awaits is fatal."""
+
+    def sleep(self, delay_ms: float) -> Awaitable[None]: ...
+    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> Listener: ...
+    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+        """Connect and return the protocol, on which `connection_made` has been called."""
+
+    def offload(self, function: Callable[..., T], *args: object) -> Future[T]:
+        """Run system calls in a thread. Not for CPU work: Python threads would starve the loop."""
+
+    def job(self, function: str, *args: object) -> Future[Any]:
+        """Run CPU work ("package.module:function", picklable arguments) in a subprocess."""
+
+    def fatal(self, reason: str, error: BaseException | None = None) -> None:
+        """End the process at once, saying why: nothing that waits for an answer gets one."""
