@@ -1,1 +1,20 @@
-"""broker."""
+"""The shell around the pure cores: connections, dispatch, one module per API, partitions, metrics.
+
+How a request travels:
+
+    socket → Connection (frames, order of answers) → Service (limits, versions, decoding) → apis/… (the work)
+           ← Connection (corked writes, file slices) ← Service (encoding) ←
+
+What a handler may use is `Node`: the configuration, the metadata image, the table of partitions, and the quorum to
+which administrative requests are submitted. `Broker` (`server.py`) puts it all together and takes it down again.
+
+    Broker
+    ├── Service ── Connection …            one per client
+    ├── MetadataQuorum ── RaftCore         decides and stores metadata, publishes images
+    ├── PartitionManager ── Partition …    follows the images; owns the logs
+    └── BrokerMetrics
+
+Everything runs on one loop. A produce request is parsed in the receive buffer, appended with one write, and answered in
+the same turn if its promise holds already; the readers it wakes come after the answer. Whatever could wait for a
+device or take long is off the loop or in slices.
+"""

@@ -1,1 +1,18 @@
-"""cli."""
+"""The command line: `penstock topics`, `configs`, `produce`, `consume`, `log`, and the broker's own `server` and `up`.
+
+How it is made
+--------------
+The commands that talk to a cluster know only a bootstrap address and speak Kafka's protocol through confluent-kafka,
+so they work against Apache Kafka as they do against Penstock; the same tests run against both. `server`, `up` and
+`log` are the engine itself, and import it only when they are called.
+
+- `app.py` puts the commands together; `main(arguments)` runs one and returns its exit code.
+- `connection.py` holds the way to a cluster: client settings, waiting for answers, and what the client library's
+  errors mean. `diagnosis.py` finds out why a cluster cannot be reached, and says what to do.
+- one module per command (`topics.py`, `configs.py`, `produce.py`, `consume.py`, `log.py`), which read top-down.
+- `formats.py` (how records are read and shown) and `impact.py` (what more partitions would do) are pure.
+- `output.py` writes: tables for people, plain columns for pipes, JSON for scripts. Results go to standard output,
+  everything else to standard error.
+
+A command fails by raising `CliError`, which carries an exit code (`exit_codes.py`), what happened, and what to do next.
+"""

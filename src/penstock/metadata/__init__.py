@@ -1,1 +1,136 @@
-"""metadata."""
+"""The cluster's metadata: records, the image they make, and the controller that decides on new ones.
+
+Theory of operation. Everything that the nodes of a cluster must agree on (topics, partitions, brokers, configurations,
+producer ids, feature levels) is a record of the metadata log, in Kafka's own format. Whoever replays the log holds
+the same `MetadataImage`. The one active controller takes administrative requests, checks them against the image and
+answers with a `Decision`: records that are appended as one atomic unit, and a reply that leaves once they are
+committed. It decides on the image *plus* what it decided before (`Controller.image`), so requests may be in flight
+together. Nothing else ever changes metadata, and no I/O happens here: time, randomness and ids are arguments.
+
+    request → Controller.decide_… → Decision(records, reply) → raft → committed batches
+            → MetadataLoader.load → Step(delta, image) → publishers
+
+Images are persistent (`sharded`): a new one costs what changed, and readers keep the one they hold. A `MetadataDelta`
+both makes the next image and says what is different, so publishers need not look at everything.
+
+Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
+`placement` and `requests` (what it is asked and answers); `loader` and `snapshot` (log and snapshot → image);
+`features`, `topic_names`, `records`, and `formatting` (a new data directory).
+"""
+
+from penstock.metadata.controller import Controller
+from penstock.metadata.delta import MetadataDelta, MetadataError, TopicChange
+from penstock.metadata.features import METADATA_VERSION, METADATA_VERSION_LEVEL, SUPPORTED_FEATURES
+from penstock.metadata.formatting import (
+    META_PROPERTIES,
+    METADATA_DIRECTORY,
+    MetaProperties,
+    MetaPropertiesError,
+    check_meta_properties,
+    format_directory,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from penstock.metadata.image import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    BrokerRegistration,
+    ControllerRegistration,
+    Listener,
+    MetadataImage,
+    PartitionState,
+    ResourceType,
+    TopicImage,
+    VersionRange,
+)
+from penstock.metadata.loader import MetadataLoader, Step
+from penstock.metadata.placement import place_replicas
+from penstock.metadata.requests import (
+    PARTITIONS_PER_REQUEST_MAX,
+    PRODUCER_ID_BLOCK_SIZE,
+    RECORDS_PER_BATCH_MAX,
+    ConfigAlteration,
+    ConfigReplacement,
+    ConfigResult,
+    Decision,
+    FeatureUpdate,
+    NewPartitions,
+    NewTopic,
+    Outcome,
+    PartitionsCreation,
+    ProducerIdBlock,
+    Registration,
+    RegistrationReply,
+    TopicCreation,
+    TopicDeletion,
+    TopicToDelete,
+)
+from penstock.metadata.snapshot import image_from_snapshot, image_records, snapshot_values
+from penstock.metadata.topic_names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    is_internal,
+    validate_topic_name,
+)
+
+__all__ = [
+    "CLUSTER_METADATA",
+    "CONSUMER_OFFSETS",
+    "EMPTY_IMAGE",
+    "INTERNAL_TOPICS",
+    "METADATA_DIRECTORY",
+    "METADATA_VERSION",
+    "METADATA_VERSION_LEVEL",
+    "META_PROPERTIES",
+    "NO_LEADER",
+    "PARTITIONS_PER_REQUEST_MAX",
+    "PRODUCER_ID_BLOCK_SIZE",
+    "RECORDS_PER_BATCH_MAX",
+    "SHARE_GROUP_STATE",
+    "SUPPORTED_FEATURES",
+    "TRANSACTION_STATE",
+    "BrokerRegistration",
+    "ConfigAlteration",
+    "ConfigReplacement",
+    "ConfigResult",
+    "Controller",
+    "ControllerRegistration",
+    "Decision",
+    "FeatureUpdate",
+    "Listener",
+    "MetaProperties",
+    "MetaPropertiesError",
+    "MetadataDelta",
+    "MetadataError",
+    "MetadataImage",
+    "MetadataLoader",
+    "NewPartitions",
+    "NewTopic",
+    "Outcome",
+    "PartitionState",
+    "PartitionsCreation",
+    "ProducerIdBlock",
+    "Registration",
+    "RegistrationReply",
+    "ResourceType",
+    "Step",
+    "TopicChange",
+    "TopicCreation",
+    "TopicDeletion",
+    "TopicImage",
+    "TopicToDelete",
+    "VersionRange",
+    "check_meta_properties",
+    "format_directory",
+    "format_meta_properties",
+    "image_from_snapshot",
+    "image_records",
+    "is_internal",
+    "parse_meta_properties",
+    "place_replicas",
+    "snapshot_values",
+    "validate_topic_name",
+]

@@ -21,7 +21,8 @@ Rules for those who use it:
 from __future__ import annotations
 
 from asyncio import BufferedProtocol, Future, Task
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +34,7 @@ __all__ = [
     "Future",
     "Listener",
     "Lock",
+    "LoopStalls",
     "Runtime",
     "Task",
     "Timer",
@@ -46,6 +48,14 @@ Buffer = bytes | bytearray | memoryview
 
 class DirectoryInUse(Exception):
     """Another process holds the lock of a data directory."""
+
+
+@dataclass(slots=True, frozen=True)
+class LoopStalls:
+    """By how much the loop was late, measured many times a second: what a request waits before anyone looks at it."""
+
+    max_ms: float
+    samples_ms: Sequence[float]
 
 
 class Timer(Protocol):
@@ -87,13 +97,15 @@ class Transport(Protocol):
 class File(Protocol):
     """One file, opened lazily: an unused `File` costs no descriptor, and the disk may close idle ones.
 
-    Positions are absolute. A `File` stays readable after its name is unlinked while someone holds `retain`.
+    Positions are absolute. There is one `File` per name; its `path` follows renames. After its name is unlinked or
+    replaced it stays readable while someone holds `retain`, and then raises FileNotFoundError, as does a file that
+    was never there.
     """
 
     path: str
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of `data` into the page cache. Raises OSError; a short write is an error."""
+        """Write all of `data` into the page cache. Raises OSError when it cannot: part of it may then be written."""
 
     def try_pread_into(self, buffer: memoryview, position: int) -> int:
         """Read what the page cache has, without waiting. Returns the count; 0 means it would wait, or end of file."""
@@ -107,9 +119,13 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def sync(self) -> Future[None]:
-        """Make everything written before this call durable. Calls are grouped; one thread does the syncs."""
+        """Make everything written or truncated before this call durable. Calls are grouped; one thread does them.
 
-    def truncate(self, size: int) -> None: ...
+        Once it has failed it fails for ever: the kernel has forgotten what it could not write.
+        """
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros."""
 
     def retain(self) -> None:
         """Keep the file readable until the matching `release`, even if it is unlinked or idle."""
@@ -121,14 +137,16 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """A directory tree. Paths are relative to its root and use '/'.
+    """A directory tree. Paths are relative to its root and use '/'; the root itself is ''.
 
     Renames and new or removed names are durable only after `sync_dir` of the directory that holds them.
     """
 
     root: str
 
-    def open(self, path: str, *, create: bool = False) -> File: ...
+    def open(self, path: str, *, create: bool = False) -> File:
+        """With `create` the file is there, perhaps empty, on return; else nothing is looked up before its first use."""
+
     def exists(self, path: str) -> bool: ...
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty if it does not exist."""
@@ -153,7 +171,7 @@ class Disk(Protocol):
         """Atomically and durably replace a small file: temporary name, sync, rename, sync of the directory."""
 
     def lock(self, path: str) -> Lock:
-        """Raises DirectoryInUse."""
+        """Hold the directory `path` through the file `.lock` in it. Raises DirectoryInUse."""
 
     def free_bytes(self) -> int: ...
     def total_bytes(self) -> int: ...
@@ -166,7 +184,13 @@ class Runtime(Protocol):
     """The world, as one node sees it."""
 
     rng: Random
-    disk: Disk
+
+    @property
+    def disk(self) -> Disk: ...
+
+    @property
+    def unhandled_errors(self) -> int:
+        """How many exceptions callbacks have let escape. Each was logged; none ended the process."""
 
     def now_ms(self) -> float:
         """Monotonic milliseconds, with fractions."""
@@ -196,3 +220,12 @@ class Runtime(Protocol):
 
     def fatal(self, reason: str, error: BaseException | None = None) -> None:
         """End the process at once, saying why: nothing that waits for an answer gets one."""
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call back once when the process is asked to end (SIGTERM, SIGINT), or soon if it was asked already."""
+
+    def settle(self) -> None:
+        """Start-up is over: what lives now lives long, so keep the garbage collector from looking at it again."""
+
+    def loop_stalls(self) -> LoopStalls:
+        """What was measured since the last call."""

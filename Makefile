@@ -1,0 +1,49 @@
+# `make run` and `make test` are all a newcomer needs: each prepares .venv by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(VENV)/.run-ready
+DEV := $(VENV)/.dev-ready
+
+.PHONY: help run test lint types unit setup bench docs lock clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+run: $(RUN) ## start a broker on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port 9192 --data DIR" to choose
+	@exec $(BIN)/penstock up $(UP)
+
+test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
+
+setup: $(DEV) ## prepare .venv with everything, run nothing
+
+lint: $(DEV)
+	@$(BIN)/ruff check src tests tools bench
+
+types: $(DEV)
+	@$(BIN)/mypy
+
+unit: $(DEV)
+	@./tools/debian_packages.sh kcat
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q $(TESTS)
+
+bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
+	@$(BIN)/python -m bench $(BENCH)
+
+docs: $(DEV) ## write the generated pages under docs/ again
+	@$(BIN)/python tools/generate_docs.py
+
+lock: $(DEV) ## pin the newest packages that pyproject.toml allows
+	@./tools/lock.sh $(BIN)
+
+clean: ## remove what was built or fetched, but no data
+	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(RUN): requirements/run.lock pyproject.toml
+	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/run.lock
+	@touch $@
+
+$(DEV): requirements/dev.lock pyproject.toml
+	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/dev.lock
+	@touch $@ $(RUN)

@@ -1,0 +1,91 @@
+"""Penstock as a server to be measured, and topics on whatever broker it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from support.server_process import ServerFailed, ServerProcess, admin_client
+
+ADMIN_TIMEOUT_S = 120
+FILES_GONE_TIMEOUT_S = 10
+PARTITIONS_PER_REQUEST = 1000
+
+
+class Penstock(ServerProcess):
+    """`penstock server` as a user starts it, with nothing set but where it listens and where its data goes."""
+
+    name = "Penstock"
+
+    def __init__(self, command: Sequence[str], directory: Path, properties: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory)
+        self._command = list(command)
+        self._settings = [f"--set={name}={value}" for name, value in (properties or {}).items()]
+
+    def command(self) -> list[str]:
+        where = ["--listen", self.bootstrap, "--data", str(self.data_dir)]
+        return [*self._command, "server", *where, *self._settings]
+
+    def format(self) -> None:
+        """Nothing to do: a new data directory is formatted by the first start."""
+
+
+def create_topics(bootstrap: str, partitions_by_topic: Mapping[str, int]) -> None:
+    """Creates them and waits until every partition answers."""
+    client = admin_client(bootstrap)
+    topics = [
+        NewTopic(name, num_partitions=count, replication_factor=1)
+        for name, count in partitions_by_topic.items()
+    ]
+    request: list[NewTopic] = []
+    in_request = 0
+    for topic in topics:
+        if request and in_request + topic.num_partitions > PARTITIONS_PER_REQUEST:
+            _create(client, request)
+            request, in_request = [], 0
+        request.append(topic)
+        in_request += topic.num_partitions
+    _create(client, request)
+    await_partitions(bootstrap, partitions_by_topic)
+
+
+def await_partitions(
+    bootstrap: str, partitions_by_topic: Mapping[str, int], timeout_s: float = ADMIN_TIMEOUT_S
+) -> dict[tuple[str, int], int]:
+    """The end offset of each partition, once all have one to tell."""
+    client = admin_client(bootstrap)
+    deadline_s = time.monotonic() + timeout_s
+    ends: dict[tuple[str, int], int] = {}
+    missing = [(name, number) for name, count in partitions_by_topic.items() for number in range(count)]
+    while missing:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answers = client.list_offsets({TopicPartition(*key): latest for key in missing}, request_timeout=30)
+        for partition, future in answers.items():
+            with suppress(KafkaException):
+                ends[partition.topic, partition.partition] = future.result().offset
+        missing = [key for key in missing if key not in ends]
+        if missing and time.monotonic() > deadline_s:
+            raise ServerFailed(f"{len(missing)} partitions are missing after {timeout_s:.0f} s, such as {missing[0]}")
+        if missing:
+            time.sleep(0.05)
+    return ends
+
+
+def delete_topic(broker: ServerProcess, name: str) -> None:
+    """Deletes it and waits until its files are gone, so that they do not trouble what is measured next."""
+    client = admin_client(broker.bootstrap)
+    for future in client.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S).values():
+        future.result(ADMIN_TIMEOUT_S)
+    deadline_s = time.monotonic() + FILES_GONE_TIMEOUT_S
+    while any(broker.data_dir.rglob(f"{name}-*")) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
+def _create(client: AdminClient, topics: list[NewTopic]) -> None:
+    for future in client.create_topics(topics, operation_timeout=ADMIN_TIMEOUT_S).values():
+        future.result(ADMIN_TIMEOUT_S)

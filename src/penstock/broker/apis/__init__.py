@@ -1,0 +1,57 @@
+"""One module per API, each headed by what it does and what every version changed.
+
+Adding an API: a row in `penstock.wire.apis`, a module here, a line below. A handler gets the broker (`Node`), the
+request's circumstances and the decoded request, and returns the response or an awaitable of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from penstock.broker.apis import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+)
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.wire.apis import ApiKey
+from penstock.wire.codec import Message
+
+Serve = Callable[[Node, RequestContext, Any], Message | Awaitable[Message]]
+
+HANDLERS: dict[ApiKey, Serve] = {
+    ApiKey.LIST_OFFSETS: list_offsets.serve,
+    ApiKey.METADATA: metadata.serve,
+    ApiKey.FIND_COORDINATOR: find_coordinator.serve,
+    ApiKey.API_VERSIONS: api_versions.serve,
+    ApiKey.CREATE_TOPICS: create_topics.serve,
+    ApiKey.DELETE_TOPICS: delete_topics.serve,
+    ApiKey.DELETE_RECORDS: delete_records.serve,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id.serve,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.serve,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.serve,
+    ApiKey.ALTER_CONFIGS: alter_configs.serve,
+    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.serve,
+    ApiKey.CREATE_PARTITIONS: create_partitions.serve,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.serve,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.serve,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.serve,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.serve,
+}
+"""Produce and Fetch are not here: they read their own frames (`penstock.broker.server` adds them)."""

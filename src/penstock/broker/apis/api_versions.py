@@ -1,0 +1,57 @@
+"""ApiVersions (18): what is served, and the cluster's features.
+
+Served: v0–v4. v1 adds the throttle time, v3 the client's name and version and the features (KIP-511, KIP-584),
+v4 lets a feature's minimum be 0 (KIP-1022). A request in a version we do not know is answered in v0 with
+UNSUPPORTED_VERSION and the table, so that any future client can find a version we share (KIP-35).
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.metadata import SUPPORTED_FEATURES
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+SOFTWARE_LENGTH_MAX = 255
+_SOFTWARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
+
+
+def serve(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    error = ErrorCode.NONE
+    if context.version < 0:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif context.version >= 3:
+        if not (valid_software(request.client_software_name) and valid_software(request.client_software_version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
+    image = node.image
+    supported = [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in SUPPORTED_FEATURES.items()
+        if low > 0 or context.version >= 4
+    ]
+    finalized = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in image.features.items()
+        if level > 0
+    ]
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=node.advertised_apis,
+        supported_features=supported,
+        finalized_features_epoch=image.offset,
+        finalized_features=finalized,
+    )
+
+
+def valid_software(text: str) -> bool:
+    """Kafka's rule for names and versions that end up in metrics and logs."""
+    if not 0 < len(text) <= SOFTWARE_LENGTH_MAX or text[0] in ".-" or text[-1] in ".-":
+        return False
+    return all(letter in _SOFTWARE for letter in text)

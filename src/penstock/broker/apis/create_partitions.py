@@ -1,0 +1,48 @@
+"""CreatePartitions (37): more partitions for a topic, never fewer.
+
+Served: v0–v3 (v2 is flexible). Existing records stay where they are, so keys that hash to a new partition begin
+there: `penstock topics alter` reports which do before it asks for this.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.metadata import NewPartitions
+from penstock.wire.errors import KafkaError
+from penstock.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def serve(node: Node, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    wanted = [new_partitions(topic) for topic in request.topics]
+    try:
+        creations = await node.quorum.submit(
+            lambda controller: controller.decide_create_partitions(wanted, validate_only=request.validate_only)
+        )
+    except KafkaError as error:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
+                for name in dict.fromkeys(topic.name for topic in request.topics)
+            ]
+        )
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=creation.name, error_code=creation.outcome.error, error_message=creation.outcome.message
+            )
+            for creation in creations
+        ]
+    )
+
+
+def new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = tuple(tuple(assignment.broker_ids) for assignment in topic.assignments)
+    return NewPartitions(topic.name, topic.count, assignments)

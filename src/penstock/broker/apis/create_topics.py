@@ -1,0 +1,77 @@
+"""CreateTopics (19): new topics, each of which succeeds or fails on its own.
+
+Served: v2–v7. v4 accepts -1 for the broker's defaults (KIP-464), v5 is flexible and answers with the topic's
+configuration (KIP-525), v7 with its id. The answer leaves when the topic is committed and its partitions are led.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.config import describe_topic
+from penstock.metadata import NewTopic, TopicCreation
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def serve(node: Node, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    wanted = [new_topic(topic) for topic in request.topics]
+    try:
+        creations = await create(node, wanted, validate_only=request.validate_only)
+    except KafkaError as error:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+                for name in dict.fromkeys(topic.name for topic in request.topics)
+            ]
+        )
+    return CreateTopicsResponse(topics=[answered(node, creation) for creation in creations])
+
+
+async def create(node: Node, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
+    return await node.quorum.submit(
+        lambda controller: controller.decide_create_topics(topics, validate_only=validate_only)
+    )
+
+
+def new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((assignment.partition_index, tuple(assignment.broker_ids)) for assignment in topic.assignments),
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def answered(node: Node, creation: TopicCreation) -> CreatableTopicResult:
+    outcome = creation.outcome
+    if outcome.error != ErrorCode.NONE:
+        return CreatableTopicResult(
+            name=creation.name, error_code=outcome.error, error_message=outcome.message, configs=None
+        )
+    return CreatableTopicResult(
+        name=creation.name,
+        topic_id=creation.topic_id,
+        error_message=None,
+        num_partitions=creation.num_partitions,
+        replication_factor=creation.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=config.name,
+                value=None if config.sensitive else config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=config.sensitive,
+            )
+            for config in describe_topic(creation.configs, node.config)
+        ],
+    )

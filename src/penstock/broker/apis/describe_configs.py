@@ -1,0 +1,74 @@
+"""DescribeConfigs (32): the value of every property of topics and brokers, where it comes from, and what it means.
+
+Served: v1–v4. v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_topic
+from penstock.metadata import ResourceType
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            found = look_up(node, resource)
+            if resource.configuration_keys is not None:
+                found = [config for config in found if config.name in resource.configuration_keys]
+            result.configs = [answered(config, request) for config in found]
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        response.results.append(result)
+    return response
+
+
+def look_up(node: Node, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        if node.image.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(node.image.config(ResourceType.TOPIC, name), node.config)
+    if resource.resource_type == ResourceType.BROKER:
+        if not name:
+            return describe_broker_defaults(node.config)
+        if name != str(node.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but received {name}"
+            )
+        return describe_broker(node.config)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def answered(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=config.name,
+        value=None if config.sensitive else config.value,
+        read_only=config.read_only,
+        config_source=config.source,
+        is_sensitive=config.sensitive,
+        config_type=config.kind,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(
+                name=synonym.name, value=None if config.sensitive else synonym.value, source=synonym.source
+            )
+            for synonym in config.synonyms
+        ]
+    if request.include_documentation:
+        result.documentation = config.documentation
+    return result

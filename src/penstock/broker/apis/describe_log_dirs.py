@@ -1,0 +1,43 @@
+"""DescribeLogDirs (35): how much of the disk each partition takes.
+
+Served: v1–v4. v2 is flexible, v3 adds a top-level error, v4 the disk's total and usable bytes (KIP-827).
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.partition import Partition
+from penstock.broker.service import RequestContext
+from penstock.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+def serve(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    chosen: list[tuple[str, list[Partition]]] = []
+    if request.topics is None:
+        chosen = [(name.decode(), partitions) for name, partitions in sorted(node.table.by_name.items())]
+    else:
+        for topic in request.topics:
+            found = [node.table.find(topic.topic.encode(), index) for index in topic.partitions]
+            chosen.append((topic.topic, [partition for partition in found if partition is not None]))
+    topics = []
+    for name, partitions in chosen:
+        held = [
+            DescribeLogDirsPartition(
+                partition_index=partition.index, partition_size=partition.log.size_bytes, offset_lag=0
+            )
+            for partition in partitions
+            if partition.log is not None
+        ]
+        if held:
+            topics.append(DescribeLogDirsTopic(name=name, partitions=held))
+    disk = node.runtime.disk
+    result = DescribeLogDirsResult(
+        log_dir=disk.root, topics=topics, total_bytes=disk.total_bytes(), usable_bytes=disk.free_bytes()
+    )
+    return DescribeLogDirsResponse(results=[result])

@@ -1,0 +1,76 @@
+"""DescribeTopicPartitions (75): like Metadata, in pages, with the eligible leader replicas (KIP-966).
+
+Served: v0. Topics come in name order; `response_partition_limit` and `max.request.partition.size.limit` bound a page,
+and a cursor says where the next one begins.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.apis.metadata import ALL_TOPIC_OPERATIONS
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.metadata import PartitionState, is_internal
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from penstock.wire.uuids import ZERO_UUID
+
+
+def serve(
+    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image = node.image
+    cursor = request.cursor
+    names = sorted(dict.fromkeys(topic.name for topic in request.topics)) or image.topic_names()
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = min(max(request.response_partition_limit, 1), node.config.max_request_partition_size_limit)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        topic = image.topic(name)
+        if topic is None:
+            if request.topics:
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                response.topics.append(
+                    DescribeTopicPartitionsResponseTopic(error_code=unknown, name=name, topic_id=ZERO_UUID)
+                )
+            continue
+        if left <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first)
+            break
+        last = min(len(topic.partitions), first + left)
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=is_internal(name),
+                partitions=[described(node, index, topic.partitions[index]) for index in range(first, last)],
+                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+            )
+        )
+        left -= last - first
+        if last < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=last)
+            break
+    return response
+
+
+def described(node: Node, index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    led = node.is_live(state.leader)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=state.leader if led else -1,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        eligible_leader_replicas=list(state.elr),
+        last_known_elr=list(state.last_known_elr),
+        offline_replicas=node.offline(state.replicas),
+    )

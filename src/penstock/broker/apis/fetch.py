@@ -1,0 +1,498 @@
+"""Fetch (1): read record batches, waiting for them if there are none yet.
+
+Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP-1166).
+
+- v5 log start offset, v7 sessions (KIP-227, `penstock.broker.fetch_sessions`), v9 leader epoch fencing (KIP-320),
+  v11 rack (KIP-392), v12 flexible, divergence by last fetched epoch (KIP-595), v13 topic ids (KIP-516),
+  v15 replica state, v16 node endpoints (KIP-951), v17 directory id.
+- The answer waits until `min_bytes` are there or `max_wait_ms` is over; an error answers at once.
+- A fetch from the middle of a batch gets the whole batch. At least one batch goes out, however small the limits.
+- Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker import limits
+from penstock.broker.connection import Connection, Part, Slot
+from penstock.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchItem,
+    FetchSession,
+    FetchSessions,
+)
+from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.partition import Partition
+from penstock.broker.partitions import PartitionTable
+from penstock.log import Slice
+from penstock.runtime import Runtime, Timer
+from penstock.wire.codec import Limits, decode
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.fetch import FetchRequest
+
+REQUEST_LIMITS = Limits(max_elements=200_000)
+READ_COMMITTED = 1
+
+_pack_int = Struct(">i").pack
+_pack_short = Struct(">h").pack
+_pack_int_into = Struct(">i").pack_into
+_pack_head = Struct(">ii").pack
+_pack_session = Struct(">hi").pack
+_pack_partition_v4 = Struct(">ihqqi").pack
+_pack_partition_v5 = Struct(">ihqqqi").pack
+_pack_partition_v11 = Struct(">ihqqqii").pack
+_pack_partition_v12 = Struct(">ihqqqbi").pack
+_pack_divergence = Struct(">iqb").pack
+_pack_leader = Struct(">iib").pack
+_NO_PREFERRED_REPLICA = -1
+
+
+class Read(NamedTuple):
+    """What one partition's part of the fetch came to."""
+
+    item: FetchItem
+    error: int
+    high_watermark: int
+    log_start: int
+    slice: Slice | None
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+
+
+class Fetch:
+    """Serves Fetch requests."""
+
+    def __init__(
+        self, runtime: Runtime, table: PartitionTable, sessions: FetchSessions, metrics: BrokerMetrics
+    ) -> None:
+        self.runtime = runtime
+        self.table = table
+        self.sessions = sessions
+        self.metrics = metrics
+        self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
+
+    def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        request, position = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
+        if position != end:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "malformed Fetch request: bytes are left over")
+        by_id = version >= 13
+        try:
+            session_id, items, incremental = self._session(request, by_id)
+        except KafkaError as error:
+            connection.send(encode_error(version, correlation_id, error.code))
+            return
+        waiting = PendingFetch(self, connection, version, correlation_id, request, items, session_id, incremental)
+        waiting.start()
+
+    def _session(
+        self, request: FetchRequest, by_id: bool
+    ) -> tuple[int, dict[tuple[bytes, int], FetchItem], FetchSession | None]:
+        """The partitions to answer, under which session id, and the session if only its changes are to be told."""
+        epoch, session_id = request.session_epoch, request.session_id
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != NO_SESSION:
+                self.sessions.close(session_id)
+            items: dict[tuple[bytes, int], FetchItem] = {}
+            self._update(items, request, by_id)
+            opened = self.sessions.open(items, by_id) if epoch == INITIAL_EPOCH else NO_SESSION
+            return opened, items, None
+        session = self.sessions.find(session_id, epoch, by_id)
+        for forgotten in request.forgotten_topics_data:
+            topic = forgotten.topic_id if by_id else forgotten.topic.encode()
+            for index in forgotten.partitions:
+                session.items.pop((topic, index), None)
+        self._update(session.items, request, by_id)
+        return session_id, session.items, session
+
+    def _update(self, items: dict[tuple[bytes, int], FetchItem], request: FetchRequest, by_id: bool) -> None:
+        for wanted in request.topics:
+            topic = wanted.topic_id if by_id else wanted.topic.encode()
+            for entry in wanted.partitions:
+                key = (topic, entry.partition)
+                item = items.get(key)
+                if item is None:
+                    item = items[key] = FetchItem(topic, entry.partition)
+                item.fetch_offset = entry.fetch_offset
+                item.leader_epoch = entry.current_leader_epoch
+                item.last_fetched_epoch = entry.last_fetched_epoch
+                item.max_bytes = entry.partition_max_bytes
+
+
+class PendingFetch:
+    """One fetch on its way: read, park if there is too little, read again when woken, answer."""
+
+    __slots__ = (
+        "_by_id",
+        "_connection",
+        "_correlation_id",
+        "_done",
+        "_fetch",
+        "_incremental",
+        "_items",
+        "_max_bytes",
+        "_min_bytes",
+        "_parked",
+        "_reading",
+        "_session_id",
+        "_slot",
+        "_timer",
+        "_version",
+        "_wait_ms",
+    )
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        items: dict[tuple[bytes, int], FetchItem],
+        session_id: int,
+        incremental: FetchSession | None,
+    ) -> None:
+        self._fetch = fetch
+        self._connection = connection
+        self._version = version
+        self._correlation_id = correlation_id
+        self._items = items
+        self._session_id = session_id
+        self._incremental = incremental
+        self._by_id = version >= 13
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, fetch.response_bytes_max)
+        self._wait_ms = request.max_wait_ms
+        self._slot: Slot | None = None
+        self._parked: list[Partition] | None = None
+        self._timer: Timer | None = None
+        self._done = False
+        self._reading = False
+
+    def start(self) -> None:
+        reads = self._read({})
+        if reads is None:
+            self._slot = self._connection.defer(barrier=True)
+            self._read_cold(last_chance=False)
+        elif self._enough(reads) or self._wait_ms <= 0:
+            self._answer(reads)
+        else:
+            release(reads)
+            self._slot = self._connection.defer(barrier=True)
+            self._park()
+
+    # ---- reading
+
+    def _read(self, prefetched: dict[FetchItem, Slice | None]) -> list[Read] | None:
+        """Read every partition from what memory has. None: something must come from the device first."""
+        fetch = self._fetch
+        budget = self._max_bytes
+        reads: list[Read] = []
+        for item in self._items.values():
+            partition = item.resolve(fetch.table, self._by_id)
+            if partition is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if self._by_id and fetch.table.by_id.get(item.topic) is not None:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                reads.append(Read(item, error, -1, -1, None))
+                continue
+            try:
+                log, leader = partition.led()
+                if item.leader_epoch >= 0:
+                    partition.check_epoch(item.leader_epoch)
+                high_watermark = leader.high_watermark
+                offset = item.fetch_offset
+                if item.last_fetched_epoch >= 0:
+                    diverging = divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
+                    if diverging is not None:
+                        reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
+                        continue
+                if offset == high_watermark:
+                    reads.append(Read(item, 0, high_watermark, log.start_offset, None))
+                    continue
+                if offset > high_watermark or offset < log.start_offset:
+                    if offset > log.end_offset or offset < log.start_offset:
+                        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                    reads.append(Read(item, 0, high_watermark, log.start_offset, None))
+                    continue
+                found: Slice | None = None
+                if budget > 0:
+                    if item in prefetched:
+                        found = prefetched[item]
+                    else:
+                        found = log.try_read(
+                            offset,
+                            min(item.max_bytes, budget),
+                            high_watermark,
+                            min_one=budget == self._max_bytes,
+                        )
+                        if found is None:
+                            release(reads)
+                            return None
+                    if found is not None and found.size:
+                        found.file.retain()
+                        budget -= found.size
+                    else:
+                        found = None
+                reads.append(Read(item, 0, high_watermark, log.start_offset, found))
+            except KafkaError as error:
+                known = (partition.leader_id, partition.leader_epoch)
+                moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+                reads.append(Read(item, error.code, -1, -1, None, leader=known if moved else None))
+        return reads
+
+    def _enough(self, reads: list[Read]) -> bool:
+        total = 0
+        for read in reads:
+            if read.error or read.diverging is not None:
+                return True
+            if read.slice is not None:
+                total += read.slice.size
+        return total >= self._min_bytes or not reads
+
+    def _read_cold(self, *, last_chance: bool) -> None:
+        self._reading = True
+        self._fetch.runtime.spawn(self._read_from_device(last_chance), "fetch from the device")
+
+    async def _read_from_device(self, last_chance: bool) -> None:
+        """The page cache lacks an index or the batches' headers: read them off the loop, then as usual."""
+        prefetched: dict[FetchItem, Slice | None] = {}
+        budget = self._max_bytes
+        for item in list(self._items.values()):
+            partition = item.resolve(self._fetch.table, self._by_id)
+            if partition is None or partition.leader is None or partition.log is None or budget <= 0:
+                continue
+            upto = partition.leader.high_watermark
+            if not partition.log.start_offset <= item.fetch_offset < upto:
+                continue
+            try:
+                found = await partition.log.read(
+                    item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
+                )
+            except KafkaError:
+                continue  # the second look says which error it is
+            prefetched[item] = found
+            budget -= found.size
+        self._reading = False
+        if self._connection.closed:
+            return
+        reads = self._read(prefetched)
+        if reads is None:
+            self._read_cold(last_chance=last_chance)
+        elif last_chance or self._enough(reads) or self._wait_ms <= 0:
+            self._answer(reads)
+        else:
+            release(reads)
+            self._park()
+
+    # ---- waiting
+
+    def _park(self) -> None:
+        runtime = self._fetch.runtime
+        self._parked = []
+        for item in self._items.values():
+            partition = item.partition
+            if partition is not None:
+                partition.fetch_waiters[self] = None
+                self._parked.append(partition)
+        if self._timer is None:
+            self._timer = runtime.call_later(self._wait_ms, self._timed_out)
+            self._connection.on_lost = self._finish
+
+    def _unpark(self) -> None:
+        if self._parked is not None:
+            for partition in self._parked:
+                partition.fetch_waiters.pop(self, None)
+            self._parked = None
+
+    def advanced(self) -> None:
+        if self._done or self._reading or self._parked is None:
+            return
+        reads = self._read({})
+        if reads is None:
+            self._unpark()
+            self._read_cold(last_chance=False)
+        elif self._enough(reads):
+            self._answer(reads)
+        else:
+            release(reads)
+
+    def _timed_out(self) -> None:
+        self._wait_ms = 0
+        if self._done or self._reading:
+            return
+        reads = self._read({})
+        if reads is None:
+            self._unpark()
+            self._read_cold(last_chance=True)
+        else:
+            self._answer(reads)
+
+    def _finish(self) -> None:
+        self._done = True
+        self._unpark()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._connection.on_lost = None
+
+    # ---- answering
+
+    def _answer(self, reads: list[Read]) -> None:
+        self._finish()
+        reads = self._news(reads)
+        parts, size = encode(self._version, self._correlation_id, self._session_id, reads)
+        self._fetch.metrics.bytes_out += size
+        if self._slot is None:
+            self._connection.send_parts(parts)
+        else:
+            self._slot.send(parts)
+
+    def _news(self, reads: list[Read]) -> list[Read]:
+        """Remember what the client is told; in an incremental session leave out what it knows already."""
+        if not self._session_id:
+            return reads
+        news: list[Read] = []
+        for read in reads:
+            item = read.item
+            told = (
+                self._incremental is not None
+                and read.slice is None
+                and read.diverging is None
+                and not read.error
+                and item.told_error == 0
+                and item.told_high_watermark == read.high_watermark
+                and item.told_log_start == read.log_start
+            )
+            if not told:
+                item.told_error = read.error
+                item.told_high_watermark = read.high_watermark
+                item.told_log_start = read.log_start
+                news.append(read)
+        return news
+
+
+def divergence(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | None:
+    """Where the log of the epoch the client read last ends here, if the client is beyond that."""
+    epoch, end_offset = known
+    if epoch < item.last_fetched_epoch or end_offset < item.fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def release(reads: list[Read]) -> None:
+    for read in reads:
+        if read.slice is not None:
+            read.slice.file.release()
+
+
+def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]) -> tuple[list[Part], int]:
+    """The framed answer as bytes and file slices, and how many bytes of records it carries."""
+    flexible = version >= 12
+    out = bytearray(_pack_head(0, correlation_id))
+    first = out
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if version >= 7:
+        out += _pack_session(0, session_id)
+    topics = by_topic(reads)
+    _count(out, len(topics), flexible)
+    parts: list[Part] = []
+    record_bytes = 0
+    for topic, of_topic in topics:
+        if version >= 13:
+            out += topic
+        elif flexible:
+            _put_uvarint(out, len(topic) + 1)
+            out += topic
+        else:
+            out += _pack_short(len(topic))
+            out += topic
+        _count(out, len(of_topic), flexible)
+        for item, error, high_watermark, log_start, found, diverging, leader in of_topic:
+            stable = high_watermark
+            if flexible:
+                out += _pack_partition_v12(
+                    item.index, error, high_watermark, stable, log_start, 0, _NO_PREFERRED_REPLICA
+                )
+            elif version >= 11:
+                out += _pack_partition_v11(
+                    item.index, error, high_watermark, stable, log_start, -1, _NO_PREFERRED_REPLICA
+                )
+            elif version >= 5:
+                out += _pack_partition_v5(item.index, error, high_watermark, stable, log_start, -1)
+            else:
+                out += _pack_partition_v4(item.index, error, high_watermark, stable, -1)
+            size = 0 if found is None else found.size
+            if flexible:
+                _put_uvarint(out, size + 1)
+            else:
+                out += _pack_int(size)
+            if found is not None:
+                parts.append(out)
+                parts.append(found)
+                record_bytes += size
+                out = bytearray()
+            if flexible:
+                out += partition_tags(diverging, leader)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        parts.append(out)
+    framed = record_bytes - 4
+    for part in parts:
+        if type(part) is not Slice:
+            framed += len(part)  # type: ignore[arg-type]
+    _pack_int_into(first, 0, framed)
+    return parts, record_bytes
+
+
+def encode_error(version: int, correlation_id: int, error: ErrorCode) -> bytes:
+    """The whole request is refused (an unknown session)."""
+    out = bytearray(_pack_head(0, correlation_id))
+    flexible = version >= 12
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if version >= 7:
+        out += _pack_session(error, NO_SESSION)
+    _count(out, 0, flexible)
+    if flexible:
+        out.append(0)
+    _pack_int_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def by_topic(reads: list[Read]) -> list[tuple[bytes, list[Read]]]:
+    """Neighbours of one topic together, in the order the client asked."""
+    topics: list[tuple[bytes, list[Read]]] = []
+    for read in reads:
+        if topics and topics[-1][0] == read.item.topic:
+            topics[-1][1].append(read)
+        else:
+            topics.append((read.item.topic, [read]))
+    return topics
+
+
+def partition_tags(diverging: tuple[int, int] | None, leader: tuple[int, int] | None) -> bytes:
+    """Tag 0 is the diverging epoch, tag 1 the current leader."""
+    if diverging is not None:
+        return b"\x01\x00\x0d" + _pack_divergence(*diverging, 0)
+    if leader is not None:
+        return b"\x01\x01\x09" + _pack_leader(*leader, 0)
+    return b"\0"
+
+
+def _count(out: bytearray, count: int, flexible: bool) -> None:
+    if flexible:
+        _put_uvarint(out, count + 1)
+    else:
+        out += _pack_int(count)
+
+
+def _put_uvarint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append((value & 127) | 128)
+        value >>= 7
+    out.append(value)

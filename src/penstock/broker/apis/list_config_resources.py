@@ -1,0 +1,39 @@
+"""ListConfigResources (74): which resources have settings of their own.
+
+Served: v0–v1. v0 lists client metrics only (KIP-714), v1 any type that is asked for (KIP-1142). Of those, this broker
+has topics and brokers; groups and client metrics have no settings here yet, so none are listed.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.metadata import ResourceType
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+LISTED = tuple(ResourceType)
+
+
+def serve(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if context.version == 0:
+        return ListConfigResourcesResponse()
+    wanted = request.resource_types or list(LISTED)
+    if any(kind not in LISTED for kind in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found: list[ConfigResource] = []
+    if ResourceType.TOPIC in wanted:
+        found += [
+            ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in node.image.topic_names()
+        ]
+    for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        if kind in wanted:
+            found += [
+                ConfigResource(resource_name=str(broker.id), resource_type=kind)
+                for broker in node.live_brokers()
+            ]
+    return ListConfigResourcesResponse(config_resources=found)

@@ -1,0 +1,126 @@
+"""ListOffsets (2): the offset at an end of the log, or of a moment in time.
+
+Served: v1–v10. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 the offset of the largest timestamp
+(KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset (KIP-1005), v10 a timeout (KIP-1075).
+Consumers are told of the log up to the high watermark. No tier holds data yet, so the earliest local offset is the
+earliest, and there is no tiered one (-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.broker.node import Node
+from penstock.broker.partition import Partition
+from penstock.broker.service import RequestContext
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+UNKNOWN = -1
+
+
+def serve(
+    node: Node, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if all(entry.timestamp in (LATEST, EARLIEST) for topic in request.topics for entry in topic.partitions):
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry)
+                        for entry in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    return search(node, context.version, request)
+
+
+async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for entry in topic.partitions:
+            partition = node.table.find(topic.name.encode(), entry.partition_index)
+            if entry.timestamp in (LATEST, EARLIEST):
+                answers.append(at_end(partition, entry))
+                continue
+            try:
+                answers.append(await at_time(partition, entry, version))
+            except KafkaError as error:
+                answers.append(refusal(entry, error.code))
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def at_end(partition: Partition | None, entry: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    try:
+        log, leader = checked(partition, entry).led()
+    except KafkaError as error:
+        return refusal(entry, error.code)
+    offset = leader.high_watermark if entry.timestamp == LATEST else log.start_offset
+    return answer(partition, entry, UNKNOWN, offset)
+
+
+async def at_time(
+    partition: Partition | None, entry: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    partition = checked(partition, entry)
+    log, leader = partition.led()
+    timestamp = entry.timestamp
+    if timestamp < 0:
+        if timestamp not in OLDEST_VERSION_OF or version < OLDEST_VERSION_OF[timestamp]:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if timestamp in (EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+            return answer(partition, entry, UNKNOWN, log.start_offset if timestamp == EARLIEST_LOCAL else UNKNOWN)
+        if timestamp == LATEST_TIERED:
+            return refusal(entry, ErrorCode.NONE)
+        found = await log.max_timestamp_offset(leader.high_watermark)
+    else:
+        found = await log.offset_for_timestamp(timestamp, leader.high_watermark)
+    if found is None:
+        return refusal(entry, ErrorCode.NONE)
+    return ListOffsetsPartitionResponse(
+        partition_index=entry.partition_index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def checked(partition: Partition | None, entry: ListOffsetsPartition) -> Partition:
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition.led()
+    partition.check_epoch(entry.current_leader_epoch)
+    return partition
+
+
+def answer(
+    partition: Partition | None, entry: ListOffsetsPartition, timestamp: int, offset: int
+) -> ListOffsetsPartitionResponse:
+    assert partition is not None
+    assert partition.log is not None
+    return ListOffsetsPartitionResponse(
+        partition_index=entry.partition_index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=partition.log.epoch_of(offset),
+    )
+
+
+def refusal(entry: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    """No offset: because of an error, or because there is none."""
+    return ListOffsetsPartitionResponse(
+        partition_index=entry.partition_index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+    )

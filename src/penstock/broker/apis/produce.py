@@ -1,0 +1,360 @@
+"""Produce (0): append record batches.
+
+Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied between the socket and the page cache).
+
+- v3 adds the transactional id (KIP-98), v5 the log start offset in the answer, v8 per-record errors and a message
+  (KIP-467), v9 flexible encoding, v10 the current leader on NOT_LEADER_OR_FOLLOWER (KIP-951), v11/v12 change
+  transactions only (KIP-890), v13 replaces names by topic ids (KIP-516).
+- acks=0 gets no answer; if something is wrong the connection is closed, which is all such a client can be told.
+- acks=1 waits for the leader's own promise (a sync where `flush.*` asks for one), acks=all for the high watermark.
+- A duplicate of an idempotent producer is answered with its first offset, once that is committed.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from penstock.broker.connection import Connection, Slot
+from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.partition import Partition
+from penstock.broker.partitions import PartitionTable
+from penstock.runtime import Runtime, Timer
+from penstock.wire.errors import ErrorCode, KafkaError
+
+PARTITIONS_PER_REQUEST_MAX = 100_000
+TAGGED_FIELDS_MAX = 100
+TRANSACTIONS_ARE_MISSING = "transactions are not served by this version of Penstock: unset transactional.id"
+
+_short = Struct(">h").unpack_from
+_int = Struct(">i").unpack_from
+_acks_timeout = Struct(">hi").unpack_from
+_index_length = Struct(">ii").unpack_from
+_pack_int = Struct(">i").pack
+_pack_short = Struct(">h").pack
+_pack_int_into = Struct(">i").pack_into
+_pack_head = Struct(">ii").pack
+_pack_result = Struct(">ihqqq").pack
+_pack_result_v4 = Struct(">ihqq").pack
+
+
+class Result(NamedTuple):
+    """What one partition's part of the request came to."""
+
+    number: int
+    """The partition's."""
+    error: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    leader: tuple[int, int] | None = None
+
+
+TopicResults = list[tuple[bytes, list[Result]]]
+"""Topic as it was on the wire (name or id), and its partitions."""
+
+
+class Produce:
+    """Serves Produce requests."""
+
+    __slots__ = ("_metrics", "_runtime", "_table", "_wall_ms")
+
+    def __init__(self, runtime: Runtime, table: PartitionTable, metrics: BrokerMetrics) -> None:
+        self._runtime = runtime
+        self._table = table
+        self._metrics = metrics
+        self._wall_ms = runtime.wall_ms
+
+    def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        try:
+            acks, timeout_ms, results, waits = self._append_all(connection, version, position, end)
+        except (StructError, IndexError, ValueError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
+        if acks == 0:
+            failed = next((r for _, rs in results for r in rs if r.error), None)
+            if failed is not None:
+                raise KafkaError(ErrorCode(failed.error), failed.message or "acks=0 produce failed")
+            return
+        if waits:
+            slot = connection.defer(barrier=False)
+            ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
+            return
+        connection.send(encode(version, correlation_id, results))
+
+    def _append_all(
+        self, connection: Connection, version: int, p: int, end: int
+    ) -> tuple[int, int, TopicResults, list[Wait]]:
+        """Parse and append in one pass. A malformed request raises ValueError, IndexError or struct.error."""
+        buffer = connection.buffer
+        view = connection.view
+        flexible = version >= 9
+        if flexible:
+            length, p = _uvarint(buffer, p)
+            transactional = length > 0
+            p += max(length - 1, 0)
+        else:
+            length = _short(buffer, p)[0]
+            transactional = length >= 0
+            p += 2 + max(length, 0)
+        acks, timeout_ms = _acks_timeout(buffer, p)
+        p += 6
+        if flexible:
+            topic_count, p = _uvarint(buffer, p)
+            topic_count -= 1
+        else:
+            topic_count = _int(buffer, p)[0]
+            p += 4
+        if p > end:
+            raise ValueError("it ends early")
+        lookup = self._table.by_id if version >= 13 else self._table.by_name
+        refusal = None
+        if transactional:
+            refusal = KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
+        elif acks not in (0, 1, -1):
+            refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wall_ms = self._wall_ms()
+        results: TopicResults = []
+        waits: list[Wait] = []
+        count = 0
+        for _ in range(topic_count):
+            if version >= 13:
+                topic = bytes(view[p : p + 16])
+                p += 16
+            else:
+                if flexible:
+                    length, p = _uvarint(buffer, p)
+                    length -= 1
+                else:
+                    length = _short(buffer, p)[0]
+                    p += 2
+                if length < 0:
+                    raise ValueError("a topic without a name")
+                topic = bytes(view[p : p + length])
+                p += length
+            if flexible:
+                partition_count, p = _uvarint(buffer, p)
+                partition_count -= 1
+            else:
+                partition_count = _int(buffer, p)[0]
+                p += 4
+            if p > end:
+                raise ValueError("it ends early")
+            count += partition_count
+            if count > PARTITIONS_PER_REQUEST_MAX:
+                raise ValueError(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request")
+            partitions = lookup.get(topic)
+            outcome: list[Result] = []
+            results.append((topic, outcome))
+            for _ in range(partition_count):
+                if flexible:
+                    index = _int(buffer, p)[0]
+                    size, p = _uvarint(buffer, p + 4)
+                    size -= 1
+                else:
+                    index, size = _index_length(buffer, p)
+                    p += 8
+                size = max(size, 0)
+                if p + size > end:
+                    raise ValueError("it ends early")
+                if partitions is None or not 0 <= index < len(partitions):
+                    outcome.append(Result(index, unknown))
+                elif refusal is not None:
+                    outcome.append(Result(index, refusal.code, message=refusal.message))
+                else:
+                    self._append_one(partitions[index], view[p : p + size], acks, wall_ms, outcome, waits, len(results))
+                p += size
+                if flexible:
+                    p = _skip_tags(buffer, p, end)
+            if flexible:
+                p = _skip_tags(buffer, p, end)
+        if flexible:
+            p = _skip_tags(buffer, p, end)
+        if p != end:
+            raise ValueError(f"{end - p} bytes are left over")
+        return acks, timeout_ms, results, waits
+
+    def _append_one(
+        self,
+        partition: Partition,
+        records: memoryview,
+        acks: int,
+        wall_ms: int,
+        outcome: list[Result],
+        waits: list[Wait],
+        topic_number: int,
+    ) -> None:
+        try:
+            appended = partition.append(records, acks, wall_ms)
+        except KafkaError as error:
+            outcome.append(refused(partition, error))
+            self._metrics.failed_produce += 1
+            return
+        metrics = self._metrics
+        first, last, append_time_ms, duplicate = appended
+        if not duplicate:
+            metrics.messages_in += last - first + 1
+            metrics.bytes_in += len(records)
+        log, leader = partition.led()
+        committed = log.stable_end if acks == 1 and not duplicate else leader.high_watermark
+        if acks and committed <= last:
+            waits.append(Wait(topic_number - 1, len(outcome), partition, last + 1, -1 if duplicate else acks))
+        outcome.append(Result(partition.index, 0, first, append_time_ms, log.start_offset))
+
+
+class Wait(NamedTuple):
+    """A partition's part that has to wait until everything below `offset` is committed (or stable, with acks=1)."""
+
+    topic_number: int
+    partition_number: int
+    partition: Partition
+    offset: int
+    acks: int
+
+
+class ParkedProduce:
+    """A produce request that waits for its records to be committed, or for its timeout."""
+
+    __slots__ = ("_correlation_id", "_remaining", "_results", "_slot", "_timer", "_version", "_waits")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        results: TopicResults,
+        waits: list[Wait],
+        timeout_ms: int,
+    ) -> None:
+        self._slot = slot
+        self._version = version
+        self._correlation_id = correlation_id
+        self._results = results
+        self._waits = waits
+        self._remaining = len(waits)
+        self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
+        for token, wait in enumerate(waits):
+            if wait.partition.await_commit(wait.offset, wait.acks, self, token):
+                self.reached(token, ErrorCode.NONE)
+
+    def reached(self, token: int, error: ErrorCode) -> None:
+        if error:
+            wait = self._waits[token]
+            outcome = self._results[wait.topic_number][1]
+            outcome[wait.partition_number] = refused(wait.partition, KafkaError(error))
+        self._remaining -= 1
+        if not self._remaining:
+            self._timer.cancel()
+            self._slot.send(encode(self._version, self._correlation_id, self._results))
+
+    def _timed_out(self) -> None:
+        for token, wait in enumerate(self._waits):
+            if wait.partition.forget(self, token):
+                self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def refused(partition: Partition, error: KafkaError) -> Result:
+    leader = None
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        leader = (partition.leader_id, partition.leader_epoch)
+    return Result(partition.index, error.code, message=error.message, leader=leader)
+
+
+def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
+    """The answer, framed. By hand: it leaves once per produce request."""
+    flexible = version >= 9
+    out = bytearray(_pack_head(0, correlation_id))
+    if flexible:
+        out.append(0)
+        _put_uvarint(out, len(results) + 1)
+    else:
+        out += _pack_int(len(results))
+    for topic, outcome in results:
+        if version >= 13:
+            out += topic
+        elif flexible:
+            _put_uvarint(out, len(topic) + 1)
+            out += topic
+        else:
+            out += _pack_short(len(topic))
+            out += topic
+        if flexible:
+            _put_uvarint(out, len(outcome) + 1)
+        else:
+            out += _pack_int(len(outcome))
+        for number, error, base_offset, append_time_ms, log_start_offset, message, leader in outcome:
+            if version >= 5:
+                out += _pack_result(number, error, base_offset, append_time_ms, log_start_offset)
+            else:
+                out += _pack_result_v4(number, error, base_offset, append_time_ms)
+            if flexible:
+                out.append(1)
+                if message is None:
+                    out.append(0)
+                else:
+                    text = message.encode()
+                    _put_uvarint(out, len(text) + 1)
+                    out += text
+                if leader is not None and version >= 10:
+                    out += _CURRENT_LEADER_TAG
+                    out += _pack_head(*leader)
+                out.append(0)
+            elif version >= 8:
+                out += b"\0\0\0\0"
+                if message is None:
+                    out += b"\xff\xff"
+                else:
+                    text = message.encode()
+                    out += _pack_short(len(text))
+                    out += text
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    _pack_int_into(out, 0, len(out) - 4)
+    return out
+
+
+_CURRENT_LEADER_TAG = b"\x01\x00\x09"
+"""One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
+
+
+def _uvarint(buffer: bytearray, p: int) -> tuple[int, int]:
+    byte = buffer[p]
+    if byte < 128:
+        return byte, p + 1
+    value = byte & 127
+    shift = 7
+    while True:
+        p += 1
+        byte = buffer[p]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, p + 1
+        shift += 7
+        if shift > 28:
+            raise ValueError("a length of more than five bytes")
+
+
+def _put_uvarint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append((value & 127) | 128)
+        value >>= 7
+    out.append(value)
+
+
+def _skip_tags(buffer: bytearray, p: int, end: int) -> int:
+    if buffer[p] == 0:
+        return p + 1
+    count, p = _uvarint(buffer, p)
+    if count > TAGGED_FIELDS_MAX:
+        raise ValueError(f"{count} tagged fields in one place")
+    for _ in range(count):
+        _, p = _uvarint(buffer, p)
+        size, p = _uvarint(buffer, p)
+        p += size
+        if p > end:
+            raise ValueError("a tagged field ends beyond the request")
+    return p

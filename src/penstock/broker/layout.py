@@ -1,0 +1,39 @@
+"""What is where in a data directory. Names are Kafka's where Kafka has them."""
+
+from __future__ import annotations
+
+META_PROPERTIES = "meta.properties"
+METADATA_DIRECTORY = "__cluster_metadata-0"
+QUORUM_STATE_PATH = f"{METADATA_DIRECTORY}/quorum-state"
+PARTITION_METADATA = "partition.metadata"
+DELETED_SUFFIX = "-delete"
+
+
+def partition_directory(topic: str, index: int) -> str:
+    return f"{topic}-{index}"
+
+
+def deleted_directory(topic: str, index: int, unique: str) -> str:
+    """Where a deleted partition waits for its files to be removed. Kafka cuts the name so that it fits 255 bytes."""
+    suffix = f"-{index}.{unique}{DELETED_SUFFIX}"
+    return topic[: 255 - len(suffix)] + suffix
+
+
+def parse_partition_directory(name: str) -> tuple[str, int] | None:
+    """(topic, partition) if this is a partition's directory."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isascii() or not number.isdigit():
+        return None
+    return topic, int(number)
+
+
+def partition_metadata_text(topic_id: str) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> str | None:
+    """The topic id, or None where the file is not whole (the broker crashed while it wrote it)."""
+    lines = data.decode(errors="replace").splitlines()
+    if len(lines) >= 2 and lines[0] == "version: 0" and lines[1].startswith("topic_id: "):
+        return lines[1].removeprefix("topic_id: ").strip()
+    return None

@@ -1,0 +1,36 @@
+"""Every bound on what comes from outside, by name. Those that an operator may change are configs instead."""
+
+RECEIVE_BUFFER_START_BYTES = 4 * 1024
+"""What an idle connection holds. Grows with the bytes that arrived, never with the length the peer declared."""
+
+RECEIVE_BUFFER_KEEP_BYTES = 2 * 1024 * 1024
+"""A connection keeps a grown buffer up to this size between requests, until it has been idle for a while."""
+
+RECEIVE_AHEAD_BYTES_MAX = 256 * 1024
+"""How much a client may pipeline behind a request that waits, before its socket is left unread."""
+
+SEND_CHUNK_BYTES = 256 * 1024
+"""File bytes in memory per connection: a reader that never reads costs this and no more."""
+
+SEND_HIGH_WATER_BYTES = 64 * 1024
+"""Above this the transport's buffer counts as full and no more requests of the connection are served."""
+
+SEND_TURN_BYTES_MAX = 2 * 1024 * 1024
+"""What one connection may send before others get their turn."""
+
+PENDING_ANSWERS_MAX = 10_000
+"""Pipelined produce requests that wait for their commit, per connection."""
+
+WAKES_PER_TICK_MAX = 256
+"""Parked fetches answered in one go; the rest wait for the next turn of the loop."""
+
+CLIENT_ID_LENGTH_MAX = 32_767
+
+REQUEST_SILENCE_MS = 30_000
+"""Half a request and then silence: the connection is closed after this."""
+
+FETCH_RESPONSE_BYTES_MAX = 55 * 1024 * 1024
+"""Kafka's `fetch.max.bytes` default: the broker's own cap on one fetch answer."""
+
+DESCRIBE_TOPIC_PARTITIONS_MAX = 2_000
+"""`max.request.partition.size.limit`: partitions in one page of DescribeTopicPartitions."""

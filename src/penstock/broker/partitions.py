@@ -1,0 +1,374 @@
+"""The partitions that this broker holds: opened, led, cleaned up and closed as the metadata says.
+
+`PartitionTable` is what requests look partitions up in. `PartitionManager` keeps it: it is told of every committed
+change of the metadata, and owns the logs and their chores (retention, checkpoints, removal of deleted partitions).
+
+After a clean stop logs are opened as the checkpoint describes them, without touching their files. After a crash they
+are recovered in the background, a few at a time; a partition is led, and served, as soon as its own log is ready.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from penstock.broker.layout import (
+    DELETED_SUFFIX,
+    METADATA_DIRECTORY,
+    PARTITION_METADATA,
+    deleted_directory,
+    parse_partition_directory,
+    parse_partition_metadata,
+    partition_directory,
+    partition_metadata_text,
+)
+from penstock.broker.log_directory import LogDirectory
+from penstock.broker.partition import Partition, Wakes
+from penstock.config import BrokerConfig, TopicConfig
+from penstock.log import Log, LogConfig
+from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage
+from penstock.replication import Leader
+from penstock.runtime import Runtime, Timer
+from penstock.runtime.eventlog import EventLog
+from penstock.wire.errors import ErrorCode
+from penstock.wire.uuids import format_uuid
+
+SLICE_MS = 5.0
+"""Work over many partitions gives the loop back after this long."""
+
+FIRST_CHORE_MS = 30_000
+
+
+class PartitionTable:
+    """Topics by the bytes that requests name them with. Both maps share their lists."""
+
+    __slots__ = ("by_id", "by_name")
+
+    def __init__(self) -> None:
+        self.by_name: dict[bytes, list[Partition]] = {}
+        self.by_id: dict[bytes, list[Partition]] = {}
+
+    def find(self, topic: bytes, index: int, *, by_id: bool = False) -> Partition | None:
+        partitions = (self.by_id if by_id else self.by_name).get(topic)
+        if partitions is None or not 0 <= index < len(partitions):
+            return None
+        return partitions[index]
+
+    def all(self) -> Iterator[Partition]:
+        for partitions in self.by_name.values():
+            yield from partitions
+
+
+class PartitionManager:
+    def __init__(
+        self, runtime: Runtime, events: EventLog, config: BrokerConfig, wakes: Wakes, directory: LogDirectory
+    ) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._config = config
+        self._wakes = wakes
+        self._directory = directory
+        self._recovery_queue: deque[tuple[Partition, LogConfig]] = deque()
+        self._timers: dict[str, Timer] = {}
+        self._closing = False
+        self._slice_began_ms = 0.0
+        self.table = PartitionTable()
+        self.recovering = 0
+        """Partitions whose logs are not open yet."""
+        self.held = 0
+        """Partitions that have a replica here."""
+
+    # ---- start
+
+    async def open(self, image: MetadataImage) -> None:
+        """Take up what the image gives this broker. Returns once every log that needs no recovery is open."""
+        await self._remove_strays(image)
+        self._slice_began_ms = self._runtime.now_ms()
+        for topic in image.topics():
+            config = self._topic_config(image, topic.name)
+            for partition in self._enter(topic):
+                if not self._holds(topic.partitions[partition.index]):
+                    continue
+                self.held += 1
+                if self._directory.clean:
+                    await self._open_partition(partition, topic.partitions[partition.index], config, new=False)
+                else:
+                    self._recovery_queue.append((partition, self._log_config(config)))
+                await self._breathe()
+        self.recovering = len(self._recovery_queue)
+        if self.recovering:
+            self._events.info("recovering", partitions=self.recovering, reason="the last stop was not a clean one")
+            self._recovery_began_ms = self._runtime.now_ms()
+            for number in range(self._config.num_recovery_threads_per_data_dir):
+                self._runtime.spawn(self._recover(), f"recovery {number}")
+        self._chore("retention", self._retain, FIRST_CHORE_MS)
+        self._chore("checkpoint", self._directory.checkpoint, self._config.log_flush_offset_checkpoint_interval_ms)
+        self._chore("producers", self._expire_producers, self._config.producer_id_expiration_check_interval_ms)
+
+    async def _remove_strays(self, image: MetadataImage) -> None:
+        """Set aside directories whose topic is gone, and finish removals that a stop cut short."""
+        disk = self._runtime.disk
+        for name in disk.list(""):
+            if name.endswith(DELETED_SUFFIX):
+                self._spawn_removal(name)
+                continue
+            parsed = parse_partition_directory(name)
+            if parsed is None or name == METADATA_DIRECTORY:
+                continue
+            topic = image.topic(parsed[0])
+            known = topic is not None and parsed[1] < len(topic.partitions)
+            # After a clean stop no directory can be that of an earlier topic of the same name.
+            if known and topic is not None and (self._directory.clean or self._is_of(name, topic)):
+                continue
+            doomed = deleted_directory(*parsed, self._runtime.uuid().hex())
+            self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
+            self._directory.forget(name)
+            disk.rename(name, doomed)
+            await disk.sync_dir("")
+            self._spawn_removal(doomed)
+
+    def _is_of(self, name: str, topic: TopicImage) -> bool:
+        path = f"{name}/{PARTITION_METADATA}"
+        disk = self._runtime.disk
+        if not disk.exists(path):
+            return True
+        found = parse_partition_metadata(disk.read_bytes(path))
+        return found is None or found == format_uuid(topic.topic_id)
+
+    def _spawn_removal(self, directory: str) -> None:
+        self._runtime.spawn(self._remove_directory(directory), f"remove {directory}")
+
+    async def _remove_directory(self, directory: str) -> None:
+        await self._runtime.offload(self._runtime.disk.rmtree, directory)
+
+    async def _recover(self) -> None:
+        """One of the workers that open logs after a crash."""
+        while self._recovery_queue and not self._closing:
+            partition, config = self._recovery_queue.popleft()
+            log = await self._directory.open_log(partition_directory(partition.topic, partition.index), config)
+            for damage in log.damage:
+                self._events.error("damaged log", partition=str(partition), what=damage)
+            if partition.retired:
+                await self._delete_log(partition, log)
+            else:
+                partition.log = log
+                if partition.state is not None:
+                    self._lead_or_follow(partition, partition.state)
+            self.recovering -= 1
+        if not self.recovering and not self._closing:
+            took_ms = self._runtime.now_ms() - self._recovery_began_ms
+            self._events.info("recovered", took_ms=round(took_ms))
+
+    # ---- changes of the metadata
+
+    async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Bring the partitions in line with a committed change."""
+        self._slice_began_ms = self._runtime.now_ms()
+        for topic in delta.topics_deleted:
+            await self._delete_topic(topic)
+        for topic in delta.topics_created:
+            config = self._topic_config(image, topic.name)
+            for partition in self._enter(topic):
+                await self._add(partition, topic.partitions[partition.index], config)
+        for change in delta.topics_changed:
+            config = self._topic_config(image, change.after.name)
+            partitions = self.table.by_id[change.after.topic_id]
+            for index in change.partitions:
+                state = change.after.partitions[index]
+                if index < len(partitions):
+                    self._lead_or_follow(partitions[index], state)
+                else:
+                    partitions.append(self._new_partition(change.after, index))
+                    await self._add(partitions[index], state, config)
+                await self._breathe()
+        for kind, name in delta.configs_changed:
+            if kind == ResourceType.TOPIC:
+                self._configure_topic(image, name)
+
+    def configure(self, config: BrokerConfig, image: MetadataImage) -> None:
+        """Settings of the broker changed: they are the defaults of its topics."""
+        self._config = config
+        for name in image.topic_names():
+            self._configure_topic(image, name)
+
+    def _configure_topic(self, image: MetadataImage, name: str) -> None:
+        config = self._topic_config(image, name)
+        log_config = self._log_config(config)
+        for partition in self.table.by_name.get(name.encode(), []):
+            partition.min_insync_replicas = config.min_insync_replicas
+            if partition.log is not None:
+                partition.log.config = log_config
+
+    def _enter(self, topic: TopicImage) -> list[Partition]:
+        partitions = [self._new_partition(topic, index) for index in range(len(topic.partitions))]
+        self.table.by_name[topic.name.encode()] = partitions
+        self.table.by_id[topic.topic_id] = partitions
+        return partitions
+
+    def _new_partition(self, topic: TopicImage, index: int) -> Partition:
+        return Partition(topic.name, topic.topic_id, index, self._wakes)
+
+    async def _add(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+        """A partition that did not exist before."""
+        partition.follow_state(state)
+        if self._holds(state):
+            self.held += 1
+            disk = self._runtime.disk
+            name = partition_directory(partition.topic, partition.index)
+            disk.mkdir(name)
+            text = partition_metadata_text(format_uuid(partition.topic_id))
+            disk.open(f"{name}/{PARTITION_METADATA}", create=True).pwrite(text, 0)
+            await self._open_partition(partition, state, config, new=True)
+        await self._breathe()
+
+    async def _open_partition(
+        self, partition: Partition, state: PartitionState, config: TopicConfig, *, new: bool
+    ) -> None:
+        partition.min_insync_replicas = config.min_insync_replicas
+        name = partition_directory(partition.topic, partition.index)
+        partition.log = await self._directory.open_log(name, self._log_config(config), new=new)
+        self._lead_or_follow(partition, state)
+
+    def _lead_or_follow(self, partition: Partition, state: PartitionState) -> None:
+        partition.follow_state(state)
+        if partition.log is None:
+            return
+        if state.leader != self._config.node_id:
+            if partition.leader is not None:
+                partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        now_ms = self._runtime.now_ms()
+        leader = partition.leader
+        if leader is not None and leader.leader_epoch == state.leader_epoch:
+            leader.on_isr(state.replicas, state.isr, state.partition_epoch, now_ms)
+            return
+        log = partition.log
+        log.assign_epoch(state.leader_epoch)
+        partition.lead(
+            Leader(
+                self._config.node_id,
+                state.replicas,
+                state.isr,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                end=log.end_offset,
+                stable_end=log.stable_end,
+                high_watermark=0 if leader is None else leader.high_watermark,
+                min_isr=min(partition.min_insync_replicas, len(state.replicas)),
+                lag_time_max_ms=self._config.replica_lag_time_max_ms,
+                now_ms=now_ms,
+            )
+        )
+
+    async def _delete_topic(self, topic: TopicImage) -> None:
+        partitions = self.table.by_id.pop(topic.topic_id)
+        if self.table.by_name.get(topic.name.encode()) is partitions:
+            del self.table.by_name[topic.name.encode()]
+        removals = []
+        for partition in partitions:
+            partition.retired = True
+            partition.resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if partition.log is not None:
+                self.held -= 1
+                log, partition.log = partition.log, None
+                removals.append(self._runtime.spawn(self._delete_log(partition, log), f"delete {partition}"))
+        # Together, so that their renames share the syncs of the directory.
+        for removal in removals:
+            await removal
+
+    async def _delete_log(self, partition: Partition, log: Log) -> None:
+        self._directory.forget(partition_directory(partition.topic, partition.index))
+        await log.delete()
+
+    def _holds(self, state: PartitionState) -> bool:
+        return self._config.node_id in state.replicas
+
+    async def _breathe(self) -> None:
+        """Give the loop back if this work has held it for a slice."""
+        if self._runtime.now_ms() - self._slice_began_ms > SLICE_MS:
+            await self._runtime.sleep(0)
+            self._slice_began_ms = self._runtime.now_ms()
+
+    # ---- configuration
+
+    def _topic_config(self, image: MetadataImage, name: str) -> TopicConfig:
+        overrides = image.config(ResourceType.TOPIC, name)
+        return TopicConfig.resolve(overrides, self._config) if overrides else self._config.topic_defaults
+
+    def _log_config(self, topic: TopicConfig) -> LogConfig:
+        return LogConfig(
+            segment_bytes=topic.segment_bytes,
+            segment_ms=topic.segment_ms,
+            segment_jitter_ms=topic.segment_jitter_ms,
+            segment_index_bytes=topic.segment_index_bytes,
+            index_interval_bytes=topic.index_interval_bytes,
+            retention_ms=topic.retention_ms,
+            retention_bytes=topic.retention_bytes,
+            flush_messages=topic.flush_messages,
+            flush_ms=topic.flush_ms,
+            max_message_bytes=topic.max_message_bytes,
+            timestamp_type=topic.message_timestamp_type,
+            timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+            cleanup_policy=",".join(topic.cleanup_policy),
+            file_delete_delay_ms=topic.file_delete_delay_ms,
+            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+
+    # ---- chores
+
+    def _chore(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], delay_ms: float) -> None:
+        """Do `work` after the delay, and again and again."""
+        self._timers[name] = self._runtime.call_later(delay_ms, self._start_chore, name, work)
+
+    def _start_chore(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._runtime.spawn(self._do_chore(name, work), name)
+
+    async def _do_chore(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await work()
+        if not self._closing:
+            self._chore(name, work, self._interval_ms(name))
+
+    def _interval_ms(self, name: str) -> float:
+        config = self._config
+        return {
+            "retention": config.log_retention_check_interval_ms,
+            "checkpoint": min(
+                config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
+            ),
+            "producers": config.producer_id_expiration_check_interval_ms,
+        }[name]
+
+    async def _retain(self) -> None:
+        """Delete what is older or more than the topics keep."""
+        self._slice_began_ms = self._runtime.now_ms()
+        removed = 0
+        for partition in list(self.table.all()):
+            log, leader = partition.log, partition.leader
+            if log is not None and leader is not None and log.config.deletes:
+                removed += await log.retain(self._runtime.wall_ms(), leader.high_watermark)
+            await self._breathe()
+        if removed:
+            self._events.info("retention", segments_removed=removed)
+            await self._directory.checkpoint()
+
+    async def _expire_producers(self) -> None:
+        self._slice_began_ms = self._runtime.now_ms()
+        for partition in list(self.table.all()):
+            if partition.log is not None:
+                partition.log.expire_producers(self._runtime.wall_ms())
+            await self._breathe()
+
+    async def checkpoint_start_offsets(self) -> None:
+        await self._directory.checkpoint()
+
+    # ---- stop
+
+    async def close(self) -> None:
+        """No more chores, nobody is led; the logs are closed by their directory."""
+        self._closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for partition in list(self.table.all()):
+            partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,0 +1,39 @@
+"""Ids for producers, from blocks that the metadata log hands out, so that none is ever given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from penstock.runtime import Future, Runtime
+
+
+class Block(NamedTuple):
+    first: int
+    size: int
+
+
+class ProducerIds:
+    """Hands out ids one by one; those who come while a new block is being fetched wait for it together."""
+
+    def __init__(self, runtime: Runtime, next_block: Callable[[], Awaitable[Block]]) -> None:
+        self._runtime = runtime
+        self._next_block = next_block
+        self._next = 0
+        self._end = 0
+        self._fetching: Future[None] | None = None
+
+    async def next(self) -> int:
+        while self._next == self._end:
+            if self._fetching is not None:
+                await self._fetching
+                continue
+            self._fetching = self._runtime.future()
+            try:
+                block = await self._next_block()
+                self._next, self._end = block.first, block.first + block.size
+            finally:
+                fetching, self._fetching = self._fetching, None
+                fetching.set_result(None)
+        self._next += 1
+        return self._next - 1

@@ -1,0 +1,351 @@
+"""The gate every request passes: limits on connections, the table of APIs, one place that turns errors into answers.
+
+A request is looked up in the table of served APIs (`penstock.wire.apis`). Produce and Fetch parse their own frames;
+all others are decoded by the codec within the API's limits, handed to their handler as typed messages, and the typed
+answer is encoded. A handler returns its response, or an awaitable of it, which makes the request a barrier.
+
+What a peer can do wrong ends its own connection and nothing else: an unexpected exception is counted, logged and
+closes the connection; the broker goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker import limits
+from penstock.broker.connection import MEMORY, STARTING, ChunkPool, Connection, Slot
+from penstock.broker.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.partition import Wakes
+from penstock.config import BrokerConfig
+from penstock.runtime import Runtime
+from penstock.runtime.eventlog import EventLog
+from penstock.wire.apis import SERVED, ApiKey, ServedApi
+from penstock.wire.codec import Message, decode, encode
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.headers import read_request_header
+
+SWEEP_INTERVAL_MS = 10_000
+DRAIN_POLL_MS = 10
+UNKNOWN_API_FRAME_BYTES_MAX = 4096
+RECEIVE_BUDGET_BYTES = 1 << 30
+"""What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
+
+_head = Struct(">hhih").unpack_from
+_pack_head = Struct(">ii").pack
+_pack_size_into = Struct(">i").pack_into
+
+RawHandler = Callable[[Connection, int, int, int, int], None]
+"""(connection, version, correlation id, position of the body, end): parses and answers by itself."""
+
+
+class RequestContext(NamedTuple):
+    """What a handler may want to know of a request besides its message."""
+
+    version: int
+    client_id: str
+    connection: Connection
+
+
+Handler = Callable[[RequestContext, Message], Message | Awaitable[Message]]
+
+
+class Api:
+    """One served API, ready to be called: what every request needs of its row in the table, at hand."""
+
+    __slots__ = (
+        "flexible_from",
+        "frame_bytes_max",
+        "handler",
+        "key",
+        "limits",
+        "max_version",
+        "metrics",
+        "min_version",
+        "name",
+        "raw",
+        "request",
+    )
+
+    def __init__(self, served: ServedApi, raw: RawHandler | None, handler: Handler | None) -> None:
+        self.key = served.key
+        self.name = served.name
+        self.min_version = served.min_version
+        self.max_version = served.max_version
+        self.flexible_from = served.flexible_from
+        self.frame_bytes_max = served.max_frame_bytes
+        self.limits = served.limits
+        self.request = served.request
+        self.raw = raw
+        self.handler = handler
+        self.metrics = RequestMetrics(served.name)
+
+
+class Service:
+    """The broker as its connections see it (`penstock.broker.connection.Service`)."""
+
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, events: EventLog, metrics: BrokerMetrics, wakes: Wakes
+    ) -> None:
+        self._runtime = runtime
+        self._events = events
+        self.metrics = metrics
+        self._wakes = wakes
+        self._chunks = ChunkPool()
+        self._apis: list[Api | None] = [None] * (max(SERVED) + 1)
+        self._connections: dict[int, Connection] = {}
+        self._per_host: dict[str, int] = {}
+        self._numbers = 0
+        self._receiving = 0
+        self._starved: list[Connection] = []
+        self._accepting_again_ms = 0.0
+        self._accepted_in_second = 0
+        self.ready = False
+        """Connections that come before this is set are accepted and wait."""
+        self.now_ms = runtime.now_ms
+        self.call_soon = runtime.call_soon
+        self.after_turn = wakes.run
+        self.configure(config)
+        runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.request_bytes_max = config.socket_request_max_bytes
+        budget = config.queued_max_request_bytes
+        self._receive_budget = max(RECEIVE_BUDGET_BYTES if budget < 0 else budget, 2 * self.request_bytes_max)
+
+    def add_raw(self, key: ApiKey, handler: RawHandler) -> None:
+        self._add(Api(SERVED[key], handler, None))
+
+    def add(self, key: ApiKey, handler: Handler) -> None:
+        self._add(Api(SERVED[key], None, handler))
+
+    def _add(self, api: Api) -> None:
+        self._apis[api.key] = api
+        self.metrics.requests[api.key] = api.metrics
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def receiving_bytes(self) -> int:
+        return self._receiving
+
+    def connection(self) -> Connection:
+        """The factory that listeners use."""
+        self._numbers += 1
+        return Connection(self, self._chunks, self._numbers)
+
+    # ---- requests
+
+    def frame_bytes_max(self, api_key: int) -> int:
+        apis = self._apis
+        api = apis[api_key] if 0 <= api_key < len(apis) else None
+        # An unknown API gets its short frame, so that the refusal can name it.
+        return UNKNOWN_API_FRAME_BYTES_MAX if api is None else api.frame_bytes_max
+
+    def serve(self, connection: Connection, start: int, end: int) -> None:
+        if end - start < 10:
+            raise WireError("the request header ends early")
+        key, version, correlation_id, client_id_length = _head(connection.buffer, start)
+        apis = self._apis
+        api = apis[key] if 0 <= key < len(apis) else None
+        if api is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API {key} is not served")
+        if not api.min_version <= version <= api.max_version:
+            if key != ApiKey.API_VERSIONS:
+                spoken = f"{api.min_version}–{api.max_version}"
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} v{version} is not served, only {spoken}")
+            version = -1
+        position = start + 10
+        if client_id_length > 0:
+            position += client_id_length
+            if position > end:
+                raise WireError("the client id ends beyond the request")
+        if version >= api.flexible_from:
+            if position < end and connection.buffer[position] == 0:
+                position += 1
+            else:
+                position = read_request_header(connection.view[:end], start).body_position
+        metrics = api.metrics
+        metrics.requests += 1
+        began = self.now_ms()
+        metrics.queue.record(began - connection.active_ms)
+        connection.deferred = None
+        if api.raw is not None:
+            api.raw(connection, version, correlation_id, position, end)
+        else:
+            client_id = ""
+            if client_id_length > 0:
+                client_id = str(connection.view[start + 10 : start + 10 + client_id_length], "utf-8", "replace")
+            self._serve_message(api, connection, version, correlation_id, client_id, position, end)
+        slot = connection.deferred
+        if slot is None:
+            metrics.total.record(self.now_ms() - connection.active_ms)
+        else:
+            slot.api = api
+            slot.arrived_ms = connection.active_ms
+
+    def answered(self, slot: Slot) -> None:
+        if isinstance(slot.api, Api):
+            slot.api.metrics.total.record(self.now_ms() - slot.arrived_ms)
+
+    def _serve_message(
+        self,
+        api: Api,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        position: int,
+        end: int,
+    ) -> None:
+        if version >= 0:
+            request, position = decode(api.request, version, connection.view[:end], position, limits=api.limits)
+            if position != end:
+                raise WireError(f"{api.name} v{version}: {end - position} bytes are left over")
+        else:
+            request = api.request()
+        assert api.handler is not None
+        context = RequestContext(version, client_id, connection)
+        result = api.handler(context, request)
+        if isinstance(result, Message):
+            connection.send(self._framed(api, version, correlation_id, result))
+            return
+        slot = connection.defer(barrier=True)
+        self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
+
+    async def _finish(
+        self,
+        api: Api,
+        connection: Connection,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        result: Awaitable[Message],
+    ) -> None:
+        try:
+            response = await result
+            slot.send(self._framed(api, version, correlation_id, response))
+        except Exception as error:
+            self.failed(connection, error)
+            if not connection.closed:
+                connection.abort()
+
+    def _framed(self, api: Api, version: int, correlation_id: int, response: Message) -> bytearray:
+        out = bytearray(_pack_head(0, correlation_id))
+        # ApiVersions answers with header v0 always: a client that does not know us yet must be able to read it.
+        if version >= api.flexible_from and api.key != ApiKey.API_VERSIONS:
+            out.append(0)
+        encode(response, max(version, 0), out)
+        _pack_size_into(out, 0, len(out) - 4)
+        return out
+
+    # ---- connections
+
+    def admit(self, connection: Connection) -> bool:
+        config = self._config
+        self.metrics.connections_created += 1
+        host = connection.host
+        limit = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
+        reason = ""
+        if len(self._connections) >= config.max_connections:
+            reason = f"max.connections={config.max_connections}"
+        elif self._per_host.get(host, 0) >= limit:
+            reason = f"max.connections.per.ip={limit}"
+        elif not self._within_rate(config.max_connection_creation_rate):
+            reason = f"max.connection.creation.rate={config.max_connection_creation_rate}"
+        if reason:
+            self.metrics.connections_refused += 1
+            self._events.limited("connection refused", peer=connection.peer, limit=reason)
+            return False
+        self._connections[connection.number] = connection
+        self._per_host[host] = self._per_host.get(host, 0) + 1
+        self._receiving += connection.receiving_bytes
+        return True
+
+    def _within_rate(self, rate: int) -> bool:
+        now = self.now_ms()
+        if now >= self._accepting_again_ms:
+            self._accepting_again_ms = now + 1000
+            self._accepted_in_second = 0
+        self._accepted_in_second += 1
+        return self._accepted_in_second <= rate
+
+    def departed(self, connection: Connection) -> None:
+        self.metrics.connections_closed += 1
+        del self._connections[connection.number]
+        host = connection.host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+        self.grow(connection, -connection.receiving_bytes)
+
+    def grow(self, connection: Connection, count: int) -> bool:
+        if count > 0 and self._receiving + count > self._receive_budget:
+            self._starved.append(connection)
+            return False
+        self._receiving += count
+        if count < 0 and self._starved:
+            starved, self._starved = self._starved, []
+            for waiting in starved:
+                self._runtime.call_soon(waiting.unmute, MEMORY)
+        return True
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        self.metrics.refused_frames += 1
+        self._events.limited("connection closed", peer=connection.peer, reason=reason)
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        if isinstance(error, (KafkaError, WireError)):
+            self.refused(connection, str(error))
+            return
+        self.metrics.unexpected_errors += 1
+        self._events.error("unexpected error", peer=connection.peer, error=repr(error), trace=trace(error))
+
+    def _sweep(self) -> None:
+        """Close connections that are idle or stuck in the middle of a request; take back buffers that idle."""
+        now = self.now_ms()
+        for connection in list(self._connections.values()):
+            idle_ms = now - connection.active_ms
+            if connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
+                self.refused(connection, f"half a request, then {limits.REQUEST_SILENCE_MS // 1000} s of silence")
+                connection.abort()
+            elif idle_ms > self._config.connections_max_idle_ms and not connection.waiting:
+                connection.close()
+            elif idle_ms > SWEEP_INTERVAL_MS:
+                connection.shrink()
+        self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
+
+    def open(self) -> None:
+        """Everything is there: serve."""
+        self.ready = True
+        for connection in list(self._connections.values()):
+            connection.unmute(STARTING)
+
+    async def drain(self, timeout_ms: float) -> None:
+        """Let the answers leave that are due, then close all connections. Long polls are answered by their end."""
+        deadline_ms = self.now_ms() + timeout_ms
+        for connection in list(self._connections.values()):
+            if not connection.waiting:
+                connection.close()
+        while self._connections and self.now_ms() < deadline_ms:
+            await self._runtime.sleep(DRAIN_POLL_MS)
+            for connection in list(self._connections.values()):
+                if not connection.waiting or connection.parked:
+                    connection.close()
+        for connection in list(self._connections.values()):
+            connection.abort()
+
+
+def trace(error: BaseException) -> str:
+    """Where it was raised, innermost last."""
+    frames = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        frames.append(f"{code.co_filename.rpartition('/')[2]}:{step.tb_lineno} {code.co_qualname}")
+        step = step.tb_next
+    return " > ".join(frames[-6:])

@@ -1,0 +1,86 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import configs, exit_codes, topics
+from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
+from penstock.cli.consume import consume
+from penstock.cli.errors import CliError
+from penstock.cli.options import examples
+from penstock.cli.output import note
+from penstock.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
+from penstock.cli.produce import produce
+
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="An event-streaming platform that speaks Apache Kafka's protocol. "
+    "All commands that talk to a cluster work against Apache Kafka as well.",
+    epilog=examples(
+        ("penstock up", "a broker on this machine"),
+        ("penstock topics create greetings", "then, in another terminal"),
+        ("echo hello | penstock produce greetings", "write"),
+        ("penstock consume greetings --from-beginning --until-end", "read"),
+    ),
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+app.command(epilog=PRODUCE_EXAMPLES)(produce)
+app.command(epilog=CONSUME_EXAMPLES)(consume)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a command and returns its exit code."""
+    try:
+        app(args=arguments, prog_name="penstock")
+    except CliError as error:
+        note(f"error: {error.message}")
+        if error.hint:
+            note(f"hint: {error.hint}")
+        return error.code
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else exit_codes.OK
+    return exit_codes.OK
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"penstock {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
+def up(context: typer.Context) -> None:
+    """Start the platform on this machine, in one command. See penstock up --help."""
+    from penstock.__main__ import main as dispatch
+
+    raise typer.Exit(dispatch(["up", *context.args]))
+
+
+@app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
+def server(context: typer.Context) -> None:
+    """Run one broker. See penstock server --help."""
+    from penstock.__main__ import main as dispatch
+
+    raise typer.Exit(dispatch(["server", *context.args]))

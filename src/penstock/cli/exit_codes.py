@@ -1,0 +1,25 @@
+"""What the exit code of a `penstock` command means."""
+
+from __future__ import annotations
+
+OK = 0
+FAILED = 1
+"""The operation failed, or a part of it; the message says which."""
+USAGE = 2
+"""The command line makes no sense: an unknown option, a value of the wrong form."""
+UNREACHABLE = 3
+"""No broker could be reached, or none that speaks Kafka's protocol."""
+NOT_FOUND = 4
+"""There is no such topic, partition, broker or directory."""
+ALREADY_EXISTS = 5
+"""The topic to create is already there."""
+REFUSED = 6
+"""The cluster refused the request: a value it does not accept, or more replicas than it has brokers."""
+NOT_AUTHORIZED = 7
+"""Who we are may not do this, or could not be told."""
+TIMED_OUT = 8
+"""The cluster was reached and did not answer in time."""
+DECLINED = 9
+"""The question whether to go on was answered with no."""
+INTERRUPTED = 130
+"""Stopped by Ctrl-C, as shells count it."""

@@ -1,0 +1,76 @@
+"""Writing results and messages.
+
+Results go to standard output: a table for a person, columns separated by tabs when the output is a pipe or a file,
+JSON on request. Messages, questions and progress go to standard error, so that they never end up in a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+Cell = str | int | float | bool | None
+
+
+def print_json(value: object) -> None:
+    """One JSON document."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Rows for a person, or for a pipe."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for line in (head, *texts):
+            sys.stdout.write("\t".join(line) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for index, name in enumerate(head):
+        numeric = bool(texts) and all(_is_number(row[index]) for row in texts)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in texts:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_line(text: str) -> None:
+    """A line of a result."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A message beside the result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 record`, `2,000 records`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def size_of(count: int) -> str:
+    """A number of bytes for a person; 1 KB is 1,000 bytes."""
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return str(cell)
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.lstrip("-").replace(".", "", 1).isdigit()

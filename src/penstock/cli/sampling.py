@@ -1,0 +1,76 @@
+"""What the impact report needs to know of a live topic: where its keys lie, and who reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from penstock.cli import exit_codes
+from penstock.cli.connection import Cluster
+from penstock.cli.errors import CliError
+from penstock.cli.impact import DependentGroup
+
+FETCH_RECORDS = 1000
+FETCH_TIMEOUT_S = 0.5
+
+
+def newest_keys(cluster: Cluster, topic: str, partitions: int, limit: int) -> Iterator[tuple[bytes | None, int]]:
+    """Key and partition of up to `limit` of the newest records, the same number from each partition."""
+    from penstock.cli.library import KafkaException, TopicPartition
+
+    if limit == 0:
+        return
+    share = -(-limit // partitions)
+    consumer = cluster.consumer({"enable.partition.eof": True})
+    try:
+        assigned = []
+        for partition in range(partitions):
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=cluster.timeout_s)
+            if first < end:
+                assigned.append(TopicPartition(topic, partition, max(first, end - share)))
+        unfinished = {place.partition for place in assigned}
+        consumer.assign(assigned)
+        deadline_s = time.monotonic() + cluster.timeout_s
+        while unfinished and time.monotonic() < deadline_s:
+            for message in consumer.consume(FETCH_RECORDS, FETCH_TIMEOUT_S):
+                place = message.partition()
+                assert place is not None
+                if message.error() is None:
+                    yield message.key(), place
+                else:
+                    unfinished.discard(place)
+    except KafkaException as error:
+        raise cluster.failure(error.args[0], f"read the newest records of {topic}") from None
+    finally:
+        consumer.close()
+
+
+def dependent_groups(cluster: Cluster, topic: str) -> tuple[list[DependentGroup], str]:
+    """The groups that have a position in the topic; or, where the cluster cannot tell, the reason."""
+    from penstock.cli.library import ConsumerGroupTopicPartitions
+
+    admin = cluster.admin
+    try:
+        listed = cluster.wait(admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups")
+        names = sorted(group.group_id for group in listed.valid)
+        reading = []
+        for name in names:
+            # One group per request is all the library takes.
+            futures = admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
+            )
+            position = cluster.wait(futures[name], f"ask for the positions of {name}")
+            if any(place.topic == topic for place in position.topic_partitions or []):
+                reading.append(name)
+        if not reading:
+            return [], ""
+        described = admin.describe_consumer_groups(reading, request_timeout=cluster.timeout_s)
+        groups = []
+        for name, future in described.items():
+            group = cluster.wait(future, f"describe the group {name}")
+            groups.append(DependentGroup(name=name, state=group.state.name.lower(), members=len(group.members)))
+        return groups, ""
+    except CliError as error:
+        if error.code == exit_codes.UNREACHABLE:
+            raise
+        return [], error.message

@@ -1,0 +1,86 @@
+"""The operations of IncrementalAlterConfigs on a resource's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.config.broker import BrokerConfig, validate_broker_configs
+from penstock.config.broker_table import BROKER
+from penstock.config.definitions import Definition, Kind, render
+from penstock.config.topic import validate_topic_configs
+from penstock.config.topic_table import TOPIC
+from penstock.wire.errors import ErrorCode, KafkaError
+
+
+class AlterOperation(IntEnum):
+    """What to do with a setting; the numbers are the protocol's."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    name: str
+    operation: int
+    value: str | None = None
+
+
+def alter_topic(overrides: Mapping[str, str], alterations: Iterable[Alteration]) -> dict[str, str]:
+    """A topic's own settings after the alterations; KafkaError if one of them, or the result, is not valid."""
+    altered = _apply(overrides, alterations, TOPIC)
+    validate_topic_configs(altered)
+    return altered
+
+
+def alter_broker(
+    settings: Mapping[str, str], alterations: Iterable[Alteration], broker: BrokerConfig, *, per_broker: bool
+) -> dict[str, str]:
+    """The dynamic settings of one broker (or, with `per_broker` false, of all) after the alterations."""
+    altered = _apply(settings, alterations, BROKER)
+    validate_broker_configs(altered, broker, per_broker=per_broker)
+    return altered
+
+
+def _apply(
+    settings: Mapping[str, str], alterations: Iterable[Alteration], definitions: Mapping[str, Definition]
+) -> dict[str, str]:
+    altered = dict(settings)
+    seen: list[str] = []
+    for name, operation, value in alterations:
+        if name in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The config {name} is altered twice in one request")
+        seen.append(name)
+        if operation == AlterOperation.DELETE:
+            altered.pop(name, None)
+            continue
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {name}")
+        if operation == AlterOperation.SET:
+            altered[name] = value
+        elif operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+            items = _items(name, altered.get(name), definitions)
+            given = [item.strip() for item in value.split(",")]
+            if operation == AlterOperation.APPEND:
+                items += [item for item in given if item not in items]
+            else:
+                items = [item for item in items if item not in given]
+            altered[name] = ",".join(items)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for the config {name}")
+    return altered
+
+
+def _items(name: str, text: str | None, definitions: Mapping[str, Definition]) -> list[str]:
+    """What the list holds now, where it is not set its default."""
+    definition = definitions.get(name)
+    if definition is None or definition.kind is not Kind.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Can't APPEND to or SUBTRACT from key {name} because its type is not LIST."
+        )
+    if text is None:
+        text = render(definition.default) or ""
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,407 @@
+"""A broker's configuration: parsed, checked as a whole, and offered as plain attributes.
+
+Three levels give a property its value, the first that has it wins: settings made at run time for this broker,
+settings made at run time for all brokers, and the static ones (file and command line). Below them lies the default.
+A change at run time makes a new object, so whoever holds one sees a consistent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from penstock.config.broker_table import BROKER, SYNONYMS
+from penstock.config.definitions import ConfigError, UpdateMode, Value, parse
+from penstock.config.listeners import Endpoint, parse_endpoints, parse_host_port, parse_protocol_map
+from penstock.config.topic import TopicConfig
+from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
+from penstock.wire.errors import ErrorCode, KafkaError
+
+WILDCARD_HOSTS = ("0.0.0.0", "::")
+
+
+class BrokerConfig:
+    """What a broker runs with. Attributes carry effective values: where a property has fallbacks in other units
+    (`log.retention.ms`, `log.retention.minutes`, `log.retention.hours`), the finest carries the result in ms."""
+
+    node_id: int
+    process_roles: tuple[str, ...]
+    broker_rack: str | None
+    log_dir: str
+    listeners: tuple[Endpoint, ...]
+    controller_listeners: tuple[Endpoint, ...]
+    advertised_listeners: tuple[Endpoint, ...]
+    inter_broker_listener_name: str
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_append_linger_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    message_max_bytes: int
+    log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_segment_bytes: int
+    log_roll_ms: int
+    log_roll_jitter_ms: int
+    log_index_interval_bytes: int
+    log_index_size_max_bytes: int
+    log_segment_delete_delay_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    log_retention_ms: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    num_recovery_threads_per_data_dir: int
+    num_io_threads: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_connection_creation_rate: int
+    connections_max_idle_ms: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_listen_backlog_size: int
+    queued_max_request_bytes: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    replica_lag_time_max_ms: int
+    replica_fetch_min_bytes: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_socket_timeout_ms: int
+    replica_socket_receive_buffer_bytes: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    num_replica_fetchers: int
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    controlled_shutdown_enable: bool
+
+    topic_defaults: TopicConfig
+    """What a topic has that sets nothing itself."""
+    warnings: tuple[str, ...]
+    """What the operator should know: settings without meaning here, unknown names."""
+    values: Mapping[str, Value]
+    """Each property as it is set, by Kafka's name, without fallbacks."""
+    static: Mapping[str, str]
+    dynamic_default: Mapping[str, str]
+    dynamic_broker: Mapping[str, str]
+
+    __slots__ = tuple(__annotations__)
+
+    def __init__(self, attributes: Mapping[str, object]) -> None:
+        for attribute in self.__slots__:
+            object.__setattr__(self, attribute, attributes[attribute])
+
+    @classmethod
+    def resolve(
+        cls,
+        static: Mapping[str, str],
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The configuration in force. ConfigError lists everything that is wrong with the static settings.
+
+        A dynamic setting was checked when it was made. One that no longer passes (made by another version) is
+        left out with a warning, because a broker that will not start could not be told to forget it.
+        """
+        warnings: list[str] = []
+        problems: list[str] = []
+        values = _static_values(static, warnings, problems)
+        for level in (dynamic_default or {}, dynamic_broker or {}):
+            for name, text in level.items():
+                try:
+                    values[name] = _dynamic_value(name, text)
+                except ValueError as error:
+                    warnings.append(f"the setting {name}={text}, made at run time, is left out: {error}")
+        attributes = _derive(values, static, problems)
+        if problems:
+            raise ConfigError(problems)
+        attributes.update(
+            values=values,
+            warnings=tuple(warnings),
+            static=dict(static),
+            dynamic_default=dict(dynamic_default or {}),
+            dynamic_broker=dict(dynamic_broker or {}),
+        )
+        return cls(attributes)
+
+    def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
+        """The same static settings under other dynamic ones."""
+        return self.resolve(self.static, dynamic_default, dynamic_broker)
+
+    def changed_since(self, older: BrokerConfig) -> tuple[str, ...]:
+        """Kafka's names of the properties whose values differ, sorted."""
+        return tuple(name for name in sorted(BROKER) if self.values[name] != older.values[name])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a config is never changed, it is resolved again ({name})")
+
+
+def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> Value:
+    """The value a dynamic broker property would have. KafkaError(INVALID_REQUEST), the code Kafka answers with here,
+    says why it cannot be set at run time, or for one broker alone."""
+    try:
+        if text is None:
+            raise ValueError("it needs a value")
+        value = _dynamic_value(name, text)
+        if BROKER[name].mode is UpdateMode.PER_BROKER and not per_broker:
+            raise ValueError("it can only be set for one broker, not for all at once")
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid value {text} for configuration {name}: {error}") from None
+    return value
+
+
+def validate_broker_configs(
+    settings: Mapping[str, str | None], broker: BrokerConfig, *, per_broker: bool
+) -> None:
+    """Refuse, with KafkaError(INVALID_REQUEST), dynamic settings that `broker` could not run with."""
+    for name, text in settings.items():
+        validate_broker_config(name, text, per_broker=per_broker)
+    texts = {name: text for name, text in settings.items() if text is not None}
+    try:
+        if per_broker:
+            broker.with_dynamic(broker.dynamic_default, texts)
+        else:
+            broker.with_dynamic(texts, broker.dynamic_broker)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(error.problems)) from None
+
+
+def _static_values(static: Mapping[str, str], warnings: list[str], problems: list[str]) -> dict[str, Value]:
+    values: dict[str, Value] = {name: definition.default for name, definition in BROKER.items()}
+    for name, text in static.items():
+        definition = BROKER.get(name)
+        if definition is not None:
+            try:
+                values[name] = parse(definition, _without_order(name, text))
+            except ValueError as error:
+                problems.append(f"{name}={text.strip()}: {error}")
+        elif name == "broker.id":
+            _merge_broker_id(text, static, values, problems)
+        elif name in NOT_YET:
+            reason = refusal(name, text)
+            if reason is not None:
+                problems.append(reason)
+        elif name in WITHOUT_MEANING:
+            warnings.append(f"{name} has no effect here: {WITHOUT_MEANING[name]}")
+        elif name.startswith("listener.name."):
+            problems.append(f"{name} is refused: settings of one listener are not served yet; set it for the broker")
+        else:
+            warnings.append(f"{name} is not a property this broker knows{_did_you_mean(name)}")
+    return values
+
+
+def _without_order(name: str, text: str) -> str:
+    """Roles may come in any order; they are kept in one."""
+    return ",".join(sorted(role.strip() for role in text.split(","))) if name == "process.roles" else text
+
+
+def _merge_broker_id(text: str, static: Mapping[str, str], values: dict[str, Value], problems: list[str]) -> None:
+    try:
+        broker_id = parse(BROKER["node.id"], text)
+    except ValueError as error:
+        problems.append(f"broker.id={text.strip()}: {error}")
+        return
+    if "node.id" in static and static["node.id"].strip() != str(broker_id):
+        problems.append(f"broker.id={text.strip()} and node.id={static['node.id'].strip()} differ; set node.id alone")
+    values["node.id"] = broker_id
+
+
+def _did_you_mean(name: str) -> str:
+    # Only needed for a mistake, and not worth its time in every start.
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, BROKER, n=1, cutoff=0.85)
+    return f"; did you mean {matches[0]}?" if matches else " and is ignored, as Kafka does"
+
+
+def _dynamic_value(name: str, text: str) -> Value:
+    definition = BROKER.get(name)
+    if definition is None:
+        if name in NOT_YET:
+            raise ValueError(NOT_YET[name].reason)
+        if name in WITHOUT_MEANING:
+            raise ValueError(f"it has no effect here: {WITHOUT_MEANING[name]}")
+        raise ValueError("there is no such broker property")
+    if definition.mode is UpdateMode.READ_ONLY:
+        raise ValueError("it cannot change at run time; set it in the broker's file and restart")
+    return parse(definition, text)
+
+
+def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[str]) -> dict[str, object]:
+    """Attributes from values, with all that depends on more than one property; problems are added to the list."""
+    effective = dict(values)
+    for chain in SYNONYMS:
+        effective[chain[0][0]] = _first_set(chain, values)
+    attributes: dict[str, object] = {name.replace(".", "_"): value for name, value in effective.items()}
+    attributes["log_dir"] = _data_directory(values, problems)
+    attributes["max_connections_per_ip_overrides"] = _ip_overrides(values, problems)
+    attributes["topic_defaults"] = TopicConfig.of_broker(effective)
+    attributes.update(_endpoints(values, static, problems))
+    _check_quorum(values, attributes, problems)
+    _check_limits(values, problems)
+    return attributes
+
+
+def _first_set(chain: tuple[tuple[str, int], ...], values: Mapping[str, Value]) -> int:
+    for name, factor in chain:
+        value = values[name]
+        if value is not None:
+            assert isinstance(value, int)
+            return value * factor if value >= 0 else -1
+    raise AssertionError(f"{chain[-1][0]} has no default")
+
+
+def _data_directory(values: Mapping[str, Value], problems: list[str]) -> str:
+    directories = values["log.dirs"]
+    if directories is None:
+        return str(values["log.dir"])
+    assert isinstance(directories, tuple)
+    if len(directories) > 1:
+        problems.append(
+            f"log.dirs names {len(directories)} directories; a broker has one. "
+            f"Run one broker per directory: penstock up --brokers {len(directories)}"
+        )
+    return directories[0]
+
+
+def _ip_overrides(values: Mapping[str, Value], problems: list[str]) -> dict[str, int]:
+    overrides: dict[str, int] = {}
+    for item in str(values["max.connections.per.ip.overrides"]).split(","):
+        if not item.strip():
+            continue
+        address, _, count = item.strip().rpartition(":")
+        if not address or not count.isascii() or not count.isdigit():
+            problems.append(
+                f"max.connections.per.ip.overrides: {item.strip()!r} is not ADDRESS:COUNT, as in 127.0.0.1:200"
+            )
+            continue
+        overrides[address.strip("[]")] = int(count)
+    if values["max.connections.per.ip"] == 0 and not overrides:
+        problems.append(
+            "max.connections.per.ip=0 would admit nobody; name who may connect in max.connections.per.ip.overrides"
+        )
+    return overrides
+
+
+def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems: list[str]) -> dict[str, object]:
+    controller_names = values["controller.listener.names"]
+    assert isinstance(controller_names, tuple)
+    controller_names = tuple(name.upper() for name in controller_names)
+    listeners: tuple[Endpoint, ...] = ()
+    advertised: tuple[Endpoint, ...] = ()
+    controllers: tuple[Endpoint, ...] = ()
+    property_name = "listener.security.protocol.map"
+    try:
+        protocols = parse_protocol_map(str(values[property_name]))
+        if property_name not in static:
+            # As in Kafka: a controller's listener needs no entry as long as nobody wrote a map.
+            protocols.update((name, "PLAINTEXT") for name in controller_names)
+        property_name = "listeners"
+        entries = values["listeners"]
+        assert isinstance(entries, tuple)
+        bound = parse_endpoints(entries, protocols)
+        listeners = tuple(endpoint for endpoint in bound if endpoint.name not in controller_names)
+        controllers = tuple(endpoint for endpoint in bound if endpoint.name in controller_names)
+        if not listeners:
+            raise ValueError("has only listeners of controllers; add one for clients, such as PLAINTEXT://127.0.0.1:9092")
+        advertised = listeners
+        property_name = "advertised.listeners"
+        entries = values["advertised.listeners"]
+        if entries is not None:
+            assert isinstance(entries, tuple)
+            advertised = tuple(e for e in parse_endpoints(entries, protocols) if e.name not in controller_names)
+            _check_advertised(advertised, listeners)
+    except ValueError as error:
+        problems.append(f"{property_name} {error}")
+    inter_broker = values["inter.broker.listener.name"]
+    if inter_broker is not None and advertised and str(inter_broker).upper() not in [e.name for e in advertised]:
+        problems.append(f"inter.broker.listener.name={inter_broker} is not among the advertised listeners")
+    if inter_broker is None and advertised:
+        inter_broker = advertised[0].name
+    return {
+        "listeners": listeners,
+        "controller_listeners": controllers,
+        "advertised_listeners": advertised,
+        "inter_broker_listener_name": str(inter_broker).upper(),
+    }
+
+
+def _check_advertised(advertised: tuple[Endpoint, ...], listeners: tuple[Endpoint, ...]) -> None:
+    names = [listener.name for listener in listeners]
+    if not advertised:
+        raise ValueError("has no listener that clients can use")
+    for endpoint in advertised:
+        if endpoint.name not in names:
+            raise ValueError(f"has {endpoint.name}, which listeners does not open")
+        if endpoint.host in WILDCARD_HOSTS:
+            raise ValueError(f"has {endpoint}, to which no client can connect; give a name or address they can reach")
+
+
+def _check_quorum(values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]) -> None:
+    """A cluster of one accepts settings that describe it, so that Kafka's own single-node file works unchanged."""
+    voters = values["controller.quorum.voters"]
+    servers = values["controller.quorum.bootstrap.servers"]
+    controllers = attributes["controller_listeners"]
+    assert isinstance(voters, tuple)
+    assert isinstance(servers, tuple)
+    assert isinstance(controllers, tuple)
+    problems += [
+        f"controller.quorum.voters names {voter}, which is not this node (node.id={attributes['node_id']}); "
+        "clusters of more than one node are not served yet"
+        for voter in voters
+        if voter.partition("@")[0] != str(attributes["node_id"])
+    ]
+    for server in servers:
+        try:
+            port = parse_host_port(server)[1]
+        except ValueError as error:
+            problems.append(f"controller.quorum.bootstrap.servers: {error}")
+            continue
+        if len(servers) > 1 or (controllers and port not in [endpoint.port for endpoint in controllers]):
+            problems.append(
+                f"controller.quorum.bootstrap.servers names {server}, which is not this node; "
+                "clusters of more than one node are not served yet"
+            )
+
+
+def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:
+    def number(name: str) -> int:
+        value = values[name]
+        assert isinstance(value, int)
+        return value
+
+    def not_above(name: str, ceiling: str, why: str) -> None:
+        if number(name) > number(ceiling):
+            problems.append(f"{name}={number(name)} is above {ceiling}={number(ceiling)}: {why}")
+
+    not_above("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "a follower would give up before its answer")
+    not_above("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "a follower would leave the ISR while it waits")
+    if number("queued.max.request.bytes") > 0:
+        not_above("socket.request.max.bytes", "queued.max.request.bytes", "the largest request could never be taken in")

@@ -1,0 +1,132 @@
+"""What DescribeConfigs tells: every property's value, where it comes from, and what else would apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.broker_table import BROKER, SYNONYM_CHAIN
+from penstock.config.definitions import Definition, Kind, UpdateMode, Value, parse, render
+from penstock.config.topic import TopicConfig
+from penstock.config.topic_table import BROKER_NAME, TOPIC, UNSERVED_BROKER_NAME
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are the protocol's."""
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+class Synonym(NamedTuple):
+    """A place that gives the value, or would if those before it did not."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class DescribedConfig(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    kind: Kind
+    documentation: str
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
+    """All properties of a topic with these settings of its own, by name."""
+    config = TopicConfig.resolve(overrides, broker)
+    described = []
+    for name, definition in TOPIC.items():
+        if definition.hidden:
+            continue
+        value = parse(definition, overrides.get(name)) if name not in BROKER_NAME else _attribute(config, definition)
+        synonyms = _topic_synonyms(name, definition, broker)
+        if name in overrides:
+            synonyms = (Synonym(name, render(value), ConfigSource.TOPIC_CONFIG), *synonyms)
+        described.append(_describe(definition, value, synonyms, read_only=False))
+    return described
+
+
+def describe_broker(broker: BrokerConfig) -> list[DescribedConfig]:
+    """All properties of a broker, by name."""
+    return [
+        _describe(
+            BROKER[name], broker.values[name], _broker_synonyms(name, broker),
+            read_only=BROKER[name].mode is UpdateMode.READ_ONLY,
+        )
+        for name in sorted(BROKER)
+        if not BROKER[name].hidden
+    ]
+
+
+def describe_broker_defaults(broker: BrokerConfig) -> list[DescribedConfig]:
+    """What was set at run time for all brokers, and nothing else, as Kafka answers for the empty broker name."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        _describe(BROKER[name], parse(BROKER[name], text), (Synonym(name, text, source),), read_only=False)
+        for name, text in sorted(broker.dynamic_default.items())
+        if name in BROKER
+    ]
+
+
+def _describe(
+    definition: Definition, value: Value, synonyms: tuple[Synonym, ...], *, read_only: bool
+) -> DescribedConfig:
+    return DescribedConfig(
+        name=definition.name,
+        value=None if definition.sensitive else render(value),
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        read_only=read_only,
+        sensitive=definition.sensitive,
+        synonyms=tuple(s._replace(value=None) for s in synonyms) if definition.sensitive else synonyms,
+        kind=definition.kind,
+        documentation=definition.doc,
+    )
+
+
+def _attribute(config: TopicConfig, definition: Definition) -> Value:
+    value: Value = getattr(config, definition.attribute)
+    return value
+
+
+def _topic_synonyms(name: str, definition: Definition, broker: BrokerConfig) -> tuple[Synonym, ...]:
+    if name in BROKER_NAME:
+        return _broker_synonyms(BROKER_NAME[name], broker)
+    if name in UNSERVED_BROKER_NAME:
+        return (Synonym(UNSERVED_BROKER_NAME[name], render(definition.default), ConfigSource.DEFAULT_CONFIG),)
+    return ()
+
+
+def _broker_synonyms(name: str, broker: BrokerConfig) -> tuple[Synonym, ...]:
+    """All that could give a broker property its value, the strongest first: level by level, and within a level the
+    property before its fallbacks."""
+    chain = [link for link, _ in SYNONYM_CHAIN.get(name, ((name, 1),))]
+    chain = chain[chain.index(name) :]
+    levels: tuple[tuple[Mapping[str, str], ConfigSource], ...] = (
+        (broker.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (broker.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (broker.static, ConfigSource.STATIC_BROKER_CONFIG),
+    )
+    synonyms = [
+        Synonym(link, level[link].strip(), source) for level, source in levels for link in chain if link in level
+    ]
+    synonyms += [
+        Synonym(link, render(BROKER[link].default), ConfigSource.DEFAULT_CONFIG)
+        for link in chain
+        if BROKER[link].default is not None
+    ]
+    return tuple(synonyms)

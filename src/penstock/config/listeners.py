@@ -1,0 +1,85 @@
+"""Listeners and advertised listeners: `NAME://HOST:PORT`, separated by commas.
+
+A listener's name leads to its security protocol through `listener.security.protocol.map`. An empty host means every
+interface; port 0 means a free one. What a broker tells its clients when host or port are open in this way is decided
+by the broker, which alone knows what it was bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PORT_MAX = 65_535
+SECURITY_PROTOCOLS_SERVED = ("PLAINTEXT",)
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Endpoint(NamedTuple):
+    """Where a listener is bound, or where clients are told to find it."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_endpoints(entries: tuple[str, ...], protocol_of: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """The endpoints of a `listeners` value; ValueError says which entry is wrong, and why."""
+    endpoints = tuple(_parse_endpoint(entry, protocol_of) for entry in entries if entry)
+    if not endpoints:
+        raise ValueError("needs at least one entry such as PLAINTEXT://127.0.0.1:9092")
+    names = [endpoint.name for endpoint in endpoints]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"names the listener {name} more than once; give each its own name")
+    return endpoints
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`NAME:PROTOCOL,…` as a mapping."""
+    protocols: dict[str, str] = {}
+    for item in text.split(","):
+        if not item.strip():
+            continue
+        name, _, protocol = item.strip().partition(":")
+        protocol = protocol.upper()
+        if not name or protocol not in SECURITY_PROTOCOLS:
+            raise ValueError(f"{item.strip()!r} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
+        protocols[name.upper()] = protocol
+    return protocols
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """`host:port`, `[v6 address]:port` or `:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port between 0 and {PORT_MAX}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address goes in brackets, as in [::1]:{port}")
+    return host, int(port)
+
+
+def listener_of(address: str) -> str:
+    """The `listeners` entry that `--listen HOST:PORT` stands for."""
+    host, port = parse_host_port(address)
+    return str(Endpoint("PLAINTEXT", host, port, "PLAINTEXT"))
+
+
+def _parse_endpoint(entry: str, protocol_of: Mapping[str, str]) -> Endpoint:
+    name, separator, address = entry.partition("://")
+    if not separator or not name:
+        raise ValueError(f"{entry!r} is not of the form NAME://HOST:PORT")
+    host, port = parse_host_port(address)
+    protocol = protocol_of.get(name.upper())
+    if protocol is None:
+        raise ValueError(f"has {entry!r}, but listener.security.protocol.map has no {name}; add {name}:PLAINTEXT to it")
+    if protocol not in SECURITY_PROTOCOLS_SERVED:
+        raise ValueError(f"has {entry!r} with the security protocol {protocol}, which is not served yet; use PLAINTEXT")
+    return Endpoint(name.upper(), host, port, protocol)

@@ -1,0 +1,452 @@
+"""Kafka's broker properties that this broker does not serve, and what it says about each.
+
+`NOT_YET` belongs to work that is still to come, or to what cannot be had here (Java classes). A value equal to
+Kafka's default asks for nothing and is accepted; any other value is refused, because a setting that is silently
+ignored is worse than one that is refused.
+
+`WITHOUT_MEANING` speaks of machinery that is not here (thread pools, purgatories, ZooKeeper, JMX). It changes how
+Kafka does its work and not what it promises, so it is accepted with a warning that names what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+INT32_MAX_TEXT = "2147483647"
+INT64_MAX_TEXT = "9223372036854775807"
+
+
+class Planned(NamedTuple):
+    """A property that is accepted with its default only."""
+
+    default: str | None
+    reason: str
+    also: tuple[str, ...] = ()
+    """Other values that a cluster of one fulfils anyway: those of the `server.properties` that Kafka ships."""
+
+
+_GROUPS = "consumer groups are not served yet"
+_TRANSACTIONS = "transactions are not served yet"
+_SHARE = "share groups are not served yet"
+_QUOTAS = "quotas are not served yet; max.connections and max.connection.creation.rate already are"
+_SECURITY = "TLS, SASL and ACLs are not served yet; listen on a loopback or otherwise protected address"
+_TIERED = "tiered storage is not served yet"
+_COMPACTION = "log compaction is not served yet"
+_CLUSTER = "clusters of more than one broker are not served yet"
+_JAVA = "it names a Java class, which this broker cannot load"
+_TELEMETRY = "client telemetry is not served yet"
+_STREAMS = "streams groups are not served yet"
+
+_NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
+    (
+        _GROUPS,
+        {
+            "group.consumer.assignment.interval.ms": "1000",
+            "group.consumer.assignors": "uniform,range",
+            "group.consumer.heartbeat.interval.ms": "5000",
+            "group.consumer.max.assignment.interval.ms": "15000",
+            "group.consumer.max.heartbeat.interval.ms": "15000",
+            "group.consumer.max.session.timeout.ms": "60000",
+            "group.consumer.max.size": INT32_MAX_TEXT,
+            "group.consumer.migration.policy": "bidirectional",
+            "group.consumer.min.assignment.interval.ms": "0",
+            "group.consumer.min.heartbeat.interval.ms": "5000",
+            "group.consumer.min.session.timeout.ms": "45000",
+            "group.consumer.regex.refresh.interval.ms": "600000",
+            "group.consumer.session.timeout.ms": "45000",
+            "group.coordinator.append.linger.ms": "-1",
+            "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+            "group.initial.rebalance.delay.ms": "3000",
+            "group.max.session.timeout.ms": "1800000",
+            "group.max.size": INT32_MAX_TEXT,
+            "group.min.session.timeout.ms": "6000",
+            "offset.metadata.max.bytes": "4096",
+            "offsets.commit.timeout.ms": "5000",
+            "offsets.retention.check.interval.ms": "600000",
+            "offsets.retention.minutes": "10080",
+            "offsets.topic.compression.codec": "0",
+            "offsets.topic.num.partitions": "50",
+            "offsets.topic.segment.bytes": "104857600",
+        },
+    ),
+    (
+        _STREAMS,
+        {
+            "group.streams.assignment.interval.ms": "1000",
+            "group.streams.heartbeat.interval.ms": "5000",
+            "group.streams.initial.rebalance.delay.ms": "3000",
+            "group.streams.max.assignment.interval.ms": "15000",
+            "group.streams.max.heartbeat.interval.ms": "15000",
+            "group.streams.max.session.timeout.ms": "60000",
+            "group.streams.max.size": INT32_MAX_TEXT,
+            "group.streams.max.standby.replicas": "2",
+            "group.streams.min.assignment.interval.ms": "0",
+            "group.streams.min.heartbeat.interval.ms": "5000",
+            "group.streams.min.session.timeout.ms": "45000",
+            "group.streams.num.standby.replicas": "0",
+            "group.streams.session.timeout.ms": "45000",
+        },
+    ),
+    (
+        _SHARE,
+        {
+            "group.share.assignment.interval.ms": "1000",
+            "group.share.assignors": "simple",
+            "group.share.delivery.count.limit": "5",
+            "group.share.heartbeat.interval.ms": "5000",
+            "group.share.initialize.retry.interval.ms": "30000",
+            "group.share.max.assignment.interval.ms": "15000",
+            "group.share.max.delivery.count.limit": "10",
+            "group.share.max.heartbeat.interval.ms": "15000",
+            "group.share.max.partition.max.record.locks": "4000",
+            "group.share.max.record.lock.duration.ms": "60000",
+            "group.share.max.session.timeout.ms": "60000",
+            "group.share.max.share.sessions": "2000",
+            "group.share.max.size": "200",
+            "group.share.min.assignment.interval.ms": "0",
+            "group.share.min.delivery.count.limit": "2",
+            "group.share.min.heartbeat.interval.ms": "5000",
+            "group.share.min.partition.max.record.locks": "100",
+            "group.share.min.record.lock.duration.ms": "15000",
+            "group.share.min.session.timeout.ms": "45000",
+            "group.share.partition.max.record.locks": "2000",
+            "group.share.record.lock.duration.ms": "30000",
+            "group.share.session.timeout.ms": "45000",
+            "share.coordinator.append.linger.ms": "-1",
+            "share.coordinator.cold.partition.snapshot.interval.ms": "300000",
+            "share.coordinator.snapshot.update.records.per.snapshot": "500",
+            "share.coordinator.state.topic.compression.codec": "0",
+            "share.coordinator.state.topic.num.partitions": "50",
+            "share.coordinator.state.topic.prune.interval.ms": "300000",
+            "share.coordinator.state.topic.segment.bytes": "104857600",
+            "share.coordinator.write.timeout.ms": "5000",
+        },
+    ),
+    (
+        _TRANSACTIONS,
+        {
+            "add.partitions.to.txn.retry.backoff.max.ms": "100",
+            "add.partitions.to.txn.retry.backoff.ms": "20",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+            "transaction.max.timeout.ms": "900000",
+            "transaction.partition.verification.enable": "true",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "3600000",
+            "transaction.state.log.num.partitions": "50",
+            "transaction.state.log.segment.bytes": "104857600",
+            "transaction.two.phase.commit.enable": "false",
+            "transactional.id.expiration.ms": "604800000",
+        },
+    ),
+    (
+        _QUOTAS,
+        {
+            "alter.log.dirs.replication.quota.window.num": "11",
+            "alter.log.dirs.replication.quota.window.size.seconds": "1",
+            "controller.quota.window.num": "11",
+            "controller.quota.window.size.seconds": "1",
+            "follower.replication.throttled.rate": INT64_MAX_TEXT,
+            "leader.replication.throttled.rate": INT64_MAX_TEXT,
+            "quota.window.num": "11",
+            "quota.window.size.seconds": "1",
+            "replica.alter.log.dirs.io.max.bytes.per.second": INT64_MAX_TEXT,
+            "replication.quota.window.num": "11",
+            "replication.quota.window.size.seconds": "1",
+        },
+    ),
+    (
+        _SECURITY,
+        {
+            "allow.everyone.if.no.acl.found": "false",
+            "authorizer.class.name": "",
+            "connection.failed.authentication.delay.ms": "100",
+            "connections.max.reauth.ms": "0",
+            "delegation.token.expiry.check.interval.ms": "3600000",
+            "delegation.token.expiry.time.ms": "86400000",
+            "delegation.token.max.lifetime.ms": "604800000",
+            "delegation.token.secret.key": None,
+            "early.start.listeners": None,
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "sasl.jaas.config": None,
+            "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+            "sasl.kerberos.min.time.before.relogin": "60000",
+            "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+            "sasl.kerberos.service.name": None,
+            "sasl.kerberos.ticket.renew.jitter": "0.05",
+            "sasl.kerberos.ticket.renew.window.factor": "0.8",
+            "sasl.login.connect.timeout.ms": None,
+            "sasl.login.read.timeout.ms": None,
+            "sasl.login.refresh.buffer.seconds": "300",
+            "sasl.login.refresh.min.period.seconds": "60",
+            "sasl.login.refresh.window.factor": "0.8",
+            "sasl.login.refresh.window.jitter": "0.05",
+            "sasl.login.retry.backoff.max.ms": "10000",
+            "sasl.login.retry.backoff.ms": "100",
+            "sasl.mechanism.controller.protocol": "GSSAPI",
+            "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+            "sasl.oauthbearer.assertion.algorithm": "RS256",
+            "sasl.oauthbearer.assertion.claim.aud": None,
+            "sasl.oauthbearer.assertion.claim.exp.seconds": "300",
+            "sasl.oauthbearer.assertion.claim.iss": None,
+            "sasl.oauthbearer.assertion.claim.jti.include": "false",
+            "sasl.oauthbearer.assertion.claim.nbf.seconds": "60",
+            "sasl.oauthbearer.assertion.claim.sub": None,
+            "sasl.oauthbearer.assertion.file": None,
+            "sasl.oauthbearer.assertion.private.key.file": None,
+            "sasl.oauthbearer.assertion.private.key.passphrase": None,
+            "sasl.oauthbearer.assertion.template.file": None,
+            "sasl.oauthbearer.client.credentials.client.id": None,
+            "sasl.oauthbearer.client.credentials.client.secret": None,
+            "sasl.oauthbearer.clock.skew.seconds": "30",
+            "sasl.oauthbearer.expected.audience": "",
+            "sasl.oauthbearer.expected.issuer": None,
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": "3600000",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "10000",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "100",
+            "sasl.oauthbearer.jwks.endpoint.url": None,
+            "sasl.oauthbearer.scope": None,
+            "sasl.oauthbearer.scope.claim.name": "scope",
+            "sasl.oauthbearer.sub.claim.name": "sub",
+            "sasl.oauthbearer.token.endpoint.url": None,
+            "sasl.server.max.receive.size": "524288",
+            "security.inter.broker.protocol": "PLAINTEXT",
+            "ssl.allow.dn.changes": "false",
+            "ssl.allow.san.changes": "false",
+            "ssl.cipher.suites": "",
+            "ssl.client.auth": "none",
+            "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+            "ssl.endpoint.identification.algorithm": "https",
+            "ssl.key.password": None,
+            "ssl.keymanager.algorithm": "SunX509",
+            "ssl.keystore.certificate.chain": None,
+            "ssl.keystore.key": None,
+            "ssl.keystore.location": None,
+            "ssl.keystore.password": None,
+            "ssl.keystore.type": "JKS",
+            "ssl.principal.mapping.rules": "DEFAULT",
+            "ssl.protocol": "TLSv1.3",
+            "ssl.provider": None,
+            "ssl.secure.random.implementation": None,
+            "ssl.trustmanager.algorithm": "PKIX",
+            "ssl.truststore.certificates": None,
+            "ssl.truststore.location": None,
+            "ssl.truststore.password": None,
+            "ssl.truststore.type": "JKS",
+            "super.users": "",
+        },
+    ),
+    (
+        _TIERED,
+        {
+            "follower.fetch.last.tiered.offset.enable": "false",
+            "log.local.retention.bytes": "-2",
+            "log.local.retention.ms": "-2",
+            "remote.fetch.max.wait.ms": "500",
+            "remote.list.offsets.request.timeout.ms": "30000",
+            "remote.log.index.file.cache.total.size.bytes": "1073741824",
+            "remote.log.index.file.cache.ttl.ms": "900000",
+            "remote.log.manager.copier.thread.pool.size": "10",
+            "remote.log.manager.copy.max.bytes.per.second": INT64_MAX_TEXT,
+            "remote.log.manager.copy.quota.window.num": "11",
+            "remote.log.manager.copy.quota.window.size.seconds": "1",
+            "remote.log.manager.expiration.thread.pool.size": "10",
+            "remote.log.manager.fetch.max.bytes.per.second": INT64_MAX_TEXT,
+            "remote.log.manager.fetch.quota.window.num": "11",
+            "remote.log.manager.fetch.quota.window.size.seconds": "1",
+            "remote.log.manager.follower.thread.pool.size": "2",
+            "remote.log.manager.task.interval.ms": "30000",
+            "remote.log.manager.task.retry.backoff.max.ms": "30000",
+            "remote.log.manager.task.retry.backoff.ms": "500",
+            "remote.log.manager.task.retry.jitter": "0.2",
+            "remote.log.manager.thread.pool.size": "2",
+            "remote.log.metadata.custom.metadata.max.bytes": "128",
+            "remote.log.metadata.manager.class.name":
+                "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+            "remote.log.metadata.manager.class.path": None,
+            "remote.log.metadata.manager.impl.prefix": "rlmm.config.",
+            "remote.log.metadata.manager.listener.name": None,
+            "remote.log.reader.max.pending.tasks": "100",
+            "remote.log.reader.threads": "10",
+            "remote.log.storage.manager.class.name": None,
+            "remote.log.storage.manager.class.path": None,
+            "remote.log.storage.manager.impl.prefix": "rsm.config.",
+            "remote.log.storage.system.enable": "false",
+        },
+    ),
+    (
+        _COMPACTION,
+        {
+            "log.cleaner.backoff.ms": "15000",
+            "log.cleaner.delete.retention.ms": "86400000",
+            "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
+            "log.cleaner.max.compaction.lag.ms": INT64_MAX_TEXT,
+            "log.cleaner.min.cleanable.ratio": "0.5",
+            "log.cleaner.min.compaction.lag.ms": "0",
+        },
+    ),
+    (
+        _CLUSTER,
+        {
+            "controller.quorum.auto.join.enable": "false",
+            "controller.quorum.fetch.max.bytes": "1048576",
+            "controller.quorum.fetch.snapshot.max.bytes": "1048576",
+            "controller.socket.timeout.ms": "30000",
+            "initial.broker.registration.timeout.ms": "60000",
+            "metadata.max.idle.interval.ms": "500",
+            "request.timeout.ms": "30000",
+            "socket.connection.setup.timeout.max.ms": "30000",
+            "socket.connection.setup.timeout.ms": "10000",
+            "unclean.leader.election.interval.ms": "300000",
+        },
+    ),
+    (
+        "a broker has one data directory; run one broker per disk (penstock up --brokers N)",
+        {"cordoned.log.dirs": "", "log.dir.failure.timeout.ms": "30000", "num.replica.alter.log.dirs.threads": None},
+    ),
+    (
+        "the metadata log is kept in the data directory, beside the partitions",
+        {"metadata.log.dir": None},
+    ),
+    (
+        "the metadata log is cut by its snapshots (metadata.log.max.record.bytes.between.snapshots)",
+        {
+            "internal.metadata.delete.delay.millis": "60000",
+            "internal.metadata.log.segment.bytes": None,
+            "internal.metadata.max.batch.size.in.bytes": "8388608",
+            "metadata.log.segment.bytes": "1073741824",
+            "metadata.log.segment.ms": "604800000",
+            "metadata.max.retention.bytes": "104857600",
+            "metadata.max.retention.ms": "604800000",
+        },
+    ),
+    (
+        _JAVA,
+        {
+            "alter.config.policy.class.name": None,
+            "client.quota.callback.class": None,
+            "create.topic.policy.class.name": None,
+            "group.share.persister.class.name": "org.apache.kafka.server.share.persister.DefaultStatePersister",
+            "principal.builder.class":
+                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+            "replica.selector.class": None,
+            "sasl.client.callback.handler.class": None,
+            "sasl.login.callback.handler.class": None,
+            "sasl.login.class": None,
+            "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+            "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+            "sasl.server.callback.handler.class": None,
+            "ssl.engine.factory.class": None,
+        },
+    ),
+    (
+        "values are taken as they are written; put secrets in a file that only the broker can read",
+        {"config.providers": ""},
+    ),
+    (
+        "files grow as they are written, which current file systems do well",
+        {"log.preallocate": "false"},
+    ),
+    (
+        "only stable protocol versions and features are served",
+        {"unstable.api.versions.enable": "false", "unstable.feature.versions.enable": "false"},
+    ),
+    (_TELEMETRY, {"telemetry.max.bytes": "1048576"}),
+)
+
+_ONE_COPY: dict[str, tuple[str, str]] = {
+    "offsets.topic.replication.factor": ("3", _GROUPS),
+    "share.coordinator.state.topic.min.isr": ("2", _SHARE),
+    "share.coordinator.state.topic.replication.factor": ("3", _SHARE),
+    "transaction.state.log.min.isr": ("2", _TRANSACTIONS),
+    "transaction.state.log.replication.factor": ("3", _TRANSACTIONS),
+}
+
+NOT_YET: dict[str, Planned] = {
+    **{name: Planned(default, reason) for reason, names in _NOT_YET for name, default in names.items()},
+    **{name: Planned(default, reason, also=("1",)) for name, (default, reason) in _ONE_COPY.items()},
+}
+
+_LOOP = "one event loop serves all connections; for more cores run more brokers with `penstock up --brokers N`"
+_DISK_THREADS = "num.io.threads sizes the threads that wait for the disk"
+_COMPACTOR = "there is no cleaner thread pool; background work runs beside the event loop"
+_METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
+_COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
+_PURGATORY = "waiting requests are dropped as soon as they are answered, without purging"
+_ZOOKEEPER = "there is no ZooKeeper; metadata is kept by the controller quorum (process.roles, node.id)"
+_VERSION = "the protocol versions that are served are in `docs/compatibility.md`, and need no setting"
+
+WITHOUT_MEANING: dict[str, str] = {
+    "auto.include.jmx.reporter": _METRICS,
+    "background.threads": _DISK_THREADS,
+    "broker.id.generation.enable": "set node.id",
+    "control.plane.listener.name": "set controller.listener.names",
+    "controlled.shutdown.max.retries": "SIGTERM hands over and stops cleanly by itself",
+    "controlled.shutdown.retry.backoff.ms": "SIGTERM hands over and stops cleanly by itself",
+    "controller.performance.always.log.threshold.ms": _METRICS,
+    "controller.performance.sample.period.ms": _METRICS,
+    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
+    "fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "group.coordinator.background.threads": _COORDINATOR_LOOP,
+    "group.coordinator.cached.buffer.max.bytes": _COORDINATOR_LOOP,
+    "group.coordinator.new.enable": "there is one coordinator, for all kinds of groups",
+    "group.coordinator.threads": _COORDINATOR_LOOP,
+    "inter.broker.protocol.version": _VERSION,
+    "kafka.metrics.polling.interval.secs": _METRICS,
+    "kafka.metrics.reporters": _METRICS,
+    "leader.imbalance.per.broker.percentage": "set leader.imbalance.check.interval.seconds",
+    "log.cleaner.dedupe.buffer.size": _COMPACTOR,
+    "log.cleaner.enable": "log.cleanup.policy alone decides what is compacted",
+    "log.cleaner.io.buffer.load.factor": _COMPACTOR,
+    "log.cleaner.io.buffer.size": _COMPACTOR,
+    "log.cleaner.threads": _COMPACTOR,
+    "log.initial.task.delay.ms": "background work begins as soon as the broker is ready",
+    "log.message.downconversion.enable": "records are sent as they are stored; clients older than 0.11 are not served",
+    "log.message.format.version": "records are always stored in format version 2",
+    "log.message.timestamp.difference.max.ms":
+        "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
+    "metric.reporters": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "num.network.threads": _LOOP,
+    "offsets.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "password.encoder.secret": "secrets are not stored in configs",
+    "producer.purgatory.purge.interval.requests": _PURGATORY,
+    "queued.max.requests": "set queued.max.request.bytes",
+    "quota.consumer.default": "quotas are set per user and client, not here",
+    "quota.producer.default": "quotas are set per user and client, not here",
+    "reserved.broker.max.id": "any node.id from 0 to 2147483647 may be used",
+    "security.providers": "the operating system's OpenSSL is used",
+    "server.max.startup.time.ms": "the service manager's own start timeout",
+    "share.coordinator.cached.buffer.max.bytes": _COORDINATOR_LOOP,
+    "share.coordinator.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "share.coordinator.threads": _COORDINATOR_LOOP,
+    "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "transaction.state.log.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "zookeeper.connect": _ZOOKEEPER,
+    "zookeeper.connection.timeout.ms": _ZOOKEEPER,
+    "zookeeper.max.in.flight.requests": _ZOOKEEPER,
+    "zookeeper.metadata.migration.enable": _ZOOKEEPER,
+    "zookeeper.session.timeout.ms": _ZOOKEEPER,
+    "zookeeper.set.acl": _ZOOKEEPER,
+}
+
+
+def refusal(name: str, text: str) -> str | None:
+    """Why a property of `NOT_YET` cannot have this value; None if it may."""
+    planned = NOT_YET[name]
+    if any(_same(text, accepted) for accepted in (planned.default, *planned.also)):
+        return None
+    default = "not to set it" if planned.default is None else planned.default or "empty"
+    # The value is not repeated: some of these are passwords, and this text ends up in logs.
+    return f"{name} is refused: {planned.reason}. Leave it out (Kafka's default, which is accepted, is: {default})"
+
+
+def _same(text: str, accepted: str | None) -> bool:
+    """Whether two texts stand for one value, without knowing its type: numbers by value, words in any case."""
+    text = text.strip()
+    if accepted is None:
+        return not text
+    try:
+        return float(text) == float(accepted)
+    except ValueError:
+        return [item.strip().lower() for item in text.split(",")] == [item.lower() for item in accepted.split(",")]

@@ -1,0 +1,258 @@
+"""Appending to a log: the leader's way, which checks and stamps, and the follower's, which takes what it gets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log.core import STAMP, LogCore
+from penstock.log.producers import NO_PRODUCER_EPOCH, ProducerEntry
+from penstock.log.segment import RELATIVE_OFFSET_MAX
+from penstock.log.validation import AppendOrigin, Batch, set_log_append_time, split, validate
+from penstock.runtime import File
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_SIZE_MIN, SEQUENCE_MODULUS
+
+CLIENT = AppendOrigin.CLIENT
+CODEC_MAX = 4
+ROLL_NOW = -1
+"""A roll time that has always come: the index of the active segment is full."""
+
+_unpack_header = HEADER.unpack_from
+_stamp = STAMP.pack_into
+_SEQUENCE_MASK = SEQUENCE_MODULUS - 1
+
+
+class Appended(NamedTuple):
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic's timestamps are the broker's."""
+    duplicate: bool
+    """The batch was in the log already, at these offsets; perhaps it is not committed yet."""
+
+
+class Appending(LogCore):
+    __slots__ = ()
+
+    def append_leader(
+        self, records: memoryview, leader_epoch: int, wall_ms: int, *, origin: AppendOrigin = CLIENT
+    ) -> Appended:
+        """Validate, stamp and write what a producer sent: all of it or nothing. Raises KafkaError.
+
+        The bytes are changed in place, and not needed any more when this returns. The one batch of a usual request
+        passes the comparisons below; whatever does not is looked at closely by `_append_checked`.
+        """
+        size = len(records)
+        if size < HEADER_SIZE:
+            return self._append_checked(records, leader_epoch, wall_ms, origin)
+        # fmt: off
+        (base_offset, length, _, magic, crc, attributes, last_offset_delta, _, max_timestamp,
+         producer_id, producer_epoch, base_sequence, count) = _unpack_header(records)
+        # fmt: on
+        if (
+            length + LENGTH_OVERHEAD != size
+            or magic != 2
+            or not 0 <= attributes <= CODEC_MAX
+            or last_offset_delta != count - 1
+            or count < 1
+            or count * RECORD_SIZE_MIN > size - HEADER_SIZE
+            or base_offset
+            or size > self._message_bytes_max
+            or max_timestamp - wall_ms > self._after_max_ms
+            or not self._is_plain
+            or origin
+        ):
+            return self._append_checked(records, leader_epoch, wall_ms, origin)
+        if crc32c(records[21:]) != crc:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
+        producer = None
+        if producer_id >= 0:
+            producers = self._producers
+            producer = (self.producers if producers is None else producers).get(producer_id)
+            if (
+                producer is None
+                or base_sequence < 0
+                or producer.epoch != producer_epoch
+                or producer.next_sequence != base_sequence
+                or producer.transaction_first_offset >= 0
+            ):
+                return self._append_checked(records, leader_epoch, wall_ms, origin)
+        file = self._file
+        active = self.active
+        position = active.size_bytes
+        offset = self.end_offset
+        last_offset = offset + last_offset_delta
+        if (
+            file is None
+            or position + size > self._segment_bytes
+            or max_timestamp > self._roll_after
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or max_timestamp < 0
+            or self._is_frozen
+        ):
+            file = self._make_room(size, last_offset, max_timestamp, wall_ms)
+            active = self.active
+            position = active.size_bytes
+        if leader_epoch != self.epoch:
+            self.assign_epoch(leader_epoch)
+        _stamp(records, 0, offset, length, leader_epoch)
+        try:
+            file.pwrite(records, position)
+        except OSError as error:
+            self.fail("writing", error)
+        # What follows is `Segment.note`, written out: calls are most of what an append costs.
+        if max_timestamp > active.max_timestamp:
+            active.max_timestamp = max_timestamp
+            active.max_timestamp_offset = last_offset
+        active.size_bytes = position + size
+        if not position:
+            active.first_timestamp = max_timestamp
+            self._set_roll_time()
+        if active.unindexed_bytes > self._index_interval_bytes:
+            entries = active.index.add(last_offset, position, active.max_timestamp, active.max_timestamp_offset)
+            active.unindexed_bytes = size
+            if entries >= self._index_entries_max:
+                self._roll_after = ROLL_NOW
+        else:
+            active.unindexed_bytes += size
+        self.end_offset = end = last_offset + 1
+        if producer is not None:
+            producer.add((base_sequence + last_offset_delta) & _SEQUENCE_MASK, last_offset, last_offset_delta, wall_ms)
+        if self._flush_bounded:
+            self.flusher.appended()
+        else:
+            self.stable_end = end
+        return Appended(offset, last_offset, -1, False)
+
+    def append_follower(self, records: memoryview) -> Appended:
+        """Write what the leader has, offsets and epochs as they are. An incomplete last batch is left out."""
+        batches = split(records, partial_tail=True)
+        if not batches:
+            return Appended(self.end_offset, self.end_offset - 1, -1, False)
+        self._check_follows(batches)
+        size = sum(len(batch.view) for batch in batches)
+        for batch in batches:
+            header = batch.header
+            if header.partition_leader_epoch > self.epoch:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                self.epoch = header.partition_leader_epoch
+        wall_ms = self.runtime.wall_ms()
+        self._write(records[:size], batches, wall_ms)
+        for batch in batches:
+            if batch.header.producer_id >= 0:
+                self.producers.replay(batch.header, batch.view, wall_ms)
+        return Appended(batches[0].header.base_offset, self.end_offset - 1, -1, False)
+
+    def _append_checked(self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin) -> Appended:
+        """`append_leader` with nothing taken for granted."""
+        config = self._config
+        batches = validate(records, config, origin, wall_ms)
+        if len(records) > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(records)} bytes at once, where segment.bytes of the topic is {config.segment_bytes}",
+            )
+        staged: dict[int, ProducerEntry] = {}
+        offset = self.end_offset
+        for batch in batches:
+            header = batch.header
+            if header.producer_id >= 0:
+                known = staged.get(header.producer_id) or self.producers.get(header.producer_id)
+                if known is not None and origin is CLIENT:
+                    found = known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
+                    if found is not None:
+                        first, last, append_ms = found
+                        return Appended(first, last, append_ms if config.log_append_time else -1, True)
+                staged[header.producer_id] = _staged(known, batch, offset, origin, wall_ms)
+            offset += header.last_offset_delta + 1
+        if leader_epoch != self.epoch:
+            self.assign_epoch(leader_epoch)
+        first_offset = offset = self.end_offset
+        append_time_ms = -1
+        for batch in batches:
+            if config.log_append_time and origin is not AppendOrigin.RAFT_LEADER:
+                append_time_ms = wall_ms
+                set_log_append_time(batch, wall_ms)
+            header = batch.header = batch.header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+            _stamp(batch.view, 0, offset, header.batch_length, leader_epoch)
+            offset = header.next_offset
+        self._write(records, batches, wall_ms)
+        if staged:
+            self.producers.adopt(staged)
+        return Appended(first_offset, offset - 1, append_time_ms, False)
+
+    def _check_follows(self, batches: list[Batch]) -> None:
+        expected = self.end_offset
+        epoch = self.epoch
+        for batch in batches:
+            header = batch.header
+            gap = header.base_offset - expected
+            if gap < 0 or (gap and not self._config.compacts) or header.last_offset_delta < 0:
+                problem = f"a batch from offset {header.base_offset} where the log ends at {expected}"
+            elif header.partition_leader_epoch < epoch:
+                problem = f"a batch of epoch {header.partition_leader_epoch} after one of epoch {epoch}"
+            else:
+                epoch = header.partition_leader_epoch
+                expected = header.next_offset
+                continue
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"the leader sent {problem}")
+
+    def _write(self, records: memoryview, batches: list[Batch], wall_ms: int) -> None:
+        last = batches[-1].header
+        max_timestamp = max(batch.header.max_timestamp for batch in batches)
+        file = self._make_room(len(records), last.last_offset, max_timestamp, wall_ms)
+        active = self.active
+        position = active.size_bytes
+        try:
+            file.pwrite(records, position)
+        except OSError as error:
+            self.fail("writing", error)
+        begins = not position
+        for batch in batches:
+            header = batch.header
+            size = header.size_bytes
+            active.note(header.last_offset, position, size, header.max_timestamp, self._index_interval_bytes)
+            position += size
+        if begins:
+            self._set_roll_time()
+        if active.index.entries_known >= self._index_entries_max:
+            self._roll_after = ROLL_NOW
+        self.end_offset = last.next_offset
+        if self._flush_bounded:
+            self.flusher.appended()
+        else:
+            self.stable_end = self.end_offset
+
+    def _make_room(self, size: int, last_offset: int, max_timestamp: int, wall_ms: int) -> File:
+        """The file to append to, after rolling if that is due."""
+        assert not self.is_closed, f"{self.directory} is closed"
+        assert not self._is_frozen, f"{self.directory}: an append while it is being truncated"
+        file = self._file if self._file is not None else self._open_active()
+        active = self.active
+        timestamp = max_timestamp if active.first_timestamp >= 0 else wall_ms
+        if active.size_bytes and (
+            active.size_bytes + size > self._segment_bytes
+            or timestamp > self._roll_after
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            self.roll()
+            assert self._file is not None
+            return self._file
+        return file
+
+
+def _staged(
+    known: ProducerEntry | None, batch: Batch, offset: int, origin: AppendOrigin, wall_ms: int
+) -> ProducerEntry:
+    """What will be known of the producer once its batch is written at `offset`, or the KafkaError that forbids it."""
+    header = batch.header
+    entry = ProducerEntry(NO_PRODUCER_EPOCH) if known is None else known.copy()
+    entry.check_epoch(header.producer_id, header.producer_epoch)
+    if not header.is_control:
+        if origin is CLIENT:
+            entry.check_sequence(header.producer_id, header.producer_epoch, header.base_sequence)
+        entry.check_transaction(header.producer_id, header.is_transactional)
+    entry.take(header, offset, batch.view, wall_ms)
+    return entry

@@ -1,0 +1,45 @@
+"""What a log is told about itself. Names and defaults are those of Kafka's topic properties."""
+
+from __future__ import annotations
+
+import msgspec
+
+NEVER = (1 << 63) - 1
+"""Kafka's "no limit" for counts and time spans."""
+
+DAY_MS = 86_400_000
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    """-1 keeps segments for ever."""
+    retention_bytes: int = -1
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+    max_message_bytes: int = 1_048_588
+    timestamp_type: str = "CreateTime"
+    """Or "LogAppendTime"."""
+    timestamp_before_max_ms: int = NEVER
+    timestamp_after_max_ms: int = 3_600_000
+    cleanup_policy: str = "delete"
+    """A comma-separated list of "delete" and "compact"."""
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.timestamp_type == "LogAppendTime"
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Offsets of a compacted log have gaps."""
+        return "compact" in self.cleanup_policy

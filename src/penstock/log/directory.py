@@ -1,0 +1,189 @@
+"""A data directory: its logs, and the checkpoint files at its root.
+
+Life cycle:
+
+    directory = LogDirectory(runtime)
+    await directory.load()                              # reads the checkpoints; from here on a stop is unclean
+    await directory.open_all({name: config}, opened)    # or `open` one by one
+    await directory.checkpoint()                        # now and then: the less a recovery has to read
+    await directory.close()                             # a clean stop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.log import names
+from penstock.log.checkpoints import (
+    LogState,
+    encode_clean_shutdown,
+    encode_offsets,
+    read_clean_shutdown,
+    read_offsets,
+)
+from penstock.log.config import LogConfig
+from penstock.log.indexes import IndexCache
+from penstock.log.log import Log
+from penstock.log.recovery import CONCURRENT_LOGS, Progress, open_many
+from penstock.log.scan import SLICE_MS
+from penstock.runtime import Future, Runtime
+
+CONCURRENT_CLOSES = 32
+"""Logs that are closed at once, so that their syncs share rounds."""
+
+
+class LogDirectory:
+    def __init__(self, runtime: Runtime, path: str = "", *, cache: IndexCache | None = None) -> None:
+        """`path` is relative to the root of the runtime's disk, which it is by default."""
+        self.runtime = runtime
+        self.path = path
+        self.cache = IndexCache() if cache is None else cache
+        self.logs: dict[str, Log] = {}
+        self.is_clean = False
+        """Whether the last stop was a clean one."""
+        self._states: dict[str, LogState] = {}
+        self._recovery_points: dict[str, int] = {}
+        self._start_offsets: dict[str, int] = {}
+        self._written: dict[str, bytes] = {}
+        self._asked = 0
+        self._done = 0
+        self._writing: Future[None] | None = None
+
+    async def load(self) -> None:
+        """Read the checkpoints, and note on disk that the logs are in use. Raises CheckpointDamaged."""
+        disk = self.runtime.disk
+        if self.path:
+            disk.mkdir(self.path)
+        self._recovery_points = read_offsets(disk, self._at(names.RECOVERY_POINTS_NAME))
+        self._start_offsets = read_offsets(disk, self._at(names.START_OFFSETS_NAME))
+        states = read_clean_shutdown(disk, self.path)
+        self.is_clean = states is not None
+        self._states = states or {}
+        if disk.exists(self._at(names.CLEAN_SHUTDOWN_NAME)):
+            disk.unlink(self._at(names.CLEAN_SHUTDOWN_NAME))
+            await disk.sync_dir(self.path)
+        for name in disk.list(self.path):
+            if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
+                await self.runtime.offload(disk.rmtree, self._at(name))
+
+    def names(self) -> list[str]:
+        """The logs that have a directory here."""
+        found = []
+        for name in self.runtime.disk.list(self.path):
+            topic, _, partition = name.rpartition("-")
+            if topic and partition.isascii() and partition.isdigit():
+                found.append(name)
+        return found
+
+    async def open(self, name: str, config: LogConfig, *, slice_ms: float = SLICE_MS) -> Log:
+        """Open a log, or make a new one. Raises CorruptLog."""
+        assert name not in self.logs, f"{name} is open already"
+        directory = self._at(name)
+        state = self._states.pop(name, None)
+        if state is None and not self.runtime.disk.exists(directory):
+            await self._forget(name)
+        log = await Log.open(
+            self.runtime,
+            directory,
+            config,
+            clean=state is not None,
+            recovery_point=self._recovery_points.get(name, 0),
+            start_offset=self._start_offsets.get(name, 0),
+            state=state,
+            cache=self.cache,
+            checkpoint=self.checkpoint,
+            slice_ms=slice_ms,
+        )
+        self.logs[name] = log
+        return log
+
+    async def open_all(
+        self,
+        configs: Mapping[str, LogConfig],
+        opened: Callable[[Log], None],
+        *,
+        concurrency: int = CONCURRENT_LOGS,
+        on_failure: Callable[[str, Exception], None] | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Progress:
+        """Open many logs, some at a time; `opened` gets each as soon as it is of use."""
+
+        async def open_one(name: str, slice_ms: float) -> None:
+            opened(await self.open(name, configs[name], slice_ms=slice_ms))
+
+        return await open_many(
+            self.runtime,
+            configs,
+            open_one,
+            concurrency=concurrency,
+            on_failure=on_failure,
+            on_progress=on_progress,
+        )
+
+    async def checkpoint(self) -> None:
+        """Make every log's recovery point and start offset durable, as they are now."""
+        self._asked += 1
+        mine = self._asked
+        while self._done < mine:
+            if self._writing is not None:
+                await self._writing
+                continue
+            covers = self._asked
+            self._writing = self.runtime.future()
+            try:
+                await self._write_offsets()
+                self._done = covers
+            finally:
+                self._writing.set_result(None)
+                self._writing = None
+
+    async def delete(self, name: str) -> None:
+        """Remove a log. A new one of that name starts from nothing."""
+        log = self.logs.pop(name, None)
+        if log is not None:
+            await log.delete()
+        self._states.pop(name, None)
+        await self._forget(name)
+
+    async def close(self) -> None:
+        """Stop cleanly: close all logs, then write down what the next start needs."""
+        states = list(self._states.values())
+
+        async def close_one(name: str, slice_ms: float) -> None:
+            state = await self.logs[name].close()
+            if state is not None:
+                states.append(state)
+
+        await open_many(self.runtime, list(self.logs), close_one, concurrency=CONCURRENT_CLOSES)
+        await self.checkpoint()
+        data = encode_clean_shutdown(states)
+        await self.runtime.disk.replace_bytes(self._at(names.CLEAN_SHUTDOWN_NAME), data)
+
+    async def _forget(self, name: str) -> None:
+        """Where the checkpoints know a log of this name that is gone, they would mislead a new one."""
+        known = self._recovery_points.pop(name, None) is not None
+        known = self._start_offsets.pop(name, None) is not None or known
+        if known:
+            await self.checkpoint()
+
+    async def _write_offsets(self) -> None:
+        for name, log in self.logs.items():
+            self._recovery_points[name] = log.recovery_point
+            if log.start_offset > log.segments[0].base_offset:
+                self._start_offsets[name] = log.start_offset
+            else:
+                self._start_offsets.pop(name, None)
+        starts = encode_offsets(self._start_offsets.items())
+        points = encode_offsets(self._recovery_points.items())
+        # In this order: a start offset without its recovery point empties a log that was to be emptied; a recovery
+        # point without its start offset would vouch for records that are not there.
+        await self._replace(names.START_OFFSETS_NAME, starts)
+        await self._replace(names.RECOVERY_POINTS_NAME, points)
+
+    async def _replace(self, name: str, data: bytes) -> None:
+        if self._written.get(name) != data:
+            await self.runtime.disk.replace_bytes(self._at(name), data)
+            self._written[name] = data
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name

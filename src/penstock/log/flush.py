@@ -1,0 +1,172 @@
+"""Making a log durable: group commit, and how much of it an acknowledgement may rely on.
+
+`durable_end` is the offset below which everything survives a power loss: the bytes of the segments, their names, and
+the epochs that are not in the batches' reach of a recovery. It is what Kafka calls the recovery point.
+
+`stable_end` is the offset below which a write may be acknowledged. The config says how much may be unsynced:
+
+    flush.messages=N   at most N - 1 records. With 1 every append waits for its sync.
+    flush.ms=T         none that is older than T. A sync begins T after the first unsynced append; what is appended
+                       while it is under way has to wait for it. With 0 every append waits for its sync.
+    neither            any number: Kafka's default. Replicas are the insurance.
+
+One pass at a time syncs whatever is not durable, so appends that come while the device is busy share the next pass.
+A sync that fails ends the process: the kernel may have dropped the pages, and a second sync would not say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.log import names
+from penstock.log.config import NEVER
+from penstock.runtime import Future, Timer
+
+if TYPE_CHECKING:
+    from penstock.log.core import LogCore
+    from penstock.log.segment import Segment
+
+
+class Flusher:
+    """The syncs of one log. Made when the first one is wanted."""
+
+    __slots__ = ("_closed", "_is_overdue", "_log", "_names_changed", "_running", "_target", "_timer", "_waiters")
+
+    def __init__(self, log: LogCore) -> None:
+        self._log = log
+        self._target = 0
+        self._running = False
+        self._is_overdue = False
+        self._timer: Timer | None = None
+        self._waiters: list[tuple[int, Future[None]]] = []
+        self._closed: list[Segment] = []
+        """Segments that were closed and whose indexes and snapshots are not synced yet."""
+        self._names_changed = False
+
+    # ---- asking
+
+    def flush(self) -> Future[None]:
+        """Resolved when everything that is in the log now is durable."""
+        log = self._log
+        future: Future[None] = log.runtime.future()
+        if log.durable_end >= log.end_offset and not self._closed and not self._names_changed:
+            future.set_result(None)
+        else:
+            self._waiters.append((log.end_offset, future))
+            self._request(log.end_offset)
+        return future
+
+    def segment_closed(self, segment: Segment) -> None:
+        """A segment was rolled: sync it in the background, so that a recovery need not read it."""
+        self._closed.append(segment)
+        self._request(segment.end_offset)
+
+    def names_changed(self) -> None:
+        """A file was created: it is not safe before its directory is synced."""
+        self._names_changed = True
+
+    def appended(self) -> None:
+        """Decide after an append, or after a sync, what is stable and whether to sync."""
+        log = self._log
+        end = log.end_offset
+        unsynced = end - log.durable_end
+        flush_ms = log.config.flush_ms
+        if unsynced >= log.config.flush_messages or (unsynced and flush_ms == 0):
+            log.stable_end = max(log.stable_end, log.durable_end)
+            self._request(end)
+            return
+        if unsynced and self._is_overdue:
+            # The sync under way was asked for in time; what comes now waits for it and is synced with the next.
+            log.stable_end = max(log.stable_end, log.durable_end)
+            return
+        log.stable_end = end
+        if unsynced and flush_ms < NEVER and self._timer is None:
+            self._timer = log.runtime.call_later(flush_ms, self._time_is_up)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- syncing
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._is_overdue = True
+        self._request(self._log.end_offset)
+
+    def _request(self, target: int) -> None:
+        self._target = max(self._target, target)
+        if not self._running:
+            self._running = True
+            self._log.runtime.spawn(self._run(), f"flush of {self._log.directory}")
+
+    async def _run(self) -> None:
+        log = self._log
+        try:
+            while not log.is_closed and (
+                self._closed or self._waiters or min(self._target, log.end_offset) > log.durable_end
+            ):
+                await self._pass()
+        except OSError as error:
+            # Whoever deletes a log takes its files away under a sync.
+            if not log.is_closed:
+                log.fail("sync", error)
+            return
+        self._running = False
+
+    async def _pass(self) -> None:
+        log = self._log
+        version = log.version
+        active = log.active
+        # A pass for a closed segment leaves the active one alone: nobody asked to sync that.
+        target = log.end_offset if self._target > active.base_offset or self._waiters else active.base_offset
+        closed, self._closed = self._closed, []
+        syncs = [
+            segment.file.sync()
+            for segment in log.segments
+            if segment.has_file and segment.end_offset > log.durable_end and segment.base_offset < target
+        ]
+        for segment in closed:
+            syncs += self._side_files(segment)
+        if self._names_changed:
+            self._names_changed = False
+            syncs.append(log.runtime.disk.sync_dir(log.directory))
+            syncs.append(log.runtime.disk.sync_dir(names.parent_of(log.directory)))
+        if log.epochs.is_dirty:
+            # An epoch that begins below the recovery point is not found again by a recovery.
+            log.epochs.is_dirty = False
+            syncs.append(log.runtime.disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
+        for sync in syncs:
+            await sync
+        # A truncation meanwhile replaced what this pass has synced; what is there now needs another one.
+        if log.version == version and not log.is_closed:
+            self._is_durable(target)
+
+    def _side_files(self, segment: Segment) -> list[Future[None]]:
+        if segment.is_removed:
+            return []
+        files = list(segment.index_files())
+        snapshot = names.path_of(self._log.directory, segment.end_offset, names.SNAPSHOT_SUFFIX)
+        disk = self._log.runtime.disk
+        if disk.exists(snapshot):
+            files.append(disk.open(snapshot))
+        return [file.sync() for file in files if disk.exists(file.path)]
+
+    def _is_durable(self, target: int) -> None:
+        log = self._log
+        if target > log.durable_end:
+            log.durable_end = target
+        self._is_overdue = False
+        if self._timer is not None and log.durable_end == log.end_offset:
+            self._timer.cancel()
+            self._timer = None
+        self.appended()
+        waiting, self._waiters = self._waiters, []
+        for offset, future in waiting:
+            if min(offset, log.end_offset) > log.durable_end:
+                self._waiters.append((offset, future))
+            elif not future.done():
+                future.set_result(None)
+        if log.on_durable is not None:
+            log.on_durable(log)

@@ -1,0 +1,401 @@
+"""The sparse indexes of a segment: from offset to position, and from time to offset.
+
+After every `index.interval.bytes` of batches one batch gets an entry in each index:
+
+    .index      int32 last offset of the batch (relative to the segment's base), int32 position of the batch
+    .timeindex  int64 largest timestamp so far, int32 relative last offset of the batch that has it
+
+Both are Kafka's formats. Entries rise strictly, so a search is a bisection, then a short walk over batch headers.
+
+Life of an index. The entries of the segment that is being written gather in memory and go to the file in bulk. A
+closed segment's index is read when someone searches it. What is in memory is known to an `IndexCache`, which drops
+the indexes that were used least recently when all together exceed a limit: an index is on disk or can be put there.
+So the entries in memory are always the *newest* `total - first` ones; `first` is 0 when all are.
+
+Indexes carry no checksum and are synced only when a segment is closed. So whoever loads one looks at a sample of
+each sector of it, and rebuilds it from the log if that does not rise, or ends too early.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from operator import lt
+from struct import Struct
+
+from penstock.log import names
+from penstock.runtime import Disk, File
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY = Struct(">qi")
+TIME_ENTRY_BYTES = 12
+
+INDEX_CACHE_BYTES_MAX = 64 << 20
+ENTRIES_UNSTORED_MAX = 512
+"""Entries that gather in memory before they go to the file."""
+
+_OBJECT_BYTES = 512
+"""What an index costs in memory beside its entries."""
+_SAMPLE_STRIDE = 32
+"""At least one entry of every 512-byte sector, the smallest unit that a power loss can lose, is looked at."""
+_SWAPPED = sys.byteorder == "little"
+
+
+class IndexDamaged(Exception):
+    """An index file does not belong to its segment as it is: rebuild it from the log."""
+
+
+class IndexCache:
+    """The indexes in memory, of all logs of a broker."""
+
+    __slots__ = ("_indexes", "bytes_max", "size_bytes")
+
+    def __init__(self, bytes_max: int = INDEX_CACHE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.size_bytes = 0
+        self._indexes: OrderedDict[SegmentIndex, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    def touch(self, index: SegmentIndex) -> None:
+        """`index` was used, or grew: it is the last to be dropped."""
+        indexes = self._indexes
+        size_bytes = index.memory_bytes
+        self.size_bytes += size_bytes - indexes.get(index, 0)
+        indexes[index] = size_bytes
+        indexes.move_to_end(index)
+        while self.size_bytes > self.bytes_max and len(indexes) > 1:
+            oldest = next(iter(indexes))
+            oldest.drop()
+
+    def forget(self, index: SegmentIndex) -> None:
+        self.size_bytes -= self._indexes.pop(index, 0)
+
+
+class SegmentIndex:
+    """Both indexes of one segment."""
+
+    __slots__ = (
+        "_cache",
+        "_directory",
+        "_disk",
+        "_first",
+        "_offsets",
+        "_positions",
+        "_stale",
+        "_stored",
+        "_times",
+        "_times_first",
+        "_times_stored",
+        "base_offset",
+        "last_timestamp",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, cache: IndexCache, *, fresh: bool) -> None:
+        """`fresh`: the segment is new or is about to be scanned, and files of this name are not to be believed."""
+        self.base_offset = base_offset
+        self.last_timestamp = -1
+        """Of the newest entry of the time index, as far as it is known."""
+        self._disk = disk
+        self._directory = directory
+        self._cache = cache
+        self._offsets: array[int] = array("I")
+        self._positions: array[int] = array("I")
+        self._times = bytearray()
+        self._first = 0 if fresh else -1
+        self._times_first = 0 if fresh else -1
+        self._stored = self._first
+        self._times_stored = self._first
+        self._stale = fresh
+        """The files, if there are any, hold something else: they are removed before the first entry is stored."""
+
+    # ---- searching
+
+    @property
+    def is_resident(self) -> bool:
+        return self._first == 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the files have all that is in memory."""
+        return self._first < 0 or (
+            not self._stale
+            and self._stored == self._first + len(self._offsets)
+            and self._times_stored * TIME_ENTRY_BYTES == self._times_first * TIME_ENTRY_BYTES + len(self._times)
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        return _OBJECT_BYTES + 8 * len(self._offsets) + len(self._times)
+
+    @property
+    def entries_known(self) -> int:
+        """Entries of the offset index, those on disk included once they have been counted."""
+        return self._first + len(self._offsets)
+
+    def knows_offset(self, offset: int) -> bool:
+        """Whether `floor` can be answered from memory."""
+        return self._first == 0 or (len(self._offsets) > 0 and offset - self.base_offset >= self._offsets[0])
+
+    def floor(self, offset: int) -> int:
+        """The position of an indexed batch at or before the one that contains `offset`; the walk begins there."""
+        index = bisect_right(self._offsets, offset - self.base_offset) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def knows_position(self, position: int) -> bool:
+        """Whether `boundary` can be answered from memory."""
+        return self._first == 0 or (len(self._positions) > 0 and position >= self._positions[0])
+
+    def boundary(self, position: int) -> int:
+        """The largest known batch boundary that is not beyond `position`; 0 if there is none."""
+        index = bisect_right(self._positions, position) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def floor_offset_of_time(self, timestamp: int) -> int:
+        """The offset of an entry that is earlier than `timestamp`, as is all before it; or the segment's base."""
+        assert self._times_first == 0, "the index is in memory"
+        times = self._times
+        index = bisect_left(range(len(times) // TIME_ENTRY_BYTES), timestamp, key=lambda i: _time_at(times, i)[0]) - 1
+        return self.base_offset + _time_at(times, index)[1] if index >= 0 else self.base_offset
+
+    def last_time(self) -> tuple[int, int]:
+        """(timestamp, offset) of the newest entry in memory, or (-1, base offset)."""
+        if not self._times:
+            return -1, self.base_offset
+        timestamp, relative = _time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)
+        return timestamp, self.base_offset + relative
+
+    def offset_entries(self) -> list[tuple[int, int]]:
+        """(last offset, position) of the entries in memory."""
+        return [(self.base_offset + o, p) for o, p in zip(self._offsets, self._positions, strict=True)]
+
+    def time_entries(self) -> list[tuple[int, int]]:
+        """(timestamp, offset) of the entries in memory."""
+        return [(t, self.base_offset + o) for t, o in TIME_ENTRY.iter_unpack(self._times)]
+
+    # ---- writing
+
+    def add(self, last_offset: int, position: int, timestamp: int, timestamp_offset: int) -> int:
+        """Index the batch at `position`; `timestamp` is the segment's largest so far. Returns the count of entries."""
+        offsets = self._offsets
+        if not offsets:
+            self._cache.touch(self)
+        offsets.append(last_offset - self.base_offset)
+        self._positions.append(position)
+        if timestamp > self.last_timestamp:
+            self.add_time(timestamp, timestamp_offset)
+        if self._first + len(offsets) - self._stored >= ENTRIES_UNSTORED_MAX:
+            self.store()
+            self._cache.touch(self)
+        return self._first + len(offsets)
+
+    def add_time(self, timestamp: int, timestamp_offset: int) -> None:
+        if timestamp > self.last_timestamp:
+            self.last_timestamp = timestamp
+            self._times += TIME_ENTRY.pack(timestamp, timestamp_offset - self.base_offset)
+
+    def store(self) -> None:
+        """Write to the files what they lack. Nothing is synced."""
+        self._count_stored()
+        if self._stale:
+            # Not truncated and written over: a power loss could leave a mixture of old and new entries.
+            self.remove_files()
+        offsets_file = self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX), create=True)
+        times_file = self._disk.open(self._path(names.TIME_INDEX_SUFFIX), create=True)
+        skip = self._stored - self._first
+        if skip < len(self._offsets):
+            data = encode_offset_entries(self._offsets[skip:], self._positions[skip:])
+            offsets_file.pwrite(data, self._stored * OFFSET_ENTRY_BYTES)
+            self._stored = self._first + len(self._offsets)
+        skip = self._times_stored - self._times_first
+        if skip * TIME_ENTRY_BYTES < len(self._times):
+            data = bytes(self._times[skip * TIME_ENTRY_BYTES :])
+            times_file.pwrite(data, self._times_stored * TIME_ENTRY_BYTES)
+            self._times_stored = self._times_first + len(self._times) // TIME_ENTRY_BYTES
+
+    def drop(self) -> None:
+        """Give the memory back."""
+        if len(self._offsets) or self._times:
+            self.store()
+            self._first += len(self._offsets)
+            self._times_first += len(self._times) // TIME_ENTRY_BYTES
+            self._offsets, self._positions, self._times = array("I"), array("I"), bytearray()
+        self._cache.forget(self)
+
+    def discard(self) -> None:
+        """Give the memory back and forget the files: the segment is gone."""
+        self._offsets, self._positions, self._times = array("I"), array("I"), bytearray()
+        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._cache.forget(self)
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Forget the batches from `position` on. All of the index has to be in memory.
+
+        The files are removed; the caller makes that durable before anything is appended, or entries of the old tail
+        could come back beside new ones.
+        """
+        assert self._first == 0
+        keep = bisect_left(self._positions, position)
+        del self._offsets[keep:]
+        del self._positions[keep:]
+        relative_end = end_offset - self.base_offset
+        while self._times and _time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)[1] >= relative_end:
+            del self._times[-TIME_ENTRY_BYTES:]
+        self.last_timestamp = self.last_time()[0]
+        self.remove_files()
+        self._cache.touch(self)
+
+    def remove_files(self) -> None:
+        self._disk.unlink(self._path(names.OFFSET_INDEX_SUFFIX))
+        self._disk.unlink(self._path(names.TIME_INDEX_SUFFIX))
+        self._stored = self._times_stored = 0
+        self._stale = False
+
+    def replace(self, offsets: array[int], positions: array[int], times: bytearray, upto_position: int) -> None:
+        """Take entries that were rebuilt from the log up to `upto_position`; those beyond stay as they are."""
+        newer = bisect_left(self._positions, upto_position)
+        # A time entry that was added during the rebuild is newer and larger than all rebuilt ones, or of no use.
+        last = _time_at(times, len(times) // TIME_ENTRY_BYTES - 1) if times else (-1, -1)
+        for timestamp, relative in list(TIME_ENTRY.iter_unpack(self._times)):
+            if timestamp > last[0] and relative > last[1]:
+                times += TIME_ENTRY.pack(timestamp, relative)
+        self._offsets = offsets + self._offsets[newer:]
+        self._positions = positions + self._positions[newer:]
+        self._times = times
+        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._stale = True
+        self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
+        self._cache.touch(self)
+
+    # ---- reading the files
+
+    def files(self) -> tuple[File, File]:
+        return (
+            self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX)),
+            self._disk.open(self._path(names.TIME_INDEX_SUFFIX)),
+        )
+
+    def try_load(self, size_bytes: int, gap_bytes_max: int) -> bool:
+        """Bring all entries into memory if the page cache has them. Raises IndexDamaged."""
+        if self._first == 0:
+            self._cache.touch(self)
+            return True
+        sizes = self._stored_bytes()
+        loaded: list[bytes] = []
+        for file, size in zip(self.files(), sizes, strict=True):
+            buffer = bytearray(size)
+            if size and file.try_pread_into(memoryview(buffer), 0) < size:
+                return False
+            loaded.append(bytes(buffer))
+        self._take(loaded[0], loaded[1], size_bytes, gap_bytes_max)
+        return True
+
+    async def load(self, size_bytes: int, gap_bytes_max: int) -> None:
+        """Bring all entries into memory, reading off the loop. Raises IndexDamaged."""
+        if self._first == 0:
+            self._cache.touch(self)
+            return
+        sizes = self._stored_bytes()
+        offsets_file, times_file = self.files()
+        offsets_data = await offsets_file.pread(sizes[0], 0) if sizes[0] else b""
+        times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
+        if self._first:
+            self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
+
+    def adopt(self, offsets: array[int], positions: array[int], times: bytearray) -> None:
+        """Begin with entries that recovery has read from the files and proved; the rest is added as it scans."""
+        self._offsets, self._positions, self._times = offsets, positions, times
+        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._stale = True
+        self.last_timestamp = self.last_time()[0]
+        if len(offsets):
+            self._cache.touch(self)
+
+    def _stored_bytes(self) -> tuple[int, int]:
+        self._count_stored(must_exist=True)
+        return self._first * OFFSET_ENTRY_BYTES, self._times_first * TIME_ENTRY_BYTES
+
+    def _count_stored(self, *, must_exist: bool = False) -> None:
+        if self._first < 0 or self._times_first < 0:
+            self._first = self._stored = self._entries_in(names.OFFSET_INDEX_SUFFIX, OFFSET_ENTRY_BYTES, must_exist)
+            self._times_first = self._entries_in(names.TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES, must_exist)
+            self._times_stored = self._times_first
+
+    def _entries_in(self, suffix: str, entry_bytes: int, must_exist: bool) -> int:
+        path = self._path(suffix)
+        try:
+            return self._disk.size(path) // entry_bytes
+        except FileNotFoundError:
+            if must_exist:
+                raise IndexDamaged(f"{path} does not exist") from None
+            return 0
+
+    def _take(self, offsets_data: bytes, times_data: bytes, size_bytes: int, gap_bytes_max: int) -> None:
+        offsets, positions = decode_offset_entries(offsets_data)
+        check_offset_entries(offsets, positions, size_bytes)
+        if not self._offsets and size_bytes - (positions[-1] if positions else 0) > gap_bytes_max:
+            raise IndexDamaged(f"{self._path(names.OFFSET_INDEX_SUFFIX)} ends too early for {size_bytes} bytes of log")
+        check_time_entries(times_data)
+        self._offsets = offsets + self._offsets
+        self._positions = positions + self._positions
+        self._times[:0] = times_data
+        self._first = self._times_first = 0
+        self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
+        self._cache.touch(self)
+
+    def _path(self, suffix: str) -> str:
+        return names.path_of(self._directory, self.base_offset, suffix)
+
+
+def encode_offset_entries(offsets: array[int], positions: array[int]) -> bytes:
+    entries = array("I", bytes(OFFSET_ENTRY_BYTES * len(offsets)))
+    entries[0::2] = offsets
+    entries[1::2] = positions
+    if _SWAPPED:
+        entries.byteswap()
+    return entries.tobytes()
+
+
+def decode_offset_entries(data: bytes) -> tuple[array[int], array[int]]:
+    entries = array("I")
+    entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
+    if _SWAPPED:
+        entries.byteswap()
+    return entries[0::2], entries[1::2]
+
+
+def check_offset_entries(offsets: array[int], positions: array[int], size_bytes: int) -> None:
+    """Raises IndexDamaged unless a sample of the entries rises and fits the segment."""
+    if not offsets:
+        return
+    if positions[-1] >= size_bytes or not positions[0] or not (_rises(offsets) and _rises(positions)):
+        raise IndexDamaged("entries do not rise, or lie beyond the end of the segment")
+
+
+def check_time_entries(data: bytes | bytearray) -> None:
+    count = len(data) // TIME_ENTRY_BYTES
+    sample = [_time_at(data, index) for index in _sampled(count)]
+    times = [timestamp for timestamp, _ in sample]
+    offsets = [offset for _, offset in sample]
+    if sample and (times[0] < 0 or not all(map(lt, times, times[1:])) or not all(map(lt, offsets, offsets[1:]))):
+        raise IndexDamaged("entries of the time index do not rise")
+
+
+def _rises(values: array[int]) -> bool:
+    sample = values[::_SAMPLE_STRIDE]
+    return all(map(lt, sample, sample[1:])) and (len(values) < 2 or values[-2] < values[-1])
+
+
+def _sampled(count: int) -> list[int]:
+    indexes = list(range(0, count, _SAMPLE_STRIDE))
+    if count and indexes[-1] != count - 1:
+        indexes.append(count - 1)
+    return indexes
+
+
+def _time_at(data: bytes | bytearray, index: int) -> tuple[int, int]:
+    timestamp, relative = TIME_ENTRY.unpack_from(data, index * TIME_ENTRY_BYTES)
+    return timestamp, relative

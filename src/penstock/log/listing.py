@@ -1,0 +1,101 @@
+"""What a log is made of, and what can be seen of it in its directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.log import names
+from penstock.log.core import NO_SNAPSHOT
+from penstock.log.epochs import EpochCache, EpochsDamaged, decode_epochs
+from penstock.log.indexes import IndexCache
+from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
+from penstock.log.segment import OPEN_END, Segment
+from penstock.runtime import Disk
+
+
+@dataclass(slots=True)
+class LogParts:
+    """What a `Log` is made of."""
+
+    segments: list[Segment]
+    start_offset: int
+    end_offset: int
+    durable_end: int
+    epochs: EpochCache
+    producers: ProducerState | None
+    snapshot_offset: int
+    damage: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    """Files that were marked as deleted: to be unlinked."""
+    obsolete: list[Segment] = field(default_factory=list)
+    """Segments below the start offset: to be removed."""
+    rebuilt: list[Segment] = field(default_factory=list)
+    """Closed segments whose indexes were built anew: to be synced."""
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+
+
+class Listing:
+    """What is in a log's directory: names, sizes, and the content of the small files."""
+
+    def __init__(self, disk: Disk, directory: str, recovery_point: int) -> None:
+        self.bases: list[int] = []
+        self.snapshots: list[int] = []
+        self.deleted: list[str] = []
+        self.useless: list[str] = []
+        indexes: list[tuple[int, str]] = []
+        for name in disk.list(directory):
+            path = f"{directory}/{name}"
+            if (base := names.offset_in(name, names.LOG_SUFFIX)) is not None:
+                self.bases.append(base)
+            elif (offset := names.offset_in(name, names.SNAPSHOT_SUFFIX)) is not None:
+                self.snapshots.append(offset)
+            elif name.endswith(names.DELETED_SUFFIX):
+                self.deleted.append(path)
+            elif name.endswith(names.TEMPORARY_SUFFIX):
+                self.useless.append(path)
+            elif (base := names.offset_in(name, names.OFFSET_INDEX_SUFFIX)) is not None or (
+                base := names.offset_in(name, names.TIME_INDEX_SUFFIX)
+            ) is not None:
+                indexes.append((base, path))
+        self.useless += [path for base, path in indexes if base not in self.bases]
+        self.sizes = [disk.size(names.path_of(directory, base, names.LOG_SUFFIX)) for base in self.bases]
+        self.epochs = _read_epochs(disk, directory)
+        """None: the file is damaged."""
+        self.producers, self.producers_offset = self._read_snapshot(disk, directory, recovery_point)
+
+    def segments(self, disk: Disk, directory: str, cache: IndexCache) -> list[Segment]:
+        segments = []
+        for base, size, end_offset in zip(self.bases, self.sizes, [*self.bases, OPEN_END][1:], strict=True):
+            segments.append(Segment(disk, directory, base, cache, size_bytes=size, end_offset=end_offset))
+        return segments
+
+    def _read_snapshot(self, disk: Disk, directory: str, recovery_point: int) -> tuple[ProducerState, int]:
+        """The newest snapshot that the recovery point vouches for."""
+        trusted = max(recovery_point, self.bases[0] if self.bases else 0)
+        for offset in reversed(self.snapshots):
+            if offset <= trusted:
+                try:
+                    data = disk.read_bytes(names.path_of(directory, offset, names.SNAPSHOT_SUFFIX))
+                    return decode_snapshot(data), offset
+                except SnapshotDamaged:
+                    continue
+        return ProducerState(), NO_SNAPSHOT
+
+
+def split_obsolete(segments: list[Segment], start_offset: int) -> list[Segment]:
+    """Take the segments off that lie below the start offset: retention was about to remove them."""
+    obsolete = []
+    while len(segments) > 1 and segments[1].base_offset <= start_offset:
+        obsolete.append(segments.pop(0))
+    return obsolete
+
+
+def _read_epochs(disk: Disk, directory: str) -> list[tuple[int, int]] | None:
+    """None if the file is damaged, so that the epochs must be found in the batches."""
+    try:
+        return decode_epochs(disk.read_bytes(f"{directory}/{names.EPOCHS_NAME}"))
+    except FileNotFoundError:
+        return []
+    except EpochsDamaged:
+        return None

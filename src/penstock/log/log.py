@@ -1,0 +1,172 @@
+"""`Log`: one partition's log, as the rest of the broker sees it. See the package for how it works."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from penstock.log import names
+from penstock.log.appending import Appending
+from penstock.log.checkpoints import LogState, SegmentState
+from penstock.log.config import LogConfig
+from penstock.log.indexes import IndexCache
+from penstock.log.opening import open_parts
+from penstock.log.scan import SLICE_MS
+from penstock.log.timestamps import TimeSearching
+from penstock.runtime import Runtime
+
+
+class Log(Appending, TimeSearching):
+    __slots__ = ()
+
+    @classmethod
+    async def open(
+        cls,
+        runtime: Runtime,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int,
+        start_offset: int,
+        state: LogState | None = None,
+        cache: IndexCache | None = None,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        slice_ms: float = SLICE_MS,
+    ) -> Self:
+        """Open a log, or begin a new one.
+
+        `clean`: it was closed cleanly, so `recovery_point` is where it ends; with the `state` of the clean shutdown
+        checkpoint nothing is read at all. Otherwise the log is scanned from the recovery point on and cut where the
+        first batch is not whole. `checkpoint` is called, and awaited, before the recovery point or the start offset
+        goes back in a truncation: it makes them durable. Raises CorruptLog.
+        """
+        cache = IndexCache() if cache is None else cache
+        parts = await open_parts(
+            runtime,
+            directory,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            state=state,
+            cache=cache,
+            slice_ms=slice_ms,
+        )
+        log = cls(
+            runtime,
+            directory,
+            config,
+            segments=parts.segments,
+            start_offset=parts.start_offset,
+            end_offset=parts.end_offset,
+            durable_end=parts.durable_end,
+            epochs=parts.epochs,
+            producers=parts.producers,
+            snapshot_offset=parts.snapshot_offset,
+            cache=cache,
+            checkpoint=checkpoint,
+        )
+        log.damage = tuple(parts.damage)
+        for path in parts.deleted:
+            log._unlink_later(path)
+        for segment in parts.obsolete:
+            log._remove(segment)
+        for segment in parts.rebuilt:
+            log.flusher.segment_closed(segment)
+        return log
+
+    async def warm(self) -> None:
+        """Read what the first append would otherwise wait for: for whoever is about to lead a log that `is_cold`."""
+        if self.is_cold:
+            await self.reload_producers()
+
+    async def close(self, *, clean: bool = True) -> LogState | None:
+        """Let go of the log. A clean close makes everything durable and tells what the next start needs to know."""
+        if self.is_closed:
+            return None
+        state = None
+        if clean:
+            try:
+                await self._settle()
+            except OSError as error:
+                self.fail("closing", error)
+            state = self._state()
+        self.is_closed = True
+        if self._flusher is not None:
+            self._flusher.stop()
+        for segment in self.segments:
+            if clean:
+                segment.release()
+            elif segment.loaded_index is not None:
+                self.cache.forget(segment.loaded_index)
+        return state
+
+    async def delete(self) -> None:
+        """Remove the log and its directory: durably when this returns. The bytes go a little later."""
+        disk = self.runtime.disk
+        self.is_closed = True
+        self._changed()
+        if self._flusher is not None:
+            self._flusher.stop()
+        for timer in (self._unlinks or {}).values():
+            timer.cancel()
+        for segment in self.segments:
+            segment.is_removed = True
+            if segment.loaded_index is not None:
+                segment.loaded_index.discard()
+        if not disk.exists(self.directory):
+            return
+        unique = self.runtime.uuid().hex()
+        doomed = f"{self.directory}.{unique}{names.DELETED_DIRECTORY_SUFFIX}"
+        try:
+            disk.rename(self.directory, doomed)
+            await disk.sync_dir(names.parent_of(self.directory))
+        except OSError as error:
+            self.fail("deleting", error)
+        self.runtime.call_later(self._config.file_delete_delay_ms, self._remove_directory, doomed)
+
+    async def _settle(self) -> None:
+        """Bring to disk what an unclean stop would have to find out again."""
+        active = self.active
+        index = active.loaded_index
+        if active.has_file and (self._file is not None or (index is not None and not index.is_stored)):
+            active.store_index()
+        before = self._snapshot_offset
+        self.write_snapshot()
+        if self._snapshot_offset != before and len(self.producers):
+            await self.runtime.disk.open(self._snapshot_path()).sync()
+        if self._flusher is not None or self.durable_end < self.end_offset:
+            await self.flush()
+        for path in list(self._unlinks or ()):
+            self._unlink_at_once(path)
+
+    def _state(self) -> LogState:
+        segments = [
+            SegmentState(s.base_offset, s.size_bytes, s.max_timestamp, s.max_timestamp_offset)
+            for s in self.segments
+            if s.has_file
+        ]
+        return LogState(
+            name=self.name,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            segments=segments,
+            epochs=self.epochs.entries,
+            first_timestamp=self.active.first_timestamp,
+            producers=1 if self._producers is None else len(self._producers),
+        )
+
+    def _unlink_at_once(self, path: str) -> None:
+        assert self._unlinks is not None
+        self._unlinks.pop(path).cancel()
+        self.runtime.disk.unlink(path)
+
+    def _remove_directory(self, path: str) -> None:
+        self.runtime.spawn(self._remove_tree(path), f"remove {path}")
+
+    async def _remove_tree(self, path: str) -> None:
+        try:
+            await self.runtime.offload(self.runtime.disk.rmtree, path)
+        except OSError as error:
+            self.fail("removing a deleted log", error)

@@ -1,0 +1,115 @@
+"""Opening a log, in one of three ways, from the cheapest:
+
+1. *By the clean shutdown checkpoint*: everything is known; nothing is read, listed or opened.
+2. *By its names*: it was closed cleanly, but the checkpoint is not there. The directory is listed.
+3. *By its batches*: it was not closed cleanly. See `penstock.log.recovery`.
+"""
+
+from __future__ import annotations
+
+from penstock.log.checkpoints import LogState
+from penstock.log.config import LogConfig
+from penstock.log.core import NO_SNAPSHOT
+from penstock.log.epochs import EpochCache
+from penstock.log.indexes import IndexCache
+from penstock.log.listing import Listing, LogParts, split_obsolete
+from penstock.log.producers import ProducerState
+from penstock.log.recovery import Recovery
+from penstock.log.segment import OPEN_END, Segment
+from penstock.runtime import Disk, Runtime
+
+
+async def open_parts(
+    runtime: Runtime,
+    directory: str,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int,
+    state: LogState | None,
+    cache: IndexCache,
+    slice_ms: float,
+) -> LogParts:
+    if state is not None:
+        return _from_state(runtime.disk, directory, state, cache)
+    if not runtime.disk.exists(directory):
+        return _new(runtime.disk, directory, start_offset, cache)
+    # System calls only, so a thread may do them; on a cold disk they wait.
+    listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point)
+    for path in listing.useless:
+        runtime.disk.unlink(path)
+    if clean:
+        parts = _from_names(runtime.disk, directory, listing, recovery_point, start_offset, cache)
+        if parts is not None:
+            return parts
+    return await Recovery(runtime, directory, config, listing, recovery_point, start_offset, cache, slice_ms).run()
+
+
+def _new(disk: Disk, directory: str, offset: int, cache: IndexCache) -> LogParts:
+    return LogParts(
+        segments=[Segment.create(disk, directory, offset, cache)],
+        start_offset=offset,
+        end_offset=offset,
+        durable_end=offset,
+        epochs=EpochCache(),
+        producers=ProducerState(),
+        snapshot_offset=NO_SNAPSHOT,
+    )
+
+
+def _from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:
+    segments = []
+    ends = [segment.base_offset for segment in state.segments[1:]]
+    for segment, end_offset in zip(state.segments, [*ends, OPEN_END], strict=True):
+        segments.append(
+            Segment(
+                disk,
+                directory,
+                segment.base_offset,
+                cache,
+                size_bytes=segment.size_bytes,
+                end_offset=end_offset,
+                max_timestamp=segment.max_timestamp,
+                max_timestamp_offset=segment.max_timestamp_offset,
+            )
+        )
+    if segments:
+        segments[-1].first_timestamp = state.first_timestamp
+    else:
+        segments.append(Segment.create(disk, directory, state.end_offset, cache))
+    return LogParts(
+        segments=segments,
+        start_offset=state.start_offset,
+        end_offset=state.end_offset,
+        durable_end=state.end_offset,
+        epochs=EpochCache(state.epochs),
+        producers=None if state.producers else ProducerState(),
+        snapshot_offset=state.end_offset,
+    )
+
+
+def _from_names(
+    disk: Disk, directory: str, listing: Listing, end_offset: int, start_offset: int, cache: IndexCache
+) -> LogParts | None:
+    """None if what is there does not look like a clean close."""
+    if not listing.bases or listing.bases[-1] > end_offset:
+        return None
+    has_snapshot = listing.producers_offset == end_offset
+    if not has_snapshot and end_offset != listing.bases[0]:
+        return None
+    if listing.epochs is None:
+        return None
+    segments = listing.segments(disk, directory, cache)
+    obsolete = split_obsolete(segments, start_offset)
+    return LogParts(
+        segments=segments,
+        start_offset=min(max(start_offset, segments[0].base_offset), end_offset),
+        end_offset=end_offset,
+        durable_end=end_offset,
+        epochs=EpochCache(listing.epochs),
+        producers=listing.producers,
+        snapshot_offset=end_offset if has_snapshot else NO_SNAPSHOT,
+        deleted=listing.deleted,
+        obsolete=obsolete,
+    )

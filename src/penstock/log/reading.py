@@ -1,0 +1,224 @@
+"""Reading from a log: from an offset to a slice of a file.
+
+A reader that goes on where it stopped, as consumers do, finds the end of its last read among the *marks*: a few
+(offset, segment, position) that the log remembers. Any other read bisects the segments, then the segment's index, then
+walks over the headers of some kilobytes of batches. A log is never scanned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TypeVar
+
+import msgspec
+
+from penstock.log.core import LogCore
+from penstock.log.indexes import IndexDamaged
+from penstock.log.scan import rebuild_index
+from penstock.log.segment import (
+    SPAN,
+    SPAN_BYTES,
+    WALK_BYTES,
+    Found,
+    Need,
+    Segment,
+    Steps,
+    walk,
+    walk_bytes,
+)
+from penstock.runtime import File
+from penstock.wire.errors import ErrorCode, KafkaError
+
+READ_MARKS_MAX = 64
+"""Ends of reads that are remembered per log: so many sequential readers need no search."""
+INDEX_GAP_BYTES_MIN = 2 << 20
+"""An index that ends further than this before the end of its segment is taken for cut off."""
+
+T = TypeVar("T")
+
+_scratch = memoryview(bytearray(WALK_BYTES))
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Whole batches in a file. Who keeps it beyond the current turn of the loop retains the file."""
+
+    file: File
+    position: int
+    size: int
+    first_offset: int
+    """Of the first batch: at or before the offset that was asked for."""
+    next_offset: int
+    """After the last batch; -1 if that is not known."""
+
+
+class LogChanged(Exception):
+    """The log was cut while it was read: look again."""
+
+
+class Reading(LogCore):
+    __slots__ = ()
+
+    def try_read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice | None:
+        """Whole batches from the one that contains `offset` on, none of which reaches `upto_offset`.
+
+        As many as fit into `max_bytes`, as far as the index knows a boundary, but at least one if `min_one`. They are
+        of one segment. Empty if `offset` is not below `upto_offset`. None: something must come from the device, so
+        `await read(...)`. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        """
+        marks = self._marks
+        if marks is not None and offset >= self.start_offset:
+            mark = marks.get(offset)
+            if mark is not None:
+                segment, position = mark
+                if upto_offset == self.end_offset:
+                    size = segment.size_bytes - position if segment is self.active else 0
+                else:
+                    end = marks.get(upto_offset)
+                    size = end[1] - position if end is not None and end[0] is segment else 0
+                if 0 < size <= max_bytes:
+                    marks[upto_offset] = (segment, position + size)
+                    if len(marks) > READ_MARKS_MAX:
+                        del marks[next(iter(marks))]
+                    return Slice(segment.file, position, size, offset, upto_offset)
+        steps = self._read(offset, max_bytes, upto_offset, min_one)
+        try:
+            need = next(steps)
+            while True:
+                segment, position, size, optional = need
+                if size:
+                    got = segment.file.try_pread_into(_scratch[:size], position)
+                    if got < size and got < SPAN_BYTES:
+                        if not optional:
+                            return None
+                        got = 0
+                    need = steps.send(_scratch[:got])
+                elif segment.index.try_load(segment.size_bytes, self._index_gap_bytes_max()):
+                    need = steps.send(_scratch[:0])
+                else:
+                    return None
+        except StopIteration as stop:
+            found: Slice = stop.value
+            return found
+        except (IndexDamaged, FileNotFoundError):
+            return None
+
+    async def read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice:
+        """`try_read`, waiting for the device off the loop where it must."""
+        while True:
+            version = self.version
+            try:
+                return await self.drive(self._read(offset, max_bytes, upto_offset, min_one))
+            except (LogChanged, FileNotFoundError):
+                if self.version == version:
+                    raise
+
+    async def locate(self, offset: int) -> Found:
+        """The batch that contains `offset`, or the end of the log. Raises LogChanged if the log is cut meanwhile."""
+        return await self.drive(self._locate(offset))
+
+    async def drive(self, steps: Steps[T]) -> T:
+        """Give a search what it needs, from the device. Raises LogChanged."""
+        version = self.version
+        try:
+            need = next(steps)
+            while True:
+                data = b""
+                if need.size:
+                    data = await need.segment.file.pread(need.size, need.position)
+                else:
+                    await self.load_index(need.segment)
+                if self.version != version:
+                    raise LogChanged
+                need = steps.send(memoryview(data))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def load_index(self, segment: Segment) -> None:
+        """Bring a segment's index into memory; rebuild it if what is on disk cannot be it."""
+        try:
+            await segment.index.load(segment.size_bytes, self._index_gap_bytes_max())
+        except IndexDamaged:
+            await rebuild_index(self.runtime, segment, self._index_interval_bytes)
+
+    def segment_of(self, offset: int) -> Segment:
+        index = bisect_right(self.segments, offset, key=_base_offset) - 1
+        return self.segments[max(index, 0)]
+
+    def _read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool) -> Steps[Slice]:
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not between {self.start_offset} and {self.end_offset}",
+            )
+        if upto_offset > self.end_offset:
+            upto_offset = self.end_offset
+        if offset >= upto_offset:
+            return Slice(self.active.file, self.active.size_bytes, 0, offset, offset)
+        segment, position, first_offset = yield from self._locate(offset)
+        if upto_offset == self.end_offset or upto_offset >= segment.end_offset:
+            end = segment.size_bytes
+            next_offset = min(segment.end_offset, self.end_offset)
+        else:
+            last = yield from self._locate(upto_offset)
+            self._mark(last)
+            # A batch that reaches beyond the limit is left out, even if it begins before.
+            in_next = last.segment is not segment
+            end, next_offset = (segment.size_bytes, segment.end_offset) if in_next else last[1:]
+        size = end - position
+        if size > max_bytes:
+            size, next_offset = yield from self._fit(segment, position, end, max_bytes, min_one)
+        if size <= 0:
+            return Slice(segment.file, position, 0, offset, offset)
+        if next_offset >= 0:
+            self._mark(Found(segment, position + size, next_offset))
+        return Slice(segment.file, position, size, first_offset, next_offset)
+
+    def _fit(
+        self, segment: Segment, position: int, end: int, max_bytes: int, min_one: bool
+    ) -> Steps[tuple[int, int]]:
+        """As much from `position` as fits into `max_bytes`: its size, and the offset after it."""
+        index = segment.index
+        if not index.knows_position(position + max_bytes):
+            yield Need(segment, 0, 0)
+        boundary = index.boundary(position + max_bytes)
+        if boundary <= position:
+            return (yield from walk_bytes(segment, position, end, max_bytes, min_one))
+        # The offset is only for the mark: not worth waiting for.
+        header = yield Need(segment, boundary, SPAN_BYTES, optional=True)
+        next_offset = SPAN.unpack_from(header)[0] if len(header) == SPAN_BYTES else -1
+        return boundary - position, next_offset
+
+    def _locate(self, offset: int) -> Steps[Found]:
+        if offset >= self.end_offset:
+            return Found(self.active, self.active.size_bytes, self.end_offset)
+        mark = self._marks.get(offset) if self._marks is not None else None
+        if mark is not None and mark[1] < mark[0].size_bytes:
+            return Found(mark[0], mark[1], offset)
+        segment = self.segment_of(offset)
+        if offset == segment.base_offset:
+            return Found(segment, 0, offset)
+        index = segment.index
+        if not index.knows_offset(offset):
+            yield Need(segment, 0, 0)
+        found = yield from walk(segment, index.floor(offset), offset)
+        if found is None:
+            # The offset fell into a gap at the end of a segment: the next batch begins the next one.
+            following = self.segment_of(segment.end_offset)
+            return Found(following, 0, following.base_offset)
+        return found
+
+    def _mark(self, found: Found) -> None:
+        """Remember where a batch begins, or will begin."""
+        if self._marks is None:
+            self._marks = {}
+        self._marks[found.base_offset] = (found.segment, found.position)
+        if len(self._marks) > READ_MARKS_MAX:
+            del self._marks[next(iter(self._marks))]
+
+    def _index_gap_bytes_max(self) -> int:
+        return max(INDEX_GAP_BYTES_MIN, 2 * self._config.max_message_bytes) + self._index_interval_bytes
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,426 @@
+"""Finding out what is left of a log after an unclean stop.
+
+Everything from the recovery point on is read and checked: lengths, checksums, offsets and epochs must follow one
+another. The first batch that is not whole is where the power went, or the process: the log is cut there, and segments
+behind it are removed. On the way the indexes, the epochs and the state of the producers are built again.
+
+Bit rot is not a torn tail. What lies below the recovery point was synced, so nothing there is ever cut: a batch with
+a wrong checksum is reported (`Log.damage`) and kept; damage that hides where the log ends is refused (`CorruptLog`).
+
+Recovery may itself be cut short at any point, and the next one starts from the same recovery point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log import names
+from penstock.log.config import LogConfig
+from penstock.log.core import NO_SNAPSHOT
+from penstock.log.epochs import EpochCache
+from penstock.log.indexes import (
+    TIME_ENTRY,
+    TIME_ENTRY_BYTES,
+    IndexCache,
+    IndexDamaged,
+    SegmentIndex,
+    check_offset_entries,
+    check_time_entries,
+    decode_offset_entries,
+)
+from penstock.log.listing import Listing, LogParts, split_obsolete
+from penstock.log.producers import ProducerState
+from penstock.log.scan import BATCHES_PER_VISIT, scan
+from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
+from penstock.runtime import Runtime
+from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+
+CONCURRENT_LOGS = 4
+"""Logs that are recovered at once: while one waits for the device, others keep the loop busy."""
+LOOP_SHARE_MS = 4.0
+"""How long all of them together may hold the loop."""
+
+_unpack_header = HEADER.unpack_from
+
+
+class CorruptLog(Exception):
+    """A log is damaged where it was durable, in a way that hides where it ends."""
+
+
+class Progress(NamedTuple):
+    opened: int
+    failed: int
+    total: int
+
+
+async def open_many(
+    runtime: Runtime,
+    names: Iterable[str],
+    open_one: Callable[[str, float], Awaitable[None]],
+    *,
+    concurrency: int = CONCURRENT_LOGS,
+    on_failure: Callable[[str, Exception], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Open many logs, some at a time, in the order given. Each is of use as soon as it is open.
+
+    `open_one(name, slice_ms)` opens one, and holds the loop no longer than it is told. What it raises goes to
+    `on_failure`, and the others go on; without that it ends the whole.
+    """
+    waiting = deque(names)
+    total = len(waiting)
+    counts = [0, 0]
+    slice_ms = LOOP_SHARE_MS / concurrency
+
+    async def work() -> None:
+        started_ms = runtime.now_ms()
+        while waiting:
+            name = waiting.popleft()
+            try:
+                await open_one(name, slice_ms)
+                counts[0] += 1
+            except Exception as error:
+                if on_failure is None:
+                    waiting.clear()
+                    raise
+                counts[1] += 1
+                on_failure(name, error)
+            if on_progress is not None:
+                on_progress(Progress(counts[0], counts[1], total))
+            # A log that opens without waiting does not give the loop back by itself.
+            if runtime.now_ms() - started_ms > slice_ms:
+                await runtime.sleep(0)
+                started_ms = runtime.now_ms()
+
+    for task in [runtime.spawn(work(), "open logs") for _ in range(concurrency)]:
+        await task
+    return Progress(counts[0], counts[1], total)
+
+
+class Recovery:
+    """One log after an unclean stop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        config: LogConfig,
+        listing: Listing,
+        recovery_point: int,
+        start_offset: int,
+        cache: IndexCache,
+        slice_ms: float,
+    ) -> None:
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._directory = directory
+        self._config = config
+        self._listing = listing
+        self._recovery_point = recovery_point
+        self._start_offset = start_offset
+        self._cache = cache
+        self._slice_ms = slice_ms
+        self._damage: list[str] = []
+        self._must_sync = False
+        self._scanned_bytes = 0
+        self._cut_bytes = 0
+
+    async def run(self) -> LogParts:
+        segments = self._listing.segments(self._disk, self._directory, self._cache)
+        obsolete = split_obsolete(segments, self._start_offset)
+        if not segments:
+            return self._empty(obsolete)
+        check, rebuilt = await self._scan(segments)
+        end_offset = check.expected
+        start_offset = max(self._start_offset, segments[0].base_offset)
+        if end_offset < start_offset:
+            # What was between was never synced, or the log was being emptied. Offsets are not used twice.
+            for segment in reversed(segments):
+                self._unlink_segment(segment)
+            await self._disk.sync_dir(self._directory)
+            return self._empty(obsolete)
+        self._remove_snapshots(segments, end_offset)
+        if self._must_sync:
+            # Before anything is appended: see `penstock.log.trimming` for what could come back otherwise.
+            await segments[-1].file.sync()
+            await self._disk.sync_dir(self._directory)
+        check.epochs.truncate_end(end_offset)
+        check.epochs.truncate_start(start_offset)
+        check.producers.expire(self._runtime.wall_ms(), self._config.producer_id_expiration_ms)
+        return LogParts(
+            segments=segments,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            durable_end=min(self._recovery_point, end_offset),
+            epochs=check.epochs,
+            producers=check.producers,
+            snapshot_offset=self._listing.snapshots[-1] if self._listing.snapshots else NO_SNAPSHOT,
+            damage=self._damage,
+            deleted=self._listing.deleted,
+            obsolete=obsolete,
+            rebuilt=rebuilt,
+            scanned_bytes=self._scanned_bytes,
+            cut_bytes=self._cut_bytes,
+        )
+
+    async def _scan(self, segments: list[Segment]) -> tuple[Check, list[Segment]]:
+        """Check the segments from the recovery point on, or from the snapshot before it. Leaves in `segments` what is
+        whole."""
+        check = self._begin(segments[0].base_offset)
+        number = bisect_right([segment.base_offset for segment in segments], check.from_offset) - 1
+        rebuilt: list[Segment] = []
+        while True:
+            segment = segments[number]
+            check.begin(segment, self._disk.mtime_ms(segment.path(names.LOG_SUFFIX)))
+            position = await self._known_position(segment, check)
+            whole = await self._scan_segment(segment, position, check)
+            later = segments[number + 1 :]
+            if whole and later and self._follows(check, later[0]):
+                segment.store_index()
+                rebuilt.append(segment)
+                number += 1
+                continue
+            if whole and check.expected < self._recovery_point:
+                self._damage.append(
+                    f"{self._directory} ends at offset {check.expected}, but was synced up to {self._recovery_point}"
+                )
+            for segment in reversed(later):
+                self._cut_bytes += segment.size_bytes
+                self._unlink_segment(segment)
+            del segments[number + 1 :]
+            segments[-1].end_offset = OPEN_END
+            return check, rebuilt
+
+    def _begin(self, base_offset: int) -> Check:
+        """Where to begin: at the newest snapshot that the recovery point vouches for, or else with the log."""
+        listing = self._listing
+        producers, from_offset = listing.producers, listing.producers_offset
+        if from_offset < base_offset or listing.epochs is None:
+            producers, from_offset = ProducerState(), base_offset
+        # Entries from the recovery point on may be of a tail that is lost; those of what is left are found again.
+        trusted = max(self._recovery_point, base_offset)
+        known = EpochCache([entry for entry in listing.epochs or () if entry[1] < trusted])
+        return Check(self._config, known, producers, from_offset)
+
+    async def _known_position(self, segment: Segment, check: Check) -> int:
+        """Where the index on disk says that a batch before the beginning of the scan lies, if that proves right."""
+        index = segment.index = SegmentIndex(self._disk, self._directory, segment.base_offset, self._cache, fresh=True)
+        segment.max_timestamp = segment.first_timestamp = NO_TIMESTAMP
+        check.expected = max(check.expected, segment.base_offset)
+        if check.from_offset <= segment.base_offset:
+            return 0
+        try:
+            offsets_data, times_data = [
+                await file.pread(self._disk.size(file.path), 0) for file in index.files()
+            ]
+            offsets, positions = decode_offset_entries(offsets_data)
+            check_offset_entries(offsets, positions, segment.size_bytes)
+            check_time_entries(times_data)
+        except (IndexDamaged, FileNotFoundError):
+            return 0
+        count = bisect_right(offsets, check.from_offset - segment.base_offset - 1)
+        if not count:
+            return 0
+        last_offset, position = segment.base_offset + offsets[count - 1], positions[count - 1]
+        data = await segment.file.pread(HEADER_SIZE, position)
+        header = BatchHeader._make(_unpack_header(data)) if len(data) == HEADER_SIZE else None
+        if header is None or header.magic != MAGIC or header.last_offset != last_offset:
+            return 0
+        times = bytearray()
+        whole = len(times_data) - len(times_data) % TIME_ENTRY_BYTES
+        for timestamp, relative in TIME_ENTRY.iter_unpack(times_data[:whole]):
+            if relative > last_offset - segment.base_offset:
+                break
+            times += TIME_ENTRY.pack(timestamp, relative)
+            segment.max_timestamp, segment.max_timestamp_offset = timestamp, segment.base_offset + relative
+        segment.first_timestamp = _unpack_header(await segment.file.pread(HEADER_SIZE, 0))[8]
+        index.adopt(offsets[:count], positions[:count], times)
+        check.expected = header.base_offset
+        return position
+
+    async def _scan_segment(self, segment: Segment, position: int, check: Check) -> bool:
+        """True if the segment is whole, or damaged only where it must not be cut; False after cutting it."""
+        size = segment.size_bytes
+        segment.size_bytes = position
+        while True:
+            started = position
+            position = await scan(self._runtime, segment, position, size, check, slice_ms=self._slice_ms)
+            self._scanned_bytes += position - started
+            if position == size:
+                return True
+            if check.expected >= self._recovery_point:
+                self._cut_bytes += size - position
+                segment.file.truncate(position)
+                segment.index.remove_files()
+                self._must_sync = True
+                return False
+            position = await self._step_over(segment, position, size, check)
+
+    async def _step_over(self, segment: Segment, position: int, size: int, check: Check) -> int:
+        """Past a batch below the recovery point that is not as it was synced."""
+        path = segment.path(names.LOG_SUFFIX)
+        data = await segment.file.pread(HEADER_SIZE, position)
+        header = BatchHeader._make(_unpack_header(data)) if len(data) == HEADER_SIZE else None
+        if header is not None and check.fits(header) and position + header.size_bytes <= size:
+            self._damage.append(f"{path}: the batch of offsets {header.base_offset}..{header.last_offset} is damaged")
+            check.pass_over(header, position)
+            return position + header.size_bytes
+        if segment.end_offset <= self._recovery_point:
+            self._damage.append(f"{path}: offsets {check.expected}..{segment.end_offset - 1} are damaged")
+            check.expected = segment.end_offset
+            segment.size_bytes = size
+            return size
+        raise CorruptLog(
+            f"{self._disk.root}/{path} is damaged at position {position} (offset {check.expected}), although it was "
+            f"synced up to offset {self._recovery_point}. Another replica may have it whole: remove the directory, and "
+            "it is copied. To keep what is before the damage and give up what follows, remove the line of this partition "
+            f"from {names.RECOVERY_POINTS_NAME} while the broker is stopped."
+        )
+
+    def _follows(self, check: Check, later: Segment) -> bool:
+        """Whether a segment goes on where the one before it ends."""
+        gap = later.base_offset - check.expected
+        if gap < 0 and later.base_offset < self._recovery_point:
+            raise CorruptLog(
+                f"{self._disk.root}/{self._directory}: two segments hold offset {later.base_offset}, and both were "
+                "synced. One of them does not belong here: `penstock log verify` shows both."
+            )
+        if gap and check.expected < self._recovery_point:
+            self._damage.append(
+                f"{self._directory}: there is no file for offsets {check.expected}..{later.base_offset - 1}"
+            )
+            gap = 0
+        if gap and not (gap > 0 and self._config.compacts):
+            # The segment that was between them is gone, or was cut: a truncation that was not finished.
+            return False
+        check.expected = later.base_offset
+        return True
+
+    def _empty(self, obsolete: list[Segment]) -> LogParts:
+        offset = max(self._start_offset, self._recovery_point)
+        if self._recovery_point > self._start_offset:
+            self._damage.append(f"{self._directory}: there is no file, but it was synced up to {self._recovery_point}")
+        for snapshot in self._listing.snapshots:
+            self._disk.unlink(names.path_of(self._directory, snapshot, names.SNAPSHOT_SUFFIX))
+        epochs = EpochCache(self._listing.epochs)
+        epochs.clear()
+        return LogParts(
+            segments=[Segment.create(self._disk, self._directory, offset, self._cache)],
+            start_offset=offset,
+            end_offset=offset,
+            durable_end=offset,
+            epochs=epochs,
+            producers=ProducerState(),
+            snapshot_offset=NO_SNAPSHOT,
+            damage=self._damage,
+            deleted=self._listing.deleted,
+            obsolete=obsolete,
+            cut_bytes=self._cut_bytes,
+        )
+
+    def _unlink_segment(self, segment: Segment) -> None:
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            self._disk.unlink(segment.path(suffix))
+        if segment.loaded_index is not None:
+            segment.loaded_index.discard()
+        self._must_sync = True
+
+    def _remove_snapshots(self, segments: list[Segment], end_offset: int) -> None:
+        """Those of a lost tail, and those that neither begin a segment nor are the newest."""
+        bases = [segment.base_offset for segment in segments]
+        kept = [offset for offset in self._listing.snapshots if offset <= end_offset]
+        kept = [offset for offset in kept if offset in bases or offset == kept[-1]]
+        for offset in self._listing.snapshots:
+            if offset not in kept:
+                self._disk.unlink(names.path_of(self._directory, offset, names.SNAPSHOT_SUFFIX))
+                self._must_sync = self._must_sync or offset > end_offset
+        self._listing.snapshots = kept
+
+
+class Check:
+    """The visitor of a recovery: proves each batch, and builds what is derived from them."""
+
+    def __init__(self, config: LogConfig, epochs: EpochCache, producers: ProducerState, from_offset: int) -> None:
+        self.epochs = epochs
+        self.producers = producers
+        self.from_offset = from_offset
+        self.expected = 0
+        """The offset that the next batch must begin with."""
+        self._epoch = -1
+        self._append_ms = 0
+        self._allows_gaps = config.compacts
+        self._interval_bytes = config.index_interval_bytes
+        self._segment: Segment | None = None
+
+    def begin(self, segment: Segment, append_ms: int) -> None:
+        self._segment = segment
+        self._append_ms = append_ms
+
+    def visit(self, view: memoryview, position: int) -> int:
+        segment = self._segment
+        assert segment is not None
+        expected = self.expected
+        interval_bytes = self._interval_bytes
+        unindexed_bytes = segment.unindexed_bytes
+        end = len(view)
+        at = 0
+        for _ in range(BATCHES_PER_VISIT):
+            if end - at < HEADER_SIZE:
+                break
+            # fmt: off
+            (base_offset, length, epoch, magic, crc, _, last_offset_delta, _, max_timestamp,
+             producer_id, _, _, _) = fields = _unpack_header(view, at)
+            # fmt: on
+            batch_end = at + LENGTH_OVERHEAD + length
+            if (
+                batch_end > end
+                or magic != MAGIC
+                or length < HEADER_SIZE - LENGTH_OVERHEAD
+                or (base_offset != expected and not (self._allows_gaps and base_offset > expected))
+                or last_offset_delta < 0
+                or epoch < self._epoch
+                or crc32c(view[at + 21 : batch_end]) != crc
+            ):
+                break
+            last_offset = base_offset + last_offset_delta
+            if epoch != self._epoch:
+                self._epoch = epoch
+                if epoch > self.epochs.latest_epoch:
+                    self.epochs.assign(epoch, base_offset)
+            if max_timestamp > segment.max_timestamp:
+                segment.max_timestamp = max_timestamp
+                segment.max_timestamp_offset = last_offset
+            if unindexed_bytes > interval_bytes:
+                segment.index.add(last_offset, position + at, segment.max_timestamp, segment.max_timestamp_offset)
+                unindexed_bytes = 0
+            unindexed_bytes += batch_end - at
+            if producer_id >= 0 and base_offset >= self.from_offset:
+                self.producers.replay(BatchHeader._make(fields), view[at:batch_end], self._append_ms)
+            if position + at == 0:
+                segment.first_timestamp = max_timestamp
+            expected = last_offset + 1
+            at = batch_end
+        self.expected = expected
+        segment.unindexed_bytes = unindexed_bytes
+        segment.size_bytes = position + at
+        return at
+
+    def fits(self, header: BatchHeader) -> bool:
+        """Whether a header is at least in its place."""
+        return (
+            header.magic == MAGIC
+            and header.base_offset == self.expected
+            and header.size_bytes >= HEADER_SIZE
+            and header.last_offset_delta >= 0
+        )
+
+    def pass_over(self, header: BatchHeader, position: int) -> None:
+        assert self._segment is not None
+        self._segment.unindexed_bytes += header.size_bytes
+        self._segment.size_bytes = position + header.size_bytes
+        self.expected = header.next_offset

@@ -1,0 +1,138 @@
+"""Going through the batches of a segment, in order: for recovery, and where an index or a state must be rebuilt.
+
+The bytes are read off the loop, in large chunks; the loop is given back after `slice_ms`. What is done with the batches
+is a `Visitor`'s business: it takes whole batches from the front of what it is shown, some at a time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+from penstock.log.indexes import TIME_ENTRY
+from penstock.log.producers import ProducerState
+from penstock.log.segment import SPAN, SPAN_BYTES, Segment
+from penstock.runtime import Runtime
+from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader
+
+CHUNK_BYTES = 1 << 20
+SLICE_MS = 4.0
+"""How long a scan may hold the loop."""
+BATCHES_PER_VISIT = 256
+"""After so many batches a visitor lets the scan look at the clock."""
+
+_unpack_header = HEADER.unpack_from
+
+
+class Visitor(Protocol):
+    def visit(self, view: memoryview, position: int) -> int:
+        """Take up to BATCHES_PER_VISIT whole batches from the front of `view`, which is at `position` of the file.
+
+        Returns how many bytes they have; 0 if the first is incomplete or not a batch.
+        """
+
+
+async def scan(
+    runtime: Runtime, segment: Segment, position: int, end: int, visitor: Visitor, *, slice_ms: float = SLICE_MS
+) -> int:
+    """Show the batches between two positions to a visitor. Returns where it stopped: at the end, or at no batch."""
+    file = segment.file
+    want = CHUNK_BYTES
+    while position < end:
+        view = memoryview(await file.pread(min(want, end - position), position))
+        want = CHUNK_BYTES
+        taken = 0
+        started_ms = runtime.now_ms()
+        while took := visitor.visit(view[taken:], position + taken):
+            taken += took
+            if runtime.now_ms() - started_ms > slice_ms:
+                await runtime.sleep(0)
+                started_ms = runtime.now_ms()
+        if not taken:
+            if len(view) < SPAN_BYTES:
+                return position
+            want = LENGTH_OVERHEAD + SPAN.unpack_from(view)[1]
+            if want <= len(view) or position + want > end:
+                return position
+        position += taken
+    return position
+
+
+async def rebuild_index(runtime: Runtime, segment: Segment, interval_bytes: int) -> None:
+    """Make the index of a segment anew from its batches, and store it."""
+    end = segment.size_bytes
+    builder = IndexBuilder(segment.base_offset, interval_bytes)
+    await scan(runtime, segment, 0, end, builder)
+    if segment.is_removed:
+        return
+    builder.finish()
+    segment.index.replace(builder.offsets, builder.positions, builder.times, end)
+    segment.index.store()
+
+
+class IndexBuilder:
+    """Collects the entries of both indexes, as appending would have made them."""
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self.offsets: array[int] = array("I")
+        self.positions: array[int] = array("I")
+        self.times = bytearray()
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._unindexed_bytes = 0
+        self._last_time = -1
+
+    def visit(self, view: memoryview, position: int) -> int:
+        at = 0
+        for _ in range(BATCHES_PER_VISIT):
+            if len(view) - at < HEADER_SIZE:
+                break
+            header = BatchHeader._make(_unpack_header(view, at))
+            size = header.size_bytes
+            if size < HEADER_SIZE or at + size > len(view):
+                break
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+            if self._unindexed_bytes > self._interval_bytes:
+                self.offsets.append(header.last_offset - self._base_offset)
+                self.positions.append(position + at)
+                self._add_time()
+                self._unindexed_bytes = 0
+            self._unindexed_bytes += size
+            at += size
+        return at
+
+    def finish(self) -> None:
+        self._add_time()
+
+    def _add_time(self) -> None:
+        if self.max_timestamp > self._last_time:
+            self._last_time = self.max_timestamp
+            self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+
+
+class ProducerReplay:
+    """Builds the state of the producers from batches, beginning at an offset."""
+
+    def __init__(self, producers: ProducerState, from_offset: int) -> None:
+        self.append_ms = 0
+        """When the batches were appended, which they do not tell; the time the file was last written is near."""
+        self._producers = producers
+        self._from_offset = from_offset
+
+    def visit(self, view: memoryview, position: int) -> int:
+        at = 0
+        for _ in range(BATCHES_PER_VISIT):
+            if len(view) - at < HEADER_SIZE:
+                break
+            fields = _unpack_header(view, at)
+            size = fields[1] + LENGTH_OVERHEAD
+            if size < HEADER_SIZE or at + size > len(view):
+                break
+            if fields[9] >= 0 and fields[0] >= self._from_offset:
+                self._producers.replay(BatchHeader._make(fields), view[at : at + size], self.append_ms)
+            at += size
+        return at

@@ -1,0 +1,229 @@
+"""One segment: a `.log` file of consecutive batches, its indexes, and how to find a batch in it.
+
+Searching is written once, as generators that yield what they need (`Need`: some bytes of a segment, or its index) and
+get it sent in. `Log.try_read` feeds them from the page cache and gives up when that has not got it; `Log.read` feeds
+them off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from penstock.log import names
+from penstock.log.indexes import IndexCache, SegmentIndex
+from penstock.runtime import Disk, File
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD
+
+OPEN_END = (1 << 63) - 1
+"""The end offset of the active segment: it is still moving, and the log knows it."""
+UNKNOWN = -2
+"""A timestamp that has not been looked up yet; -1 says that there is none."""
+NO_TIMESTAMP = -1
+
+POSITION_MAX = (1 << 31) - 1
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+
+WALK_BYTES = 16 << 10
+"""How much is read at once when batch headers are walked over: an index interval and some."""
+
+SPAN = Struct(">qi11xi")
+"""Base offset, batch length and last offset delta: what a walk needs of a header."""
+SPAN_BYTES = SPAN.size
+
+T = TypeVar("T")
+
+
+class Segment:
+    __slots__ = (
+        "_cache",
+        "_directory",
+        "_disk",
+        "_file",
+        "_index",
+        "base_offset",
+        "end_offset",
+        "first_timestamp",
+        "has_file",
+        "is_removed",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size_bytes",
+        "unindexed_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        cache: IndexCache,
+        *,
+        size_bytes: int = 0,
+        end_offset: int = OPEN_END,
+        max_timestamp: int = UNKNOWN,
+        max_timestamp_offset: int = -1,
+        first_timestamp: int = UNKNOWN,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._cache = cache
+        self._file: File | None = None
+        self._index: SegmentIndex | None = None
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.size_bytes = size_bytes
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.first_timestamp = first_timestamp
+        """The largest timestamp of its first batch; a segment is rolled when it gets too old."""
+        self.unindexed_bytes = 0
+        self.has_file = True
+        self.is_removed = False
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, cache: IndexCache) -> Segment:
+        """A new and empty one. It has no file until `create_file`: a partition that is never written costs none."""
+        segment = cls(disk, directory, base_offset, cache, max_timestamp=NO_TIMESTAMP, first_timestamp=NO_TIMESTAMP)
+        segment.has_file = False
+        return segment
+
+    def __repr__(self) -> str:
+        return f"<Segment {self._directory} {self.base_offset}, {self.size_bytes} bytes>"
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path(names.LOG_SUFFIX))
+        return self._file
+
+    @property
+    def index(self) -> SegmentIndex:
+        if self._index is None:
+            fresh = not self.has_file
+            self._index = SegmentIndex(self._disk, self._directory, self.base_offset, self._cache, fresh=fresh)
+            if self.max_timestamp >= 0:
+                # A closed or cleanly stopped segment has its largest timestamp as the last entry.
+                self._index.last_timestamp = self.max_timestamp
+        return self._index
+
+    @index.setter
+    def index(self, index: SegmentIndex) -> None:
+        self._index = index
+
+    def create_file(self) -> None:
+        self._file = self._disk.open(self.path(names.LOG_SUFFIX), create=True)
+        self._index = SegmentIndex(self._disk, self._directory, self.base_offset, self._cache, fresh=True)
+        self.has_file = True
+
+    @property
+    def loaded_index(self) -> SegmentIndex | None:
+        return self._index
+
+    def path(self, suffix: str) -> str:
+        return names.path_of(self._directory, self.base_offset, suffix)
+
+    def note(self, last_offset: int, position: int, size: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Take notice of a batch that is in the file at `position`."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.unindexed_bytes > index_interval_bytes:
+            self.index.add(last_offset, position, self.max_timestamp, self.max_timestamp_offset)
+            self.unindexed_bytes = 0
+        self.unindexed_bytes += size
+        self.size_bytes = position + size
+
+    def store_index(self) -> None:
+        """Put the whole index on disk, with the largest timestamp as its last entry, as Kafka does on closing."""
+        index = self.index
+        index.add_time(self.max_timestamp, self.max_timestamp_offset)
+        index.store()
+
+    def index_files(self) -> tuple[File, File]:
+        return self.index.files()
+
+    def release(self) -> None:
+        """Let go of descriptors and memory; all of it can be had again."""
+        if self._index is not None:
+            self._index.drop()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Need(NamedTuple):
+    """What a search asks for: bytes of a segment, or, with size 0, its index in memory."""
+
+    segment: Segment
+    position: int
+    size: int
+    optional: bool = False
+    """If it is not at hand, an empty buffer will do."""
+
+
+Steps = Generator[Need, memoryview, T]
+
+
+class Found(NamedTuple):
+    """A batch: where it is, and its first offset."""
+
+    segment: Segment
+    position: int
+    base_offset: int
+
+
+def walk(segment: Segment, position: int, offset: int) -> Steps[Found | None]:
+    """From the batch at `position` to the first whose last offset is not below `offset`."""
+    while position < segment.size_bytes:
+        buffer = yield Need(segment, position, min(WALK_BYTES, segment.size_bytes - position))
+        at = 0
+        while len(buffer) - at >= SPAN_BYTES:
+            base_offset, length, last_offset_delta = SPAN.unpack_from(buffer, at)
+            if base_offset + last_offset_delta >= offset:
+                return Found(segment, position + at, base_offset)
+            if length < HEADER_SIZE - LENGTH_OVERHEAD:
+                raise damaged(segment, position + at)
+            at += LENGTH_OVERHEAD + length
+        if not at:
+            raise damaged(segment, position)
+        position += at
+    return None
+
+
+def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_one: bool) -> Steps[tuple[int, int]]:
+    """From the batch at `position` over as many as fit into `max_bytes`, the first in any case if `min_one`.
+
+    Returns the size of all and the offset after the last.
+    """
+    start = position
+    next_offset = -1
+    while position < end:
+        buffer = yield Need(segment, position, min(WALK_BYTES, end - position))
+        at = 0
+        while len(buffer) - at >= SPAN_BYTES:
+            base_offset, length, last_offset_delta = SPAN.unpack_from(buffer, at)
+            if length < HEADER_SIZE - LENGTH_OVERHEAD:
+                raise damaged(segment, position + at)
+            at += LENGTH_OVERHEAD + length
+            if position + at - start > max_bytes and not (min_one and next_offset < 0):
+                return position + at - LENGTH_OVERHEAD - length - start, next_offset
+            next_offset = base_offset + last_offset_delta + 1
+            if position + at - start >= max_bytes:
+                return position + at - start, next_offset
+        if not at:
+            raise damaged(segment, position)
+        position += at
+    return min(position, end) - start, next_offset
+
+
+def damaged(segment: Segment, position: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"{segment.path(names.LOG_SUFFIX)} has no batch at position {position}, where one should begin. "
+        "`penstock log verify` tells how much of it is damaged; another replica may have it whole.",
+    )

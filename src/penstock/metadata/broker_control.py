@@ -1,0 +1,251 @@
+"""The controller's decisions about brokers: who is in the cluster, who may lead, and what follows for partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionState, VersionRange
+from penstock.metadata.records import broker_record
+from penstock.metadata.requests import (
+    PRODUCER_ID_BLOCK_SIZE,
+    FeatureUpdate,
+    ProducerIdBlock,
+    Registration,
+    RegistrationReply,
+)
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    UnregisterBrokerRecord,
+)
+from penstock.wire.uuids import format_uuid, is_reserved
+
+INT64_MAX = 2**63 - 1
+UPGRADE = 1
+DOWNGRADES = (2, 3)
+
+
+class BrokerControl:
+    """Decides on one image."""
+
+    def __init__(self, image: MetadataImage, cluster_id: str) -> None:
+        self._image = image
+        self._cluster_id = cluster_id
+
+    # -- registration ------------------------------------------------------------------------------------------------
+
+    def register(
+        self, request: Registration, next_offset: int, *, session_alive: bool, fenced: bool
+    ) -> tuple[list[MetadataRecord], RegistrationReply]:
+        """Admit a broker, and deal in the same batch with what its last incarnation may have lost.
+
+        A broker that stopped cleanly proves it with the epoch under which it did: it keeps its places. One that
+        cannot may have lost what it acknowledged: it leaves every ISR that has another member, and where it is the
+        last it leads again only in a new leader epoch, so that readers notice what is gone.
+        """
+        if request.cluster_id != self._cluster_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}",
+            )
+        existing = self._image.broker(request.broker_id)
+        same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
+        if existing is not None and session_alive and not same_incarnation:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id."
+            )
+        self._check_directories(request)
+        self._check_features(request)
+        broker = BrokerRegistration(
+            request.broker_id,
+            next_offset,
+            request.incarnation_id,
+            request.listeners,
+            request.features,
+            request.rack,
+            fenced,
+            False,
+            request.directories,
+        )
+        if existing is not None and same_incarnation:
+            broker = replace(
+                broker,
+                epoch=existing.epoch,
+                fenced=existing.fenced,
+                in_controlled_shutdown=existing.in_controlled_shutdown,
+            )
+            return [broker_record(broker)], RegistrationReply(broker.epoch)
+        clean = existing is not None and request.previous_broker_epoch == existing.epoch
+        changes = self._partition_changes(request.broker_id, active=not fenced, lost=not clean) if existing else []
+        return [broker_record(broker), *changes], RegistrationReply(broker.epoch)
+
+    def _check_directories(self, request: Registration) -> None:
+        directories = request.directories
+        if not directories:
+            raise _invalid_registration("No directories specified in request")
+        if any(is_reserved(directory) for directory in directories):
+            raise _invalid_registration("Reserved directory ID in request")
+        if len(dict.fromkeys(directories)) < len(directories):
+            raise _invalid_registration("Duplicate directory ID in request")
+        for broker in self._image.brokers.values():
+            for directory in broker.directories:
+                if broker.id != request.broker_id and directory in directories:
+                    raise _invalid_registration(
+                        f"Broker {broker.id} is already registered with directory {format_uuid(directory)}"
+                    )
+
+    def _check_features(self, request: Registration) -> None:
+        for name, level in self._image.features.items():
+            supported = request.features.get(name, VersionRange(0, 0))
+            if not supported.min <= level <= supported.max:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {supported.min} and {supported.max}, inclusive.",
+                )
+
+    def unregister(self, broker_id: int) -> list[MetadataRecord]:
+        broker = self._image.broker(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+        changes = self._partition_changes(broker_id, active=False, lost=False)
+        return [*changes, UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)]
+
+    # -- fencing -----------------------------------------------------------------------------------------------------
+
+    def fence(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
+        """It may no longer lead; others take over where they can."""
+        if self._broker(broker_id, broker_epoch).fenced:
+            return []
+        record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
+        return [record, *self._partition_changes(broker_id, active=False, lost=False)]
+
+    def unfence(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
+        """It may lead; partitions that waited for it get their leader back."""
+        broker = self._broker(broker_id, broker_epoch)
+        if not broker.fenced:
+            return []
+        record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1)
+        active = not broker.in_controlled_shutdown
+        return [record, *self._partition_changes(broker_id, active=active, lost=False)]
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
+        """It is about to stop: its leaderships move away while it still serves."""
+        if self._broker(broker_id, broker_epoch).in_controlled_shutdown:
+            return []
+        record = BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1
+        )
+        return [record, *self._partition_changes(broker_id, active=False, lost=False)]
+
+    def _broker(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+        broker = self._image.broker(broker_id)
+        if broker is None:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}"
+            )
+        if broker.epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}",
+            )
+        return broker
+
+    # -- what a broker's fate means for partitions -------------------------------------------------------------------
+
+    def _partition_changes(self, broker_id: int, *, active: bool, lost: bool) -> list[PartitionChangeRecord]:
+        """`active`: whether the broker may lead from now on; `lost`: whether its logs may lack acknowledged records."""
+        may_lead = {broker.id: broker.active for broker in self._image.brokers.values()}
+        may_lead[broker_id] = active
+        changes: list[PartitionChangeRecord] = []
+        for topic in self._image.topics():
+            for partition, state in enumerate(topic.partitions):
+                if broker_id in state.replicas:
+                    change = _change(state, broker_id, may_lead, lost=lost)
+                    if change is not None:
+                        change.topic_id = topic.topic_id
+                        change.partition_id = partition
+                        changes.append(change)
+        return changes
+
+    # -- producer ids and features -----------------------------------------------------------------------------------
+
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int
+    ) -> tuple[list[MetadataRecord], ProducerIdBlock]:
+        self._broker(broker_id, broker_epoch)
+        first = self._image.next_producer_id
+        if first > INT64_MAX - PRODUCER_ID_BLOCK_SIZE:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are used up.")
+        record = ProducerIdsRecord(
+            broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + PRODUCER_ID_BLOCK_SIZE
+        )
+        return [record], ProducerIdBlock(first)
+
+    def update_features(self, updates: Sequence[FeatureUpdate]) -> list[MetadataRecord]:
+        """All or nothing."""
+        return [self._update_feature(update) for update in updates]
+
+    def _update_feature(self, update: FeatureUpdate) -> FeatureLevelRecord:
+        problem = self._feature_problem(update)
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {update.level} for feature {update.name}. {problem}",
+            )
+        return FeatureLevelRecord(name=update.name, feature_level=update.level)
+
+    def _feature_problem(self, update: FeatureUpdate) -> str | None:
+        if update.upgrade_type not in (UPGRADE, *DOWNGRADES):
+            return "The controller does not support the given upgrade type."
+        if update.level < 0:
+            return "A feature version cannot be less than 0."
+        supporters = {"Local controller": SUPPORTED_FEATURES.get(update.name)}
+        for broker in self._image.brokers.values():
+            supporters[f"Broker {broker.id}"] = broker.features.get(update.name)
+        for who, levels in supporters.items():
+            if levels is None:
+                return f"{who} does not support this feature."
+            if not levels.min <= update.level <= levels.max:
+                return f"{who} only supports versions {levels.min}-{levels.max}"
+        current = self._image.features.get(update.name, 0)
+        if update.level < current and update.upgrade_type == UPGRADE:
+            return (
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                "unsafe downgrade."
+            )
+        if update.level > current and update.upgrade_type != UPGRADE:
+            return "Can't downgrade to a newer version."
+        return None
+
+
+def _change(
+    state: PartitionState, broker_id: int, may_lead: dict[int, bool], *, lost: bool
+) -> PartitionChangeRecord | None:
+    """What the broker's new condition does to one of its partitions; topic and number are filled in by the caller."""
+    isr = state.isr
+    if broker_id in isr and (lost or not may_lead[broker_id]):
+        # The last member stays: it is the only one known to have everything.
+        isr = tuple(replica for replica in isr if replica != broker_id) or isr
+    leader = state.leader
+    restarted = lost and leader == broker_id
+    if restarted or leader not in isr or not may_lead.get(leader, False):
+        candidates = [replica for replica in state.replicas if replica in isr and may_lead.get(replica, False)]
+        leader = candidates[0] if candidates else NO_LEADER
+    change = PartitionChangeRecord()
+    if isr != state.isr:
+        change.isr = list(isr)
+    if leader != state.leader or (restarted and leader != NO_LEADER):
+        change.leader = leader
+    return None if change == PartitionChangeRecord() else change
+
+
+def _invalid_registration(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REGISTRATION, message)

@@ -1,0 +1,125 @@
+"""The controller's decisions about configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from penstock.config import (
+    Alteration,
+    AlterOperation,
+    BrokerConfig,
+    alter_broker,
+    alter_topic,
+)
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.requests import DONE, ConfigAlteration, ConfigReplacement, ConfigResult, Outcome
+from penstock.metadata.topic_control import check_record_total
+from penstock.metadata.topic_names import validate_topic_name
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
+
+BROKER_ID_MAX = 2**31 - 1
+
+C = TypeVar("C", ConfigAlteration, ConfigReplacement)
+
+
+class ConfigControl:
+    """Decides on one image. A resource's changes happen all or not at all; resources do not depend on each other."""
+
+    def __init__(self, image: MetadataImage, config: BrokerConfig) -> None:
+        self._image = image
+        self._config = config
+
+    def alter(self, resources: Sequence[ConfigAlteration]) -> tuple[list[MetadataRecord], list[ConfigResult]]:
+        """IncrementalAlterConfigs."""
+        return self._each(resources, lambda resource: resource.alterations)
+
+    def replace(self, resources: Sequence[ConfigReplacement]) -> tuple[list[MetadataRecord], list[ConfigResult]]:
+        """AlterConfigs: what is not named goes back to its default."""
+
+        def alterations(resource: ConfigReplacement) -> tuple[Alteration, ...]:
+            named = dict(resource.configs)
+            current = self._image.config(resource.resource_type, resource.name)
+            removed = [Alteration(name, AlterOperation.DELETE) for name in current if name not in named]
+            return (*(Alteration(name, AlterOperation.SET, value) for name, value in resource.configs), *removed)
+
+        return self._each(resources, alterations)
+
+    def _each(
+        self,
+        resources: Sequence[C],
+        alterations: Callable[[C], tuple[Alteration, ...]],
+    ) -> tuple[list[MetadataRecord], list[ConfigResult]]:
+        asked: dict[tuple[int, str], int] = {}
+        for resource in resources:
+            key = (resource.resource_type, resource.name)
+            asked[key] = asked.get(key, 0) + 1
+        records: list[MetadataRecord] = []
+        results: dict[tuple[int, str], ConfigResult] = {}
+        for resource in resources:
+            key = (resource.resource_type, resource.name)
+            try:
+                if asked[key] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+                altered = self._alter(resource.resource_type, resource.name, alterations(resource))
+            except KafkaError as error:
+                results[key] = ConfigResult(*key, Outcome.of(error))
+            else:
+                records += altered
+                results[key] = ConfigResult(*key, DONE)
+        check_record_total(records)
+        return records, list(results.values())
+
+    def _alter(
+        self, resource_type: int, resource_name: str, alterations: tuple[Alteration, ...]
+    ) -> list[ConfigRecord]:
+        before = self._image.config(resource_type, resource_name)
+        if resource_type == ResourceType.TOPIC:
+            self._check_topic(resource_name)
+            after = alter_topic(before, alterations)
+        elif resource_type == ResourceType.BROKER:
+            self._check_broker(resource_name)
+            after = alter_broker(before, alterations, self._config, per_broker=resource_name != "")
+        else:
+            raise _unknown_resource(resource_type)
+        # Brokers act on every record that names them, changed or not: that is how files they read again are
+        # reloaded (KAFKA-14136).
+        always = [alteration.name for alteration in alterations] if resource_type == ResourceType.BROKER else []
+        return _differences(resource_type, resource_name, before, after, always)
+
+    def _check_topic(self, name: str) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        validate_topic_name(name)
+        if self._image.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def _check_broker(self, name: str) -> None:
+        if not name:
+            return
+        if not name.isascii() or not name.removeprefix("-").isdigit() or int(name) > BROKER_ID_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
+        broker_id = int(name)
+        if broker_id < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+        if self._image.broker(broker_id) is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
+
+
+def _unknown_resource(resource_type: int) -> KafkaError:
+    if resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP, ResourceType.BROKER_LOGGER):
+        name = ResourceType(resource_type).name
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of {name} resources are not served yet.")
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource_type}.")
+
+
+def _differences(
+    resource_type: int, resource_name: str, before: Mapping[str, str], after: Mapping[str, str], always: list[str]
+) -> list[ConfigRecord]:
+    names = list(dict.fromkeys((*before, *after, *always)))
+    return [
+        ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=after.get(name))
+        for name in names
+        if before.get(name) != after.get(name) or name in always
+    ]

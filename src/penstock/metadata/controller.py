@@ -1,0 +1,144 @@
+"""The active controller: administrative requests in, records and answers out.
+
+It decides on what it has *decided* so far, not on what is committed so far: two requests in flight cannot both create
+the same topic. Each decision's records form one atomic unit of the log; the answer may leave when they are committed.
+Whoever loses leadership, or fails to append what was decided, resets it to the committed image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.config import BrokerConfig
+from penstock.metadata.broker_control import BrokerControl
+from penstock.metadata.config_control import ConfigControl
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import bootstrap_records
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.requests import (
+    ConfigAlteration,
+    ConfigReplacement,
+    ConfigResult,
+    Decision,
+    FeatureUpdate,
+    NewPartitions,
+    NewTopic,
+    PartitionsCreation,
+    ProducerIdBlock,
+    R,
+    Registration,
+    RegistrationReply,
+    TopicCreation,
+    TopicDeletion,
+    TopicToDelete,
+)
+from penstock.metadata.topic_control import TopicControl
+from penstock.raft.types import Randomness
+from penstock.wire.messages.metadata_records import MetadataRecord
+
+
+class Controller:
+    """What fails as a whole raises KafkaError and decides nothing."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        *,
+        cluster_id: str,
+        config: BrokerConfig,
+        rng: Randomness,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self.image = image
+        self.config = config
+        self._cluster_id = cluster_id
+        self._rng = rng
+        self._new_uuid = new_uuid
+
+    def reset(self, image: MetadataImage) -> None:
+        """Forget what was decided and not committed."""
+        self.image = image
+
+    def decide_activation(self) -> Decision[None]:
+        """What a new leader writes first: in a new cluster, the levels that all its records depend on."""
+        return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def decide_create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> Decision[list[TopicCreation]]:
+        return self._decided(*self._topics.create_topics(topics), validate_only=validate_only)
+
+    def decide_delete_topics(self, topics: Sequence[TopicToDelete]) -> Decision[list[TopicDeletion]]:
+        return self._decided(*self._topics.delete_topics(topics))
+
+    def decide_create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> Decision[list[PartitionsCreation]]:
+        return self._decided(*self._topics.create_partitions(topics), validate_only=validate_only)
+
+    # -- configurations ----------------------------------------------------------------------------------------------
+
+    def decide_incremental_alter_configs(
+        self, resources: Sequence[ConfigAlteration], *, validate_only: bool = False
+    ) -> Decision[list[ConfigResult]]:
+        return self._decided(*self._configs.alter(resources), validate_only=validate_only)
+
+    def decide_alter_configs(
+        self, resources: Sequence[ConfigReplacement], *, validate_only: bool = False
+    ) -> Decision[list[ConfigResult]]:
+        return self._decided(*self._configs.replace(resources), validate_only=validate_only)
+
+    # -- brokers -----------------------------------------------------------------------------------------------------
+
+    def decide_register_broker(
+        self, request: Registration, next_offset: int, *, session_alive: bool = False, fenced: bool = True
+    ) -> Decision[RegistrationReply]:
+        """`next_offset` of the log becomes the broker's epoch. `fenced=False` admits and unfences in one step."""
+        records, reply = self._brokers.register(request, next_offset, session_alive=session_alive, fenced=fenced)
+        return self._decided(records, reply)
+
+    def decide_unregister_broker(self, broker_id: int) -> Decision[None]:
+        return self._decided(self._brokers.unregister(broker_id), None)
+
+    def decide_fence_broker(self, broker_id: int, broker_epoch: int) -> Decision[None]:
+        return self._decided(self._brokers.fence(broker_id, broker_epoch), None)
+
+    def decide_unfence_broker(self, broker_id: int, broker_epoch: int) -> Decision[None]:
+        return self._decided(self._brokers.unfence(broker_id, broker_epoch), None)
+
+    def decide_controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Decision[None]:
+        return self._decided(self._brokers.controlled_shutdown(broker_id, broker_epoch), None)
+
+    # -- producer ids and features -----------------------------------------------------------------------------------
+
+    def decide_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision[ProducerIdBlock]:
+        return self._decided(*self._brokers.allocate_producer_ids(broker_id, broker_epoch))
+
+    def decide_update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Decision[None]:
+        return self._decided(self._brokers.update_features(updates), None, validate_only=validate_only)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _topics(self) -> TopicControl:
+        return TopicControl(self.image, self.config, self._rng, self._new_uuid)
+
+    @property
+    def _configs(self) -> ConfigControl:
+        return ConfigControl(self.image, self.config)
+
+    @property
+    def _brokers(self) -> BrokerControl:
+        return BrokerControl(self.image, self._cluster_id)
+
+    def _decided(self, records: list[MetadataRecord], reply: R, *, validate_only: bool = False) -> Decision[R]:
+        if validate_only:
+            return Decision([], reply)
+        if records:
+            delta = MetadataDelta(self.image).replay_all(records)
+            self.image = delta.apply(self.image.offset + len(records), self.image.epoch)
+        return Decision(records, reply)

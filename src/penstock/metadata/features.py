@@ -1,0 +1,40 @@
+"""Feature levels: which forms of records and behaviour the whole cluster has agreed on.
+
+Names and numbers are Kafka's. A node refuses a level it does not know instead of guessing: see `MetadataDelta`.
+
+- `metadata.version` 25, Kafka's 4.0-IV3: the records of this release, with directories, fields for eligible leaders
+  and registration changes.
+- `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it; it is no FeatureLevelRecord.
+
+Group, transaction and eligible-leader features are not here yet, which Kafka expresses as level 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.metadata.image import VersionRange
+from penstock.raft.types import KRAFT_VERSION as KRAFT_VERSION_LEVEL
+from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_metadata_record
+
+METADATA_VERSION: Final = "metadata.version"
+METADATA_VERSION_LEVEL: Final = 25
+KRAFT_VERSION: Final = "kraft.version"
+
+SUPPORTED_FEATURES: Final = {
+    KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
+    METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+}
+"""What this release can do, as ApiVersions and broker registrations tell it."""
+
+BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL}
+"""The levels of a new cluster."""
+
+
+def bootstrap_records() -> list[FeatureLevelRecord]:
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()]
+
+
+def bootstrap_values() -> list[bytes]:
+    """The first records of a new cluster, as they stand in its bootstrap snapshot."""
+    return [encode_metadata_record(record) for record in bootstrap_records()]

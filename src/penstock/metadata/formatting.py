@@ -1,0 +1,103 @@
+"""A new data directory: what makes it a member of one cluster, as one node, with one identity of its own.
+
+`meta.properties` is Kafka's, version 1. The bootstrap snapshot of the metadata log states the voters and the feature
+levels that a new cluster begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.config import ConfigError, parse_properties
+from penstock.metadata.features import bootstrap_values
+from penstock.raft.snapshot_file import BOOTSTRAP_SNAPSHOT, snapshot_batches, snapshot_name
+from penstock.raft.types import VoterSet
+from penstock.wire.uuids import format_uuid, is_reserved, parse_uuid
+
+META_PROPERTIES = "meta.properties"
+METADATA_DIRECTORY = "__cluster_metadata-0"
+VERSION = "1"
+
+
+class MetaPropertiesError(Exception):
+    """A data directory that cannot be used as it is; the message says what to do."""
+
+
+class MetaProperties(msgspec.Struct, frozen=True):
+    cluster_id: str
+    node_id: int
+    directory_id: bytes
+
+
+def format_directory(properties: MetaProperties, voter_set: VoterSet, *, timestamp_ms: int) -> Mapping[str, bytes]:
+    """Every file of a new directory by name. Write `meta.properties` last: it says that the rest is there.
+
+    A replica that joins a running cluster gets an empty voter set and learns the real one from the log.
+    """
+    snapshot = b"".join(
+        snapshot_batches(BOOTSTRAP_SNAPSHOT, voter_set, bootstrap_values(), timestamp_ms=timestamp_ms)
+    )
+    return {
+        f"{METADATA_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}": snapshot,
+        META_PROPERTIES: format_meta_properties(properties),
+    }
+
+
+def format_meta_properties(properties: MetaProperties) -> bytes:
+    if not properties.cluster_id or not all(c.isascii() and (c.isalnum() or c in "_-") for c in properties.cluster_id):
+        raise MetaPropertiesError(
+            f"{properties.cluster_id!r} is no cluster id: it has letters, digits, '_' and '-', as in a base64 UUID"
+        )
+    lines = {
+        "cluster.id": properties.cluster_id,
+        "directory.id": format_uuid(properties.directory_id),
+        "node.id": str(properties.node_id),
+        "version": VERSION,
+    }
+    return "".join(["#\n", *(f"{name}={value}\n" for name, value in lines.items())]).encode()
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Raises MetaPropertiesError for a file that is incomplete, damaged or of another version."""
+    try:
+        properties = parse_properties(data.decode())
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise _unusable(str(error)) from None
+    version = properties.get("version", "0")
+    if version != VERSION:
+        raise _unusable(f"it has version {version}, this release knows {VERSION}")
+    try:
+        directory_id = parse_uuid(properties["directory.id"])
+        node_id = int(properties["node.id"])
+        cluster_id = properties["cluster.id"]
+    except KeyError as error:
+        raise _unusable(f"{error.args[0]} was not found") from None
+    except ValueError as error:
+        raise _unusable(str(error)) from None
+    if is_reserved(directory_id):
+        raise _unusable("its directory.id is one that Kafka reserves")
+    if node_id < 0 or not cluster_id:
+        raise _unusable("node.id must not be negative and cluster.id not empty")
+    return MetaProperties(cluster_id, node_id, directory_id)
+
+
+def check_meta_properties(found: MetaProperties, *, node_id: int, cluster_id: str | None) -> None:
+    """Refuse a directory that belongs to another node or cluster."""
+    if found.node_id != node_id:
+        raise MetaPropertiesError(
+            f"the data directory belongs to node {found.node_id}, but this is node {node_id}: "
+            f"start it with node.id={found.node_id}, or with another directory"
+        )
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise MetaPropertiesError(
+            f"the data directory belongs to cluster {found.cluster_id}, but cluster {cluster_id} was asked for: "
+            f"use another directory"
+        )
+
+
+def _unusable(reason: str) -> MetaPropertiesError:
+    return MetaPropertiesError(
+        f"{META_PROPERTIES} cannot be used: {reason}. Restore it from a copy, or start with an empty directory."
+    )

@@ -1,0 +1,218 @@
+"""What the cluster is, as of one offset of the metadata log. Nothing in here ever changes: a delta makes the next one.
+
+Look-ups by name take text or the raw bytes of a request. Memory is shared where values repeat: all partitions with
+the same replicas hold the same tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.metadata.sharded import ShardedMap
+from penstock.raft.types import OffsetAndEpoch
+
+NO_LEADER: Final = -1
+NOTHING_YET: Final = -1
+
+NO_CONFIGS: Final[Mapping[str, str]] = {}
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to; the numbers are the protocol's."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class LeaderRecoveryState(IntEnum):
+    RECOVERED = 0
+    RECOVERING = 1  # elected unclean and not yet done with what that means (KIP-704)
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """One partition. `directories` stand beside `replicas`, one for one (KIP-858)."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[bytes, ...] = ()
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: int = LeaderRecoveryState.RECOVERED
+
+
+class TopicImage(msgspec.Struct, frozen=True, gc=False):
+    """One topic; partitions are numbered by position."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+class Listener(NamedTuple):
+    """Where clients reach a broker."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class VersionRange(NamedTuple):
+    min: int
+    max: int
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True):
+    """A broker that belongs to the cluster, alive or not."""
+
+    id: int
+    epoch: int
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    features: Mapping[str, VersionRange]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[bytes, ...]
+
+    @property
+    def active(self) -> bool:
+        """May lead partitions and join ISRs."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def listener(self, name: str) -> Listener | None:
+        return next((listener for listener in self.listeners if listener.name == name), None)
+
+
+class ControllerRegistration(msgspec.Struct, frozen=True):
+    """A controller that said what it can do (KIP-919)."""
+
+    id: int
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    features: Mapping[str, VersionRange]
+
+
+class MetadataImage:
+    """Everything, as of `offset`, the last one applied."""
+
+    __slots__ = (
+        "_names",
+        "brokers",
+        "collisions",
+        "configs",
+        "controllers",
+        "epoch",
+        "features",
+        "ids",
+        "next_producer_id",
+        "offset",
+        "partition_count",
+        "topics_by_name",
+    )
+
+    def __init__(
+        self,
+        *,
+        offset: int = NOTHING_YET,
+        epoch: int = 0,
+        topics_by_name: ShardedMap[TopicImage] | None = None,
+        ids: ShardedMap[TopicImage] | None = None,
+        collisions: ShardedMap[tuple[str, ...]] | None = None,
+        configs: ShardedMap[Mapping[str, str]] | None = None,
+        brokers: Mapping[int, BrokerRegistration] | None = None,
+        controllers: Mapping[int, ControllerRegistration] | None = None,
+        features: Mapping[str, int] | None = None,
+        next_producer_id: int = 0,
+        partition_count: int = 0,
+    ) -> None:
+        self.offset = offset
+        self.epoch = epoch
+        self.topics_by_name = topics_by_name if topics_by_name is not None else ShardedMap[TopicImage]()
+        self.ids = ids if ids is not None else ShardedMap[TopicImage]()
+        # Names that differ only in '.' and '_' would share a metric's name: unified name → topics that have it.
+        self.collisions = collisions if collisions is not None else ShardedMap[tuple[str, ...]]()
+        self.configs = configs if configs is not None else ShardedMap[Mapping[str, str]]()
+        self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
+        self.controllers: Mapping[int, ControllerRegistration] = controllers or {}
+        self.features: Mapping[str, int] = features or {}
+        self.next_producer_id = next_producer_id
+        self.partition_count = partition_count
+        self._names: list[str] | None = None
+
+    @property
+    def snapshot_id(self) -> OffsetAndEpoch:
+        """The name of a snapshot of this image."""
+        return OffsetAndEpoch(self.offset + 1, self.epoch)
+
+    @property
+    def topic_count(self) -> int:
+        return len(self.topics_by_name)
+
+    def topic(self, name: str | bytes) -> TopicImage | None:
+        return self.topics_by_name.get(name.encode() if isinstance(name, str) else name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        return self.ids.get(topic_id)
+
+    def partition(self, name: str | bytes, partition: int) -> PartitionState | None:
+        topic = self.topic(name)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+    def topic_names(self) -> list[str]:
+        """All names in order. Sorted when first asked for; do not change the list."""
+        if self._names is None:
+            self._names = sorted(key.decode() for key in self.topics_by_name.keys())  # noqa: SIM118
+        return self._names
+
+    def topics(self) -> Iterator[TopicImage]:
+        """All topics in the order of their names."""
+        for name in self.topic_names():
+            topic = self.topic(name)
+            assert topic is not None
+            yield topic
+
+    def broker(self, node_id: int) -> BrokerRegistration | None:
+        return self.brokers.get(node_id)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What is set for the resource itself, by Kafka's names; nothing of defaults."""
+        return self.configs.get(config_key(resource_type, name)) or NO_CONFIGS
+
+    def config_resources(self) -> Iterator[tuple[int, str]]:
+        """Every (type, name) that has a configuration, in order."""
+        for key in sorted(self.configs.keys()):
+            yield key[0], key[1:].decode()
+
+
+EMPTY_IMAGE: Final = MetadataImage()
+
+
+def config_key(resource_type: int, name: str) -> bytes:
+    return bytes((resource_type,)) + name.encode()
+
+
+def unify_collision_chars(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def has_collision_chars(name: str) -> bool:
+    return "_" in name or "." in name

@@ -1,0 +1,152 @@
+"""What the controller is asked, and what it answers: administrative requests without their wire versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from penstock.config import Alteration
+from penstock.metadata.image import Listener, VersionRange
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord, MetadataRecord
+from penstock.wire.uuids import ZERO_UUID
+
+R = TypeVar("R")
+
+RECORDS_PER_BATCH_MAX = 10_000
+PARTITIONS_PER_REQUEST_MAX = 10_000
+PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+class Decision(msgspec.Struct, Generic[R]):
+    """Records to commit together, and the answer that may leave once they are."""
+
+    records: list[MetadataRecord]
+    reply: R
+
+    def batches(self) -> list[list[MetadataRecord]]:
+        """The records as batches of the log. More than one batch makes a transaction of them (KIP-868)."""
+        if len(self.records) <= RECORDS_PER_BATCH_MAX:
+            return [self.records] if self.records else []
+        records = [BeginTransactionRecord(), *self.records, EndTransactionRecord()]
+        return [records[i : i + RECORDS_PER_BATCH_MAX] for i in range(0, len(records), RECORDS_PER_BATCH_MAX)]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Done, or an error of the protocol with a message."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error != ErrorCode.NONE
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Outcome:
+        return cls(error.code, error.message)
+
+
+DONE = Outcome()
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to create. −1 asks for the default; `assignments` are (partition, replicas) where the user chose."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class TopicCreation(msgspec.Struct, frozen=True):
+    name: str
+    outcome: Outcome
+    topic_id: bytes = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+
+
+class TopicToDelete(msgspec.Struct, frozen=True):
+    """By name or by id."""
+
+    name: str | None = None
+    topic_id: bytes = ZERO_UUID
+
+
+class TopicDeletion(msgspec.Struct, frozen=True):
+    name: str | None
+    topic_id: bytes
+    outcome: Outcome
+
+
+class NewPartitions(msgspec.Struct, frozen=True):
+    """Let the topic have `count` partitions; `assignments` are the replicas of the additional ones."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class PartitionsCreation(msgspec.Struct, frozen=True):
+    name: str
+    outcome: Outcome
+
+
+class ConfigAlteration(msgspec.Struct, frozen=True):
+    """Change some settings of a resource (IncrementalAlterConfigs)."""
+
+    resource_type: int
+    name: str
+    alterations: tuple[Alteration, ...]
+
+
+class ConfigReplacement(msgspec.Struct, frozen=True):
+    """Replace all settings of a resource (AlterConfigs)."""
+
+    resource_type: int
+    name: str
+    configs: tuple[tuple[str, str | None], ...]
+
+
+class ConfigResult(msgspec.Struct, frozen=True):
+    resource_type: int
+    name: str
+    outcome: Outcome
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """A broker that wants to join, or to join again after a restart."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    directories: tuple[bytes, ...]
+    features: Mapping[str, VersionRange]
+    rack: str | None = None
+    # The epoch under which it stopped cleanly: proof that it lost nothing. −1 is no proof (KIP-966).
+    previous_broker_epoch: int = -1
+
+
+class RegistrationReply(msgspec.Struct, frozen=True):
+    broker_epoch: int
+
+
+class ProducerIdBlock(msgspec.Struct, frozen=True):
+    """Ids from `first` on, `size` of them, are the broker's to give."""
+
+    first: int
+    size: int = PRODUCER_ID_BLOCK_SIZE
+
+
+class FeatureUpdate(msgspec.Struct, frozen=True):
+    """`upgrade_type` is the protocol's: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
+
+    name: str
+    level: int
+    upgrade_type: int = 1

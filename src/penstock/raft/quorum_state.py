@@ -1,0 +1,59 @@
+"""The `quorum-state` file: Kafka's JSON, version 1 (KIP-853).
+
+    {"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
+
+One field is ours and written only where it is true, so Kafka's tools read the file: `logSuspect` says that the log
+lost records that it may have acknowledged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.raft.types import NO_NODE, HardState, ReplicaKey
+from penstock.wire.uuids import ZERO_UUID, format_uuid, parse_uuid
+
+FILE_NAME = "quorum-state"
+DATA_VERSION = 1
+
+
+class QuorumStateError(Exception):
+    """The file cannot be trusted. Without it the node could vote twice in one epoch, so it must not start."""
+
+
+class _QuorumState(msgspec.Struct, rename="camel", omit_defaults=True):
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voted_directory_id: str
+    data_version: int = msgspec.field(name="data_version")
+    log_suspect: bool = False
+
+
+def format_quorum_state(state: HardState) -> bytes:
+    voted = state.voted or ReplicaKey(NO_NODE, ZERO_UUID)
+    return msgspec.json.encode(
+        _QuorumState(
+            state.leader_id, state.epoch, voted.id, format_uuid(voted.directory_id), DATA_VERSION, state.suspect
+        )
+    )
+
+
+def parse_quorum_state(data: bytes) -> HardState:
+    try:
+        state = msgspec.json.decode(data, type=_QuorumState)
+        voted = ReplicaKey(state.voted_id, parse_uuid(state.voted_directory_id))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise QuorumStateError(
+            f"{FILE_NAME} is damaged ({error}): restore it, or format the directory anew and join as a new voter"
+        ) from None
+    if state.data_version != DATA_VERSION:
+        raise QuorumStateError(
+            f"{FILE_NAME} has data_version {state.data_version}, this release knows {DATA_VERSION} only: "
+            f"start the release that wrote it"
+        )
+    if state.leader_epoch < 0:
+        raise QuorumStateError(f"{FILE_NAME} has the negative epoch {state.leader_epoch}")
+    return HardState(
+        state.leader_epoch, state.leader_id, None if voted.id == NO_NODE else voted, state.log_suspect
+    )

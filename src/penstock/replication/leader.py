@@ -1,0 +1,203 @@
+"""The leader's view of one partition. `on_append` lies on the path of every produced batch: it allocates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+UNKNOWN_OFFSET = -1
+
+
+class IsrProposal(NamedTuple):
+    """An ISR that the leader asks the controller to record (AlterPartition)."""
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+class Follower:
+    """What the leader knows of one follower, all of it from its fetches."""
+
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch")
+
+    def __init__(self, now_ms: float) -> None:
+        self.end = UNKNOWN_OFFSET
+        self.fetched_ms = now_ms
+        self.leader_end_at_fetch = UNKNOWN_OFFSET
+        # A new leader grants everybody one full lag time before it judges them.
+        self.caught_up_ms = now_ms
+
+
+class Leader:
+    """Replication state of a partition on its leader, for one leader epoch."""
+
+    __slots__ = (
+        "_alone",
+        "end",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "isr",
+        "lag_time_max_ms",
+        "leader_epoch",
+        "min_isr",
+        "node_id",
+        "partition_epoch",
+        "proposed",
+        "replicas",
+        "stable_end",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        end: int,
+        stable_end: int,
+        high_watermark: int = 0,
+        min_isr: int = 1,
+        lag_time_max_ms: float = 30_000,
+        now_ms: float = 0,
+    ) -> None:
+        assert high_watermark <= stable_end <= end
+        self.node_id = node_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.end = end
+        self.stable_end = stable_end
+        self.high_watermark = high_watermark
+        self.epoch_start = end
+        self.min_isr = min_isr
+        self.lag_time_max_ms = lag_time_max_ms
+        self.replicas = tuple(replicas)
+        self.isr = tuple(isr)
+        self.proposed: tuple[int, ...] | None = None
+        self.followers = {replica: Follower(now_ms) for replica in self.replicas if replica != node_id}
+        assert node_id in self.replicas
+        self._check_isr()
+        self._alone = False
+        self._recount()
+
+    # -- the log grew ------------------------------------------------------------------------------------------------
+
+    def on_append(self, end: int, stable_end: int) -> int:
+        """The log now ends at `end`, of which all below `stable_end` may be counted. Returns the high watermark."""
+        self.end = end
+        self.stable_end = stable_end
+        if not self._alone:
+            return self._advance()
+        # Turning `flush.*` on at run time lowers the stable end; what readers have seen stays seen.
+        if stable_end > self.high_watermark:
+            self.high_watermark = stable_end
+        return self.high_watermark
+
+    def on_durable(self, stable_end: int) -> int:
+        """A sync made more of the log stable. Returns the high watermark."""
+        return self.on_append(self.end, stable_end)
+
+    # -- followers ---------------------------------------------------------------------------------------------------
+
+    def on_fetch(self, replica: int, offset: int, now_ms: float, *, eligible: bool = True) -> IsrProposal | None:
+        """A follower asks for `offset`: it holds everything before it. May move the high watermark.
+
+        `eligible` is false for a broker that is fenced or shutting down: it may follow but not join the ISR (KIP-841).
+        """
+        follower = self.followers[replica]
+        if offset >= self.end:
+            follower.caught_up_ms = now_ms
+        elif offset >= follower.leader_end_at_fetch >= 0:
+            # It has what the leader had when it last asked, so it was caught up then, however fast the log grows.
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        follower.end = offset
+        follower.fetched_ms = now_ms
+        follower.leader_end_at_fetch = self.end
+        self._advance()
+        if self.proposed is not None or not eligible or replica in self.isr or not self._may_join(follower):
+            return None
+        return self._propose((*self.isr, replica))
+
+    def tick(self, now_ms: float) -> IsrProposal | None:
+        """Propose to drop the members of the ISR that have not been caught up for `replica.lag.time.max.ms`."""
+        if self.proposed is not None or len(self.isr) == 1:
+            return None
+        kept = tuple(replica for replica in self.isr if replica == self.node_id or not self._lags(replica, now_ms))
+        return None if kept == self.isr else self._propose(kept)
+
+    # -- the controller ----------------------------------------------------------------------------------------------
+
+    def on_isr(self, replicas: Iterable[int], isr: Iterable[int], partition_epoch: int, now_ms: float) -> int:
+        """The controller recorded this, whoever proposed it; older news is ignored. Returns the high watermark."""
+        if partition_epoch <= self.partition_epoch:
+            return self.high_watermark
+        self.partition_epoch = partition_epoch
+        self.replicas = tuple(replicas)
+        self.isr = tuple(isr)
+        self.proposed = None
+        self._check_isr()
+        self.followers = {
+            replica: self.followers.get(replica) or Follower(now_ms)
+            for replica in self.replicas
+            if replica != self.node_id
+        }
+        return self._recount()
+
+    def on_refused(self) -> int:
+        """The controller refused the proposal for good. On a timeout say nothing: it may have been recorded."""
+        self.proposed = None
+        return self._recount()
+
+    def on_min_isr(self, min_isr: int) -> int:
+        """`min.insync.replicas` of the topic changed. Returns the high watermark."""
+        self.min_isr = min_isr
+        return self._recount()
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs only those."""
+        return len(self.isr) < min(self.min_isr, len(self.replicas))
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """Every replica that may be in the ISR the controller holds by now."""
+        if self.proposed is None:
+            return self.isr
+        return self.isr + tuple(replica for replica in self.proposed if replica not in self.isr)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> int:
+        if self.under_min_isr:
+            return self.high_watermark
+        lowest = self.stable_end
+        for replica in self.maximal_isr:
+            if replica != self.node_id:
+                lowest = min(lowest, self.followers[replica].end)
+        if lowest > self.high_watermark:
+            self.high_watermark = lowest
+        return self.high_watermark
+
+    def _recount(self) -> int:
+        self._alone = self.maximal_isr == (self.node_id,) and not self.under_min_isr
+        return self._advance()
+
+    def _may_join(self, follower: Follower) -> bool:
+        # At the epoch's start it has also truncated what an older leader gave it alone (KAFKA-7128).
+        return follower.end >= self.high_watermark and follower.end >= self.epoch_start
+
+    def _lags(self, replica: int, now_ms: float) -> bool:
+        follower = self.followers[replica]
+        return follower.end != self.end and now_ms - follower.caught_up_ms > self.lag_time_max_ms
+
+    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+        self.proposed = isr
+        self._recount()
+        return IsrProposal(isr, self.leader_epoch, self.partition_epoch)
+
+    def _check_isr(self) -> None:
+        assert self.node_id in self.isr, f"a leader outside its ISR: {self.node_id} not in {self.isr}"
+        assert all(replica in self.replicas for replica in self.isr)

@@ -1,0 +1,554 @@
+"""Files of the real disk: lazily opened descriptors, reads that do not wait, syncs in a group.
+
+Threads. A disk belongs to the thread that made it, the loop's. Only that thread takes and gives back descriptors, so
+the hot calls (`pwrite`, `try_pread_into`) need no lock. Work in other threads holds a *pin* taken on the loop before
+it starts and returned on the loop after it ended, and a pinned descriptor is never closed: a descriptor closed too
+early would be reused by the next open, and bytes would go to a foreign file. `File.read`, `File.size` and the methods
+of the disk may be called from `Runtime.offload`ed code as well: they use a descriptor of their own, or none.
+
+Descriptors. At most `descriptors_max` are open; the one to close is found by the clock algorithm (a used file gets
+a second chance), because marking a file as used must cost the hot path no more than a store. Pinned and retained
+files are passed over, so the limit can be exceeded by as many as are in use.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+import threading
+from asyncio import AbstractEventLoop, Future
+from builtins import list as List
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+from weakref import ref
+
+from penstock.runtime import Buffer, DirectoryInUse
+from penstock.runtime.syncer import SyncThread
+
+__all__ = ["RealDisk", "RealFile", "descriptors_max_default"]
+
+DESCRIPTORS_MIN = 64
+DESCRIPTORS_MAX = 4096
+IO_THREADS_DEFAULT = 8
+FILE_MODE = 0o644
+LOCK_NAME = ".lock"
+TEMPORARY_SUFFIX = ".tmp"
+
+_CLOSED = -1
+
+T = TypeVar("T")
+
+_pwrite = os.pwrite
+_preadv = os.preadv
+_RWF_NOWAIT = os.RWF_NOWAIT
+
+
+def descriptors_max_default() -> int:
+    """A quarter of what the process may open: most of the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return DESCRIPTORS_MAX
+    return max(DESCRIPTORS_MIN, min(DESCRIPTORS_MAX, soft // 4))
+
+
+class RealFile:
+    """A file by its path below the root; its descriptor comes and goes."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_disk", "_gone", "_pins", "_retained", "_used", "path")
+
+    def __init__(self, disk: RealDisk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._descriptor = _CLOSED
+        self._used = False
+        self._pins = 0
+        self._retained = 0
+        self._gone = False
+
+    def __repr__(self) -> str:
+        return f"<RealFile {self.path!r}{' (unlinked)' if self._gone else ''}>"
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self._disk._open_descriptor(self)
+        self._used = True
+        written = _pwrite(descriptor, data, position)
+        if written != len(data):
+            _write_rest(descriptor, data, position, written)
+
+    def try_pread_into(self, buffer: memoryview, position: int) -> int:
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self._disk._open_descriptor(self)
+        self._used = True
+        try:
+            return _preadv(descriptor, (buffer,), position, self._disk._read_flags)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOTSUP):
+                raise
+            # The file system (an old overlay, some network ones) cannot say whether it would wait.
+            self._disk._read_flags = 0
+            return _preadv(descriptor, (buffer,), position)
+
+    def pread(self, size: int, position: int) -> Future[bytes]:
+        descriptor = self._pin()
+        return self._disk._in_io_thread(partial(_read_fully, descriptor, size, position), self._unpin)
+
+    def read(self, size: int, position: int) -> bytes:
+        if self._disk._in_owner_thread():
+            return _read_fully(self._live_descriptor(), size, position)
+        if self._retained and self._descriptor >= 0:
+            return _read_fully(self._descriptor, size, position)
+        descriptor = os.open(self._disk._real(self.path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read_fully(descriptor, size, position)
+        finally:
+            os.close(descriptor)
+
+    def size(self) -> int:
+        if self._descriptor >= 0 and self._disk._in_owner_thread():
+            return os.fstat(self._descriptor).st_size
+        if self._gone:
+            raise _not_found(self.path)
+        return os.stat(self._disk._real(self.path)).st_size
+
+    def sync(self) -> Future[None]:
+        if self._gone and self._descriptor < 0:
+            # Nothing of an unlinked file can survive, so there is nothing to wait for.
+            return self._disk._done()
+        descriptor = self._pin()
+        return self._disk.syncer.ask(self, partial(os.fdatasync, descriptor), shared=True, finished=self._unpin)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._live_descriptor(), size)
+
+    def retain(self) -> None:
+        self._retained += 1
+
+    def release(self) -> None:
+        assert self._retained > 0, f"{self.path}: release without retain"
+        self._retained -= 1
+        if self._gone and not self._retained:
+            self._disk._close_descriptor(self)
+
+    def close(self) -> None:
+        if not self._gone or not self._retained:
+            self._disk._close_descriptor(self)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0 or not self._gone:
+            self._disk._collected(self)
+
+    def _live_descriptor(self) -> int:
+        if self._descriptor < 0:
+            return self._disk._open_descriptor(self)
+        self._used = True
+        return self._descriptor
+
+    def _pin(self) -> int:
+        descriptor = self._live_descriptor()
+        self._pins += 1
+        return descriptor
+
+    def _unpin(self) -> None:
+        self._pins -= 1
+        if self._gone and not self._retained:
+            self._disk._close_descriptor(self)
+
+
+class RealDisk:
+    """A directory of the machine. See the module for which threads may call what.
+
+    (The builtin is spelled `List` below because the method `list` hides it inside the class.)
+    """
+
+    def __init__(
+        self,
+        root: str,
+        loop: AbstractEventLoop,
+        *,
+        io_threads: int = IO_THREADS_DEFAULT,
+        descriptors_max: int | None = None,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        os.makedirs(self.root, exist_ok=True)
+        self.syncer = SyncThread(loop)
+        self.descriptors_max = descriptors_max or descriptors_max_default()
+        self._loop = loop
+        self._owner = threading.get_ident()
+        self._opening = threading.Lock()
+        self._read_flags: int = _RWF_NOWAIT
+        self._io_threads = ThreadPoolExecutor(io_threads, thread_name_prefix="penstock-io")
+        # Files by directory and name, so that renaming a directory need not look at every file of the disk.
+        self._files: dict[str, dict[str, ref[RealFile]]] = {}
+        self._descriptors: OrderedDict[int, ref[RealFile]] = OrderedDict()
+        self._locks: List[RealLock] = []
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        path = _normal(path)
+        directory, name = _split(path)
+        names = self._files.setdefault(directory, {})
+        known = names.get(name)
+        file = known() if known is not None else None
+        if file is None:
+            file = RealFile(self, path)
+            names[name] = ref(file)
+        if create:
+            self._create(file)
+        return file
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self._real(path))
+
+    def list(self, path: str) -> List[str]:
+        try:
+            return sorted(os.listdir(self._real(path)))
+        except FileNotFoundError:
+            return []
+
+    def size(self, path: str) -> int:
+        return os.stat(self._real(path)).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        return os.stat(self._real(path)).st_mtime_ns // 1_000_000
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(self._real(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = _normal(source), _normal(target)
+        self._keep_retained(target)
+        os.rename(self._real(source), self._real(target))
+        self._detach(target)
+        self._move(source, target)
+
+    def unlink(self, path: str) -> None:
+        path = _normal(path)
+        self._keep_retained(path)
+        try:
+            os.unlink(self._real(path))
+        except FileNotFoundError:
+            return
+        self._detach(path)
+
+    def rmtree(self, path: str) -> None:
+        path = _normal(path)
+        for directory in self._directories_below(path):
+            for name in List(self._files.get(directory, ())):
+                self._keep_retained(_join(directory, name))
+        try:
+            shutil.rmtree(self._real(path))
+        except FileNotFoundError:
+            return
+        for directory in self._directories_below(path):
+            for name in List(self._files.get(directory, ())):
+                self._detach(_join(directory, name))
+
+    def sync_dir(self, path: str) -> Future[None]:
+        real = self._real(path)
+        return self.syncer.ask(("directory", real), partial(_sync_directory, real), shared=True)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(self._real(path), "rb") as file:
+            return file.read()
+
+    def replace_bytes(self, path: str, data: bytes) -> Future[None]:
+        path = _normal(path)
+        real = self._real(path)
+        work = partial(_replace_bytes, real, bytes(data))
+        return self.syncer.ask(("replace", real), work, shared=False, finished=partial(self._detach, path))
+
+    def lock(self, path: str) -> RealLock:
+        lock = RealLock(os.path.join(self._real(path), LOCK_NAME))
+        self._locks.append(lock)
+        return lock
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.root)
+        return status.f_bavail * status.f_frsize
+
+    def total_bytes(self) -> int:
+        status = os.statvfs(self.root)
+        return status.f_blocks * status.f_frsize
+
+    @property
+    def descriptors_open(self) -> int:
+        return len(self._descriptors)
+
+    def stop(self) -> None:
+        """Finish the syncs that were asked for, end the threads, close every file and let go of the locks."""
+        self.syncer.stop()
+        self._io_threads.shutdown(wait=True)
+        for descriptor in List(self._descriptors):
+            file = self._descriptors.pop(descriptor)()
+            if file is not None:
+                file._descriptor = _CLOSED
+            os.close(descriptor)
+        for lock in self._locks:
+            lock.release()
+
+    def _real(self, path: str) -> str:
+        return os.path.join(self.root, _normal(path))
+
+    # --- the registry of files by name ---------------------------------------------------------------------
+
+    def _known(self, path: str) -> RealFile | None:
+        directory, name = _split(path)
+        known = self._files.get(directory, {}).get(name)
+        return known() if known is not None else None
+
+    def _directories_below(self, path: str) -> List[str]:
+        prefix = path + "/"
+        return [directory for directory in List(self._files) if directory == path or directory.startswith(prefix)]
+
+    def _keep_retained(self, path: str) -> None:
+        """Before a name goes away: those who retain the file shall go on reading it, so open it while one can."""
+        file = self._known(path)
+        if file is not None and file._retained and file._descriptor < 0:
+            self._open_descriptor(file)
+
+    def _detach(self, path: str) -> None:
+        """The name is gone, or names another file now."""
+        directory, name = _split(path)
+        names = self._files.get(directory)
+        if names is None:
+            return
+        known = names.pop(name, None)
+        if not names:
+            self._files.pop(directory, None)
+        file = known() if known is not None else None
+        if file is not None:
+            file._gone = True
+            if not file._retained:
+                self._close_descriptor(file)
+
+    def _move(self, source: str, target: str) -> None:
+        directory, name = _split(source)
+        known = self._files.get(directory, {}).pop(name, None)
+        if known is not None:
+            file = known()
+            if file is not None:
+                target_directory, target_name = _split(target)
+                self._files.setdefault(target_directory, {})[target_name] = known
+                file.path = target
+            return
+        for below in self._directories_below(source):
+            moved = target + below[len(source) :]
+            names = self._files[moved] = self._files.pop(below)
+            for file_name, entry in names.items():
+                file = entry()
+                if file is not None:
+                    file.path = _join(moved, file_name)
+
+    def _collected(self, file: RealFile) -> None:
+        """Nobody holds `file` any more."""
+        descriptor = file._descriptor
+        if descriptor >= 0:
+            self._descriptors.pop(descriptor, None)
+            os.close(descriptor)
+        directory, name = _split(file.path)
+        names = self._files.get(directory)
+        if names is not None:
+            known = names.get(name)
+            if known is not None and known() is None:
+                del names[name]
+                if not names:
+                    self._files.pop(directory, None)
+
+    # --- descriptors ---------------------------------------------------------------------------------------
+
+    def _create(self, file: RealFile) -> None:
+        if self._in_owner_thread():
+            if file._descriptor < 0:
+                self._open_descriptor(file, os.O_CREAT)
+        else:
+            os.close(os.open(self._real(file.path), os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, FILE_MODE))
+
+    def _open_descriptor(self, file: RealFile, flags: int = 0) -> int:
+        # The lock is for `offload`ed unlinks of files that someone retains: they open too (see `_keep_retained`).
+        with self._opening:
+            if file._descriptor >= 0:
+                return file._descriptor
+            if file._gone:
+                raise _not_found(file.path)
+            descriptor = os.open(self._real(file.path), os.O_RDWR | os.O_CLOEXEC | flags, FILE_MODE)
+            self._descriptors[descriptor] = ref(file)
+            file._used = True
+            file._descriptor = descriptor
+        if len(self._descriptors) > self.descriptors_max and self._in_owner_thread():
+            self._close_idle(file)
+        return descriptor
+
+    def _close_idle(self, newest: RealFile) -> None:
+        # Two rounds: the first may only take second chances away.
+        for _ in range(2 * len(self._descriptors)):
+            if len(self._descriptors) <= self.descriptors_max:
+                return
+            descriptor, known = self._descriptors.popitem(last=False)
+            file = known()
+            if file is None:
+                continue
+            if file is newest or file._used or file._pins or file._retained:
+                file._used = False
+                self._descriptors[descriptor] = known
+                continue
+            file._descriptor = _CLOSED
+            os.close(descriptor)
+
+    def _close_descriptor(self, file: RealFile) -> None:
+        if not self._in_owner_thread():
+            self._loop.call_soon_threadsafe(self._close_descriptor, file)
+            return
+        descriptor = file._descriptor
+        if descriptor < 0 or file._pins:
+            return
+        self._descriptors.pop(descriptor, None)
+        file._descriptor = _CLOSED
+        if file._gone:
+            # The last close of an unlinked file frees its blocks, which takes milliseconds when there are many.
+            self._io_threads.submit(os.close, descriptor)
+        else:
+            os.close(descriptor)
+
+    # --- threads -------------------------------------------------------------------------------------------
+
+    def _in_owner_thread(self) -> bool:
+        return threading.get_ident() == self._owner
+
+    def _in_io_thread(self, work: Callable[[], T], finished: Callable[[], None]) -> Future[T]:
+        future: Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                outcome = partial(_set_result, future, work())
+            except Exception as error:
+                outcome = partial(_set_exception, future, error)
+            self._loop.call_soon_threadsafe(conclude, outcome)
+
+        def conclude(outcome: Callable[[], None]) -> None:
+            finished()
+            outcome()
+
+        self._io_threads.submit(run)
+        return future
+
+    def _done(self) -> Future[None]:
+        future: Future[None] = self._loop.create_future()
+        future.set_result(None)
+        return future
+
+
+class RealLock:
+    """`flock` on a file: the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, real_path: str) -> None:
+        self._descriptor = os.open(real_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            directory = os.path.dirname(real_path)
+            raise DirectoryInUse(
+                f"{directory} is in use by another process (it holds {real_path}). "
+                "Stop that process, or choose another data directory."
+            ) from None
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = _CLOSED
+
+
+# --- system calls ------------------------------------------------------------------------------------------------
+
+
+def _write_rest(descriptor: int, data: Buffer, position: int, written: int) -> None:
+    """After a short write: ask for the rest, so that the kernel says why (a full disk raises ENOSPC here)."""
+    view = memoryview(data)
+    while written < len(view):
+        count = _pwrite(descriptor, view[written:], position + written)
+        if count == 0:
+            raise OSError(errno.EIO, f"wrote {written} of {len(view)} bytes and no more")
+        written += count
+
+
+def _read_fully(descriptor: int, size: int, position: int) -> bytes:
+    data = os.pread(descriptor, size, position)
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    have = len(data)
+    while have < size:
+        data = os.pread(descriptor, size - have, position + have)
+        if not data:
+            break
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
+
+
+def _replace_bytes(real: str, data: bytes) -> None:
+    temporary = real + TEMPORARY_SUFFIX
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        written = os.pwrite(descriptor, data, 0)
+        if written != len(data):
+            _write_rest(descriptor, data, 0, written)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, real)
+    _sync_directory(os.path.dirname(real))
+
+
+def _sync_directory(real: str) -> None:
+    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- helpers -----------------------------------------------------------------------------------------------------
+
+
+def _normal(path: str) -> str:
+    if path in ("", "."):
+        return ""
+    assert not path.startswith("/"), f"{path!r}: paths are relative to the root of the disk"
+    assert ".." not in path.split("/"), f"{path!r} leaves the root of the disk"
+    return path.rstrip("/")
+
+
+def _split(path: str) -> tuple[str, str]:
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def _not_found(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "the file was unlinked", path)
+
+
+def _set_result(future: Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,251 @@
+"""The real runtime: uvloop, files, sockets, threads for system calls, a subprocess for CPU work.
+
+`run` is the frame of a server process: it makes the loop, turns SIGTERM and SIGINT into `Runtime.on_stop`, runs the
+main coroutine to its end and takes everything down again.
+
+What goes wrong inside:
+
+- an exception that escapes from a callback is logged and counted (`unhandled_errors`), and the process goes on: most
+  belong to one connection;
+- an exception that escapes from a spawned task nobody awaits is fatal, because that task's work is not done any more;
+- `fatal` logs the reason and ends the process at once, with a code of `penstock.runtime.exits`. Nothing is unwound and
+  nobody gets an answer: that is the point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any, NoReturn, TypeVar
+
+import uvloop
+
+from penstock.runtime import LoopStalls, Timer
+from penstock.runtime.eventlog import EventLog, StreamEventLog
+from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
+from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk
+from penstock.runtime.identity import random_uuid
+from penstock.runtime.jobs import JobRunner
+from penstock.runtime.stalls import StallMeter
+from penstock.runtime.tasks import watch_task
+
+__all__ = ["ProductionRuntime", "RealListener", "run"]
+
+LISTEN_BACKLOG = 4096
+OFFLOAD_THREADS = 4
+# Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
+# only makes the loop stop more often.
+GC_YOUNG_THRESHOLD = 50_000
+GC_MIDDLE_THRESHOLD = 20
+GC_OLD_THRESHOLD = 100
+
+P = TypeVar("P", bound=BufferedProtocol)
+T = TypeVar("T")
+
+
+def run(
+    main: Callable[[ProductionRuntime], Coroutine[Any, Any, T]],
+    *,
+    root: str,
+    io_threads: int = IO_THREADS_DEFAULT,
+    descriptors_max: int | None = None,
+    events: EventLog | None = None,
+) -> T:
+    """Run `main(runtime)` to its end, with `root` as its disk, and return its result."""
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    runtime = ProductionRuntime(
+        loop, root=root, io_threads=io_threads, descriptors_max=descriptors_max, events=events
+    )
+    try:
+        runtime.start()
+        return loop.run_until_complete(main(runtime))
+    finally:
+        runtime.stop()
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+class ProductionRuntime:
+    """The world, as a process on a real machine sees it."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        *,
+        root: str,
+        io_threads: int = IO_THREADS_DEFAULT,
+        descriptors_max: int | None = None,
+        events: EventLog | None = None,
+    ) -> None:
+        self.rng = Random(os.urandom(32))
+        self.disk = RealDisk(root, loop, io_threads=io_threads, descriptors_max=descriptors_max)
+        self.events = events or StreamEventLog(self.wall_ms)
+        self.unhandled_errors = 0
+        self._loop = loop
+        self._stalls = StallMeter(loop)
+        self._offload_threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
+        self._jobs = JobRunner()
+        # asyncio itself holds tasks only weakly.
+        self._tasks: dict[Task[Any], None] = {}
+        self._stop_callbacks: list[Callable[[], object]] = []
+        self._stop_requested = False
+
+    # --- time, chance, tasks -------------------------------------------------------------------------------------
+
+    def now_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def uuid(self) -> bytes:
+        return random_uuid(os.urandom)
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
+        return self._loop.call_soon(callback, *args)
+
+    def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer:
+        return self._loop.call_later(delay_ms / 1000, callback, *args)
+
+    def future(self) -> Future[Any]:
+        return self._loop.create_future()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        task = self._loop.create_task(coroutine, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        watch_task(task, self._loop, self.fatal)
+        return task
+
+    def sleep(self, delay_ms: float) -> Awaitable[None]:
+        return asyncio.sleep(delay_ms / 1000)
+
+    # --- network -------------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> RealListener:
+        """Raises OSError with `errno.EADDRINUSE` or `EADDRNOTAVAIL` where the address cannot be had."""
+        server = await self._loop.create_server(
+            factory, host or None, port, backlog=LISTEN_BACKLOG, reuse_address=True, start_serving=True
+        )
+        return RealListener(server)
+
+    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+        # uvloop sets TCP_NODELAY itself, here and on what a listener accepts.
+        _, protocol = await self._loop.create_connection(factory, host, port)
+        return protocol
+
+    # --- off the loop --------------------------------------------------------------------------------------------
+
+    def offload(self, function: Callable[..., T], *args: object) -> Future[T]:
+        return asyncio.wrap_future(self._offload_threads.submit(function, *args), loop=self._loop)
+
+    def job(self, function: str, *args: object) -> Future[Any]:
+        return asyncio.wrap_future(self._jobs.submit(function, *args), loop=self._loop)
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._loop.set_exception_handler(self._on_unhandled)
+        self._loop.add_signal_handler(signal.SIGTERM, self._on_signal, signal.SIGTERM)
+        self._loop.add_signal_handler(signal.SIGINT, self._on_signal, signal.SIGINT)
+        self._stalls.start()
+
+    def stop(self) -> None:
+        """After the main coroutine: end background tasks, threads and the subprocess."""
+        self._stalls.stop()
+        self._cancel_tasks()
+        self._offload_threads.shutdown(wait=True)
+        self._jobs.stop()
+        self.disk.stop()
+        # What the last syncs and reads have to say arrives through the loop.
+        self._loop.run_until_complete(asyncio.sleep(0))
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        self._stop_callbacks.append(callback)
+        if self._stop_requested:
+            self._loop.call_soon(callback)
+
+    def request_stop(self) -> None:
+        """What SIGTERM does."""
+        if not self._stop_requested:
+            self._stop_requested = True
+            for callback in self._stop_callbacks:
+                self._loop.call_soon(callback)
+
+    def settle(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_YOUNG_THRESHOLD, GC_MIDDLE_THRESHOLD, GC_OLD_THRESHOLD)
+
+    def loop_stalls(self) -> LoopStalls:
+        return self._stalls.take()
+
+    def fatal(self, reason: str, error: BaseException | None = None) -> NoReturn:
+        code = EXIT_STORAGE if isinstance(error, OSError) else EXIT_BUG
+        try:
+            self.events.error("fatal", reason=reason, error=repr(error), exit_code=code)
+            if error is not None and code == EXIT_BUG:
+                sys.excepthook(type(error), error, error.__traceback__)
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            # Even if the log cannot be written: to go on would be worse than to go silently.
+            os._exit(code)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stop_requested and number == signal.SIGINT:
+            os._exit(EXIT_INTERRUPTED)
+        self.events.info("stopping", signal=number.name)
+        self.request_stop()
+
+    def _on_unhandled(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+        self.unhandled_errors += 1
+        self.events.error("unhandled error", message=context.get("message"), error=repr(error), where=_where(error))
+
+    def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            # Their errors are of no interest any more.
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+class RealListener:
+    """A listening socket of uvloop."""
+
+    def __init__(self, server: asyncio.AbstractServer) -> None:
+        self._server = server
+        sockets: tuple[socket.socket, ...] = server.sockets  # type: ignore[attr-defined]
+        self._port: int = sockets[0].getsockname()[1]
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def _where(error: object) -> str:
+    traceback = error.__traceback__ if isinstance(error, BaseException) else None
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,0 +1,124 @@
+"""A peer that speaks in frames: four bytes of length, then that many bytes. It works on every runtime."""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, BufferedProtocol, Future
+from collections import deque
+from typing import Any, cast
+
+from penstock.runtime import Buffer, Runtime, Transport
+
+__all__ = ["FrameClient"]
+
+BUFFER_BYTES = 65536
+LENGTH_BYTES = 4
+
+
+class FrameClient(BufferedProtocol):
+    """Raw frames in, raw frames out; answers come in the order of the requests."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.transport: Transport | None = None
+        self.is_lost = False
+        self.lost_error: Exception | None = None
+        self._runtime = runtime
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._stream = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._waiters: deque[Future[bytes]] = deque()
+        self._lost_waiters: list[Future[None]] = []
+
+    @classmethod
+    async def connect(cls, runtime: Runtime, host: str, port: int) -> FrameClient:
+        return await runtime.connect(host, port, lambda: cls(runtime))
+
+    async def request(self, frame: Buffer) -> bytes:
+        """Send one frame and wait for the next answer. Several may be under way at once."""
+        self.send(frame)
+        return await self.receive()
+
+    def send(self, frame: Buffer) -> None:
+        self.send_raw(len(frame).to_bytes(LENGTH_BYTES, "big") + bytes(frame))
+
+    def send_raw(self, data: Buffer) -> None:
+        """Bytes as they are, for those that are not a frame."""
+        if self.is_lost or self.transport is None:
+            raise self._lost()
+        self.transport.write(bytes(data))
+
+    def receive(self) -> Future[bytes]:
+        """The next frame that nobody asked for yet; ConnectionError if the connection ends before it is whole."""
+        future: Future[bytes] = self._runtime.future()
+        if self._frames:
+            future.set_result(self._frames.popleft())
+        elif self.is_lost:
+            future.set_exception(self._lost())
+        else:
+            self._waiters.append(future)
+        return future
+
+    def closed(self) -> Future[None]:
+        """Done when the connection has ended."""
+        future: Future[None] = self._runtime.future()
+        if self.is_lost:
+            future.set_result(None)
+        else:
+            self._lost_waiters.append(future)
+        return future
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    # --- the protocol ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self.transport = cast(Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        stream = self._stream
+        stream += memoryview(self._buffer)[:nbytes]
+        position = 0
+        while len(stream) - position >= LENGTH_BYTES:
+            start = position + LENGTH_BYTES
+            end = start + int.from_bytes(stream[position:start], "big")
+            if end > len(stream):
+                break
+            self._frame(bytes(stream[start:end]))
+            position = end
+        del stream[:position]
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self.lost_error = exc
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(self._lost())
+        for lost_waiter in self._lost_waiters:
+            if not lost_waiter.done():
+                lost_waiter.set_result(None)
+        self._lost_waiters.clear()
+
+    def _frame(self, frame: bytes) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(frame)
+                return
+        self._frames.append(frame)
+
+    def _lost(self) -> ConnectionError:
+        if isinstance(self.lost_error, ConnectionError):
+            return self.lost_error
+        return ConnectionResetError(f"the connection has ended ({self.lost_error!r})")

@@ -1,0 +1,246 @@
+"""The table of what this broker serves: one row per API, and nothing is served that has no row.
+
+Oldest versions are those that Kafka 4.0 kept (KIP-896), newest the newest that Kafka calls stable. Serving another
+API or version begins with its row here: ApiVersions' answer, the dispatcher's gate and the compatibility table of
+the documentation are made from it.
+
+Every API also has its limits, because the broker has to say no before it decodes: the largest frame and the most
+array elements that one request may have (a stranger's 40 MB Metadata request must not cost seconds or gigabytes).
+"""
+
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+import msgspec
+
+from penstock.wire.codec import Limits, Message
+from penstock.wire.messages.index import MESSAGES
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+# The default of Kafka's socket.request.max.bytes: no frame is larger, whatever the API.
+FRAME_BYTES_MAX: Final = 100 * MIB
+TAGGED_FIELDS_MAX: Final = 1_000
+
+
+class ApiKey(IntEnum):
+    """Every API of the protocol, served or not."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+
+
+class ServedApi(msgspec.Struct, frozen=True):
+    """One row of the table."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    behaviour: str
+    """What a user should know, for the documentation."""
+    advertised_min_version: int = -1
+    """What ApiVersions says, where that is not the truth; −1 where it is."""
+    max_frame_bytes: int = 4 * MIB
+    max_elements: int = 100_000
+    barrier: bool = True
+    """Whether the next request of a connection waits for this one; only Produce overlaps itself."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's name, for example `ListOffsets`."""
+        return MESSAGES[self.key].name
+
+    @property
+    def flexible_from(self) -> int:
+        return MESSAGES[self.key].flexible_from
+
+    @property
+    def advertised_min(self) -> int:
+        return self.min_version if self.advertised_min_version < 0 else self.advertised_min_version
+
+    @property
+    def versions(self) -> range:
+        return range(self.min_version, self.max_version + 1)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(max_elements=self.max_elements, max_tagged_fields=TAGGED_FIELDS_MAX)
+
+    @property
+    def request(self) -> type[Message]:
+        """The request's class; its module is loaded when first asked for."""
+        return _message_class(self.key, "Request")
+
+    @property
+    def response(self) -> type[Message]:
+        return _message_class(self.key, "Response")
+
+
+@cache
+def _message_class(key: int, suffix: str) -> type[Message]:
+    messages = MESSAGES[key]
+    cls: type[Message] = getattr(import_module(f"penstock.wire.messages.{messages.module}"), messages.name + suffix)
+    return cls
+
+
+_ROWS: Final = (
+    ServedApi(
+        ApiKey.PRODUCE,
+        3,
+        13,
+        "acks 0, 1 and all; idempotent producers; every codec; record batches of version 2 only. Versions 0 to 2 are "
+        "advertised because older librdkafka stops compressing without them (KAFKA-18659), but refused, as in "
+        "Kafka 4",
+        advertised_min_version=0,
+        max_frame_bytes=FRAME_BYTES_MAX,
+        barrier=False,
+    ),
+    ServedApi(
+        ApiKey.FETCH,
+        4,
+        18,
+        "Long polling, incremental fetch sessions (KIP-227), topic ids from 13",
+        max_frame_bytes=16 * MIB,
+        max_elements=400_000,
+    ),
+    ServedApi(
+        ApiKey.LIST_OFFSETS,
+        1,
+        11,
+        "Earliest, latest, by timestamp, largest timestamp (7), earliest local (8); without tiered storage the "
+        "latest tiered (9) and earliest pending upload (11) offsets are unknown",
+    ),
+    ServedApi(ApiKey.METADATA, 0, 13, "All topics, by name, by id (10); automatic creation where it is enabled"),
+    ServedApi(ApiKey.FIND_COORDINATOR, 0, 6, "This broker for every group and transactional id; several keys from 4"),
+    ServedApi(
+        ApiKey.API_VERSIONS,
+        0,
+        4,
+        "A newer request than 4 is answered in version 0 with UNSUPPORTED_VERSION and the whole table (KIP-511)",
+        max_frame_bytes=64 * KIB,
+        max_elements=1_000,
+    ),
+    ServedApi(ApiKey.CREATE_TOPICS, 2, 7, "Validation only on request; topic ids and configs in the answer"),
+    ServedApi(ApiKey.DELETE_TOPICS, 1, 6, "By name, and by id from 6"),
+    ServedApi(ApiKey.DELETE_RECORDS, 0, 2, "Moves the log's start; −1 means the high watermark"),
+    ServedApi(
+        ApiKey.INIT_PRODUCER_ID,
+        0,
+        5,
+        "Ids for idempotent producers. Version 6 (two-phase commit, KIP-939) is not stable in Kafka",
+        max_frame_bytes=64 * KIB,
+        max_elements=1_000,
+    ),
+    ServedApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, "For consumers that detect truncation, and followers (KIP-320)"),
+    ServedApi(ApiKey.DESCRIBE_CONFIGS, 1, 4, "Topics and brokers, with synonyms, types and documentation"),
+    ServedApi(ApiKey.ALTER_CONFIGS, 0, 2, "Replaces all configs of a resource; the incremental API is the better one"),
+    ServedApi(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "Sizes and lags per partition, volume sizes from 4"),
+    ServedApi(ApiKey.CREATE_PARTITIONS, 0, 3, "With or without assignments"),
+    ServedApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract"),
+    ServedApi(ApiKey.DESCRIBE_CLUSTER, 0, 2, "Brokers, with fenced ones (2) on request"),
+    ServedApi(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "Version 0 lists client metrics only, as in Kafka (KIP-1142)"),
+    ServedApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "In pages, with eligible leader replicas (KIP-966)"),
+)
+
+SERVED: Final[dict[ApiKey, ServedApi]] = {row.key: row for row in sorted(_ROWS, key=lambda row: row.key)}
+
+
+def markdown_table() -> str:
+    """The compatibility table of the documentation."""
+    lines = ["| API | key | versions | flexible from | behaviour |", "|---|---:|---|---:|---|"]
+    for api in SERVED.values():
+        versions = f"{api.min_version}–{api.max_version}" if api.max_version > api.min_version else f"{api.max_version}"
+        if api.advertised_min != api.min_version:
+            versions += f" (advertised from {api.advertised_min})"
+        flexible = str(api.flexible_from) if api.flexible_from <= api.max_version else "none"
+        lines.append(f"| {api.name} | {int(api.key)} | {versions} | {flexible} | {api.behaviour} |")
+    return "\n".join(lines) + "\n"

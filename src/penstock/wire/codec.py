@@ -1,0 +1,102 @@
+"""Bytes ↔ messages, one specialised function per (class, version), made when first needed.
+
+    message, position = decode(MetadataRequest, 12, frame, header.body_position)
+    encode(response, 12, out)
+
+`decoder` and `encoder` return the functions themselves, for callers that keep a table of them.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.wire._decoding import Decoder, compile_decoder
+from penstock.wire._encoding import Encoder, compile_encoder
+from penstock.wire.compression import Buffer
+from penstock.wire.errors import WireError
+from penstock.wire.schema import Field, Message, Schema
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Decoder",
+    "Encoder",
+    "Field",
+    "Limits",
+    "Message",
+    "Schema",
+    "WireError",
+    "decode",
+    "decode_whole",
+    "decoder",
+    "encode",
+    "encoder",
+    "to_bytes",
+]
+
+M = TypeVar("M", bound=Message)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much one message may hold, counted over all its arrays and structs."""
+
+    max_elements: int = 100_000
+    max_tagged_fields: int = 1_000
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+_decoders: dict[tuple[type[Message], int], Decoder[Message]] = {}
+_encoders: dict[tuple[type[Message], int], Encoder[Message]] = {}
+
+
+def decode(
+    cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
+) -> tuple[M, int]:
+    """The message that starts at `position`, and where it ends. Raises WireError if the bytes break the rules.
+
+    The buffer must end where the frame ends. Record data is not copied: given a memoryview, `records` are views of it.
+    """
+    return decoder(cls, version)(buffer, position, limits.max_elements, limits.max_tagged_fields)
+
+
+def decode_whole(
+    cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
+) -> M:
+    """The message that fills the buffer from `position` to its end, and nothing behind it."""
+    message, end = decode(cls, version, buffer, position, limits=limits)
+    if end != len(buffer):
+        raise WireError(f"{len(buffer) - end} bytes after the end of {cls.__name__} v{version}")
+    return message
+
+
+def encode(message: Message, version: int, out: bytearray) -> None:
+    """Appends the message. A value that the protocol cannot hold raises and leaves `out` as it was."""
+    start = len(out)
+    try:
+        encoder(type(message), version)(message, out)
+    except BaseException:
+        del out[start:]
+        raise
+
+
+def to_bytes(message: Message, version: int) -> bytes:
+    """The message alone."""
+    out = bytearray()
+    encoder(type(message), version)(message, out)
+    return bytes(out)
+
+
+def decoder(cls: type[M], version: int) -> Decoder[M]:
+    """The function `(buffer, position, max_elements, max_tagged_fields) -> (message, position)`."""
+    function = _decoders.get((cls, version))
+    if function is None:
+        function = _decoders[cls, version] = compile_decoder(cls, version)
+    return function  # type: ignore[return-value]
+
+
+def encoder(cls: type[M], version: int) -> Encoder[M]:
+    """The function `(message, out)`."""
+    function = _encoders.get((cls, version))
+    if function is None:
+        function = _encoders[cls, version] = compile_encoder(cls, version)
+    return function

@@ -1,0 +1,179 @@
+"""The five codecs of a record batch, bounded in what they may unfold to.
+
+A compressed batch is a stranger's claim: a few kilobytes may unfold to gigabytes, and the size written in a
+frame's header is no more to be trusted than the rest. So data is always unpacked *into* a buffer of our own
+size. The buffer starts small, grows geometrically while the codec says it is too small, and never beyond what
+the caller allows: work and memory stay proportional to the smaller of the truth and the limit.
+
+How clients frame their data:
+
+- gzip, zstd: the plain formats.
+- snappy: the Java client writes the xerial framing (a magic, then blocks with a length each); librdkafka writes one
+  raw block. Both are read; xerial is written, because every client reads it.
+- lz4: the frame format. Kafka's Java reader decodes each block by itself, so frames are written here with
+  independent blocks (cramjam's own frames link theirs, which Java misreads past the first 64 KB).
+"""
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+
+from penstock.wire.errors import WireError
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    """The lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class CompressionError(WireError):
+    """The data is not what its codec says it is."""
+
+
+class DecompressedTooLarge(CompressionError):
+    """The data unfolds to more than the caller allows."""
+
+
+DEFAULT_LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
+
+_FIRST_GUESS_RATIO = 4
+_FIRST_GUESS_MIN_BYTES = 4 * 1024
+_GROWTH = 4
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# A snappy copy yields at most 64 bytes from 3: a block that claims more than this ratio lies.
+_SNAPPY_RATIO_MAX = 22
+
+# Magic, independent blocks of at most 64 KB without checksums, and the descriptor's checksum.
+_LZ4_FRAME_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_END_MARK = bytes(4)
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x8000_0000
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as a Kafka client would compress it; `level` matters to gzip and zstd only."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _compress_snappy(data)
+    if codec == Codec.LZ4:
+        return _compress_lz4(data)
+    if level is None:
+        level = DEFAULT_LEVELS[codec]
+    if codec == Codec.GZIP:
+        return bytes(cramjam.gzip.compress(data, level))
+    return bytes(cramjam.zstd.compress(data, level))
+
+
+def decompress(codec: Codec, data: Buffer, max_bytes: int) -> memoryview:
+    """What `data` unfolds to. Raises DecompressedTooLarge beyond `max_bytes`, CompressionError if it is damaged."""
+    if codec == Codec.NONE:
+        if len(data) > max_bytes:
+            raise DecompressedTooLarge(f"{len(data)} bytes where {max_bytes} are allowed")
+        return memoryview(data)
+    if codec == Codec.SNAPPY:
+        return _decompress_snappy(data, max_bytes)
+    return _decompress_growing(_INTO[codec], codec, data, max_bytes)
+
+
+def _decompress_growing(
+    into: Callable[[Buffer, bytearray], int], codec: Codec, data: Buffer, max_bytes: int
+) -> memoryview:
+    size = min(max_bytes, max(_FIRST_GUESS_MIN_BYTES, len(data) * _FIRST_GUESS_RATIO))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return memoryview(buffer)[: into(data, buffer)]
+        except cramjam.DecompressionError as error:
+            if not _says_buffer_is_full(error):
+                raise CompressionError(f"damaged {codec.name.lower()} data: {error}") from None
+        if size >= max_bytes:
+            raise DecompressedTooLarge(
+                f"{len(data)} bytes of {codec.name.lower()} unfold to more than the {max_bytes} that are allowed"
+            )
+        size = min(max_bytes, size * _GROWTH)
+
+
+def _says_buffer_is_full(error: Exception) -> bool:
+    # cramjam has one exception type for everything; a test pins this text for every codec.
+    return "failed to write whole buffer" in str(error)
+
+
+_INTO: dict[Codec, Callable[[Buffer, bytearray], int]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(len(block).to_bytes(4, "big"))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return memoryview(_decompress_snappy_block(view, max_bytes))
+    parts = []
+    left_bytes = max_bytes
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise CompressionError("damaged snappy data: its header is cut off")
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if size > len(view) - position:
+            raise CompressionError(f"damaged snappy data: a block of {size} bytes is cut off")
+        block = _decompress_snappy_block(view[position : position + size], left_bytes)
+        position += size
+        left_bytes -= len(block)
+        parts.append(block)
+    return memoryview(b"".join(parts))
+
+
+def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > len(block) * _SNAPPY_RATIO_MAX:
+            raise CompressionError(f"damaged snappy data: {len(block)} bytes claim to hold {size}")
+        if size > max_bytes:
+            raise DecompressedTooLarge(f"snappy data unfolds to more than the {max_bytes} bytes that are allowed")
+        buffer = bytearray(size)
+        cramjam.snappy.decompress_raw_into(block, buffer)
+    except cramjam.DecompressionError as error:
+        raise CompressionError(f"damaged snappy data: {error}") from None
+    return buffer
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_LZ4_FRAME_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts.append(len(block).to_bytes(4, "little"))
+            parts.append(block)
+        else:
+            parts.append((len(plain) | _LZ4_STORED).to_bytes(4, "little"))
+            parts.append(bytes(plain))
+    parts.append(_LZ4_END_MARK)
+    return b"".join(parts)

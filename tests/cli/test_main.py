@@ -1,0 +1,167 @@
+"""The command as a whole: what it loads, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.running import Run
+from penstock import __version__
+from penstock.cli import exit_codes
+
+COMMANDS = [
+    (),
+    ("topics",),
+    ("topics", "create"),
+    ("topics", "list"),
+    ("topics", "describe"),
+    ("topics", "alter"),
+    ("topics", "delete"),
+    ("configs",),
+    ("configs", "describe"),
+    ("configs", "alter"),
+    ("produce",),
+    ("consume",),
+    ("log",),
+    ("log", "dump"),
+    ("log", "verify"),
+]
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command, "--help")
+    assert result.code == exit_codes.OK
+    assert "Usage: penstock" in result.output
+    if len(command) != 1 or command[0] in ("produce", "consume"):
+        assert "Examples" in result.output
+
+
+def test_the_overview_names_the_broker_too(run: Run) -> None:
+    result = run("--help")
+    for name in ("server", "up", "topics", "configs", "produce", "consume", "log"):
+        assert name in result.output
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version").output == f"penstock {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frob",),
+        ("topics", "create"),
+        ("topics", "list", "--frob"),
+        ("topics", "create", "t", "--partitions", "0"),
+        ("topics", "create", "t", "--config", "retention.ms"),
+        ("topics", "create", "t", "--replica-assignment", "a:b"),
+        ("topics", "create", "t", "--replica-assignment", "1", "--partitions", "2"),
+        ("topics", "alter", "t"),
+        ("topics", "delete", "t"),
+        ("configs", "describe"),
+        ("configs", "alter", "--topic", "t"),
+        ("produce", "t", "--timestamp", "soon"),
+        ("produce", "t", "--key-separator", ""),
+        ("produce", "t", "--property", "no.such=1"),
+        ("produce", "t", "no-such-file"),
+        ("consume", "t", "--offset", "some"),
+        ("consume", "t", "--offset", "1", "--from-beginning"),
+        ("consume", "t", "--from-time", "soon"),
+        ("consume", "t", "--format", "xml"),
+        ("topics", "list", "--command-config", "no-such-file"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_line_that_makes_no_sense(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.code == exit_codes.USAGE
+    assert result.output == ""
+    assert result.messages
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("topics", "create", "t"),
+        ("topics", "describe", "t"),
+        ("topics", "delete", "t", "--yes"),
+        ("topics", "alter", "t", "--partitions", "2", "--yes"),
+        ("configs", "describe", "--topic", "t"),
+        ("configs", "describe", "--all-brokers"),
+        ("configs", "alter", "--topic", "t", "--add", "a=b"),
+        ("consume", "t"),
+        ("produce", "t"),
+    ],
+    ids=" ".join,
+)
+def test_a_cluster_that_is_not_there_is_told_at_once(run: Run, command: tuple[str, ...], closed_port: str) -> None:
+    result = run(*command, "--bootstrap-server", closed_port, "--timeout", 60, stdin="x\n")
+    assert result.code == exit_codes.UNREACHABLE
+    assert f"cannot reach a Kafka cluster at {closed_port}" in result.messages
+    assert "connection refused" in result.messages
+    assert "penstock up" in result.messages
+
+
+def test_the_address_may_come_from_the_environment(
+    run: Run, closed_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP_SERVER", closed_port)
+    assert closed_port in run("topics", "list").messages
+
+
+def test_client_settings_may_come_from_a_file(run: Run, tmp_path: Path, closed_port: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("no.such.setting=1\n")
+    result = run("topics", "list", "--command-config", file, "--bootstrap-server", closed_port)
+    assert result.code == exit_codes.USAGE
+    assert "no.such.setting" in result.messages
+    # Java's way to give name and password is understood, so that one file serves both worlds.
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        'sasl.jaas.config=org.example.PlainLoginModule required username="me" password="secret";\n'
+    )
+    result = run("topics", "list", "--command-config", file, "--bootstrap-server", closed_port)
+    assert result.code == exit_codes.UNREACHABLE
+
+
+def test_a_port_that_is_not_a_brokers_is_told(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        result = run("topics", "list", "--bootstrap-server", address, "--timeout", 0.1)
+    assert result.code == exit_codes.UNREACHABLE
+    assert "does not answer" in result.messages
+
+
+def test_the_brokers_process_loads_no_command_line_packages() -> None:
+    program = (
+        "import sys, types, penstock.cli\n"
+        "penstock.cli.server = types.SimpleNamespace(main=lambda arguments: 0, up=lambda arguments: 0)\n"
+        "sys.modules['penstock.cli.server'] = penstock.cli.server\n"
+        "from penstock.__main__ import main\n"
+        "assert main(['server']) == main(['up']) == 0\n"
+        "print([name for name in ('typer', 'rich', 'confluent_kafka', 'json', 'argparse') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_shells_can_complete_commands() -> None:
+    asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock topics de", "COMP_CWORD": "2"}
+    environment = {**os.environ, **asked}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["describe", "delete"]

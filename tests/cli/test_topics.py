@@ -1,0 +1,163 @@
+"""`penstock topics` against a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.running import Run
+from penstock.cli import exit_codes
+
+
+def described(on: Run, topic: str) -> dict[str, object]:
+    result = on("topics", "describe", topic, "--json")
+    assert result.code == exit_codes.OK, result.messages
+    (one,) = json.loads(result.output)
+    assert isinstance(one, dict)
+    return one
+
+
+def partition_count(on: Run, topic: str) -> int:
+    partitions = described(on, topic)["partitions"]
+    assert isinstance(partitions, list)
+    return len(partitions)
+
+
+def test_a_topic_is_created_listed_described_and_deleted(on: Run, topic: str) -> None:
+    created = on("topics", "create", topic, "--partitions", 3, "--config", "retention.ms=3600000")
+    assert (created.code, created.output) == (exit_codes.OK, f"created {topic}\n")
+
+    listed = on("topics", "list", topic)
+    assert listed.lines == ["topic\tpartitions\treplicas\tunder-replicated", f"{topic}\t3\t1\t0"]
+
+    one = described(on, topic)
+    assert one["configs"] == {"retention.ms": "3600000"}
+    assert one["internal"] is False
+    assert isinstance(one["id"], str)
+    assert len(one["id"]) == 22
+    partitions = one["partitions"]
+    assert isinstance(partitions, list)
+    assert [partition["partition"] for partition in partitions] == [0, 1, 2]
+    for partition in partitions:
+        assert partition["replicas"] == partition["isr"] == [partition["leader"]]
+        assert (partition["first"], partition["end"]) == (0, 0)
+
+    deleted = on("topics", "delete", topic, "--yes")
+    assert (deleted.code, deleted.output) == (exit_codes.OK, f"deleted {topic}\n")
+    assert on("topics", "list", topic).lines[1:] == []
+
+
+def test_offsets_follow_what_is_written(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    on("produce", topic, stdin="a\nb\nc\n")
+    table = on("topics", "describe", topic)
+    assert table.lines[1].split("\t") == ["partition", "leader", "replicas", "isr", "first", "end", "records"]
+    assert table.lines[2].split("\t")[4:] == ["0", "3", "3"]
+    assert "first" not in on("topics", "describe", topic, "--no-offsets").output
+
+
+def test_defaults_are_the_clusters(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic).code == exit_codes.OK
+    assert partition_count(on, topic) == 1
+
+
+def test_a_topic_that_is_there_cannot_be_created_again(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    again = on("topics", "create", topic)
+    assert again.code == exit_codes.ALREADY_EXISTS
+    assert "--if-not-exists" in again.messages
+    fine = on("topics", "create", topic, "--if-not-exists")
+    assert (fine.code, fine.output) == (exit_codes.OK, f"{topic} is already there\n")
+
+
+def test_one_bad_topic_among_several_is_told_and_the_others_are_made(on: Run, topic: str) -> None:
+    result = on("topics", "create", topic, "not/a/name", "--json")
+    assert result.code == exit_codes.REFUSED
+    by_name = {one["topic"]: one for one in json.loads(result.output)}
+    assert by_name[topic]["created"] is True
+    assert by_name["not/a/name"]["created"] is False
+    assert by_name["not/a/name"]["error"]
+
+
+def test_a_dry_run_creates_nothing(on: Run, topic: str) -> None:
+    result = on("topics", "create", topic, "--dry-run")
+    assert (result.code, result.output) == (exit_codes.OK, f"{topic} would be created\n")
+    assert on("topics", "describe", topic).code == exit_codes.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--replication-factor", 99), "more replicas than the cluster has brokers"),
+        (("--config", "retention.ms=soon"), "retention.ms"),
+        (("--config", "no.such=1"), "no.such"),
+        (("--replica-assignment", "77"), "77"),
+    ],
+    ids=["replication-factor", "value", "name", "assignment"],
+)
+def test_what_the_cluster_refuses_is_told(on: Run, topic: str, options: tuple[object, ...], told: str) -> None:
+    result = on("topics", "create", topic, *options)
+    assert result.code == exit_codes.REFUSED
+    assert told in result.messages
+
+
+@pytest.mark.parametrize("command", ["describe", "delete", "alter"])
+def test_a_topic_that_is_not_there(on: Run, topic: str, command: str) -> None:
+    options = {"describe": (), "delete": ("--yes",), "alter": ("--partitions", 3)}[command]
+    result = on("topics", command, topic, *options)
+    assert result.code == exit_codes.NOT_FOUND
+    assert "penstock topics list" in result.messages
+
+
+def test_deleting_what_is_not_there_may_be_fine(on: Run, topic: str) -> None:
+    assert on("topics", "delete", topic, "--yes", "--if-exists").code == exit_codes.OK
+
+
+def test_more_partitions_are_added_after_a_report_of_what_follows(on: Run, topic: str) -> None:
+    on("topics", "create", topic, "--partitions", 2)
+    on("produce", topic, "--key-separator", ":", stdin="".join(f"key-{n}:v\n" for n in range(200)))
+
+    unasked = on("topics", "alter", topic, "--partitions", 4)
+    assert unasked.code == exit_codes.USAGE
+    assert "--yes" in unasked.messages
+    assert partition_count(on, topic) == 2
+
+    dry = on("topics", "alter", topic, "--partitions", 4, "--dry-run", "--json")
+    impact = json.loads(dry.output)["impact"]
+    assert impact["partitions"] == {"now": 2, "then": 4}
+    assert impact["records_sampled"] == 200
+    assert impact["keys"]["sampled"] == 200
+    assert impact["keys"]["partitioner"].startswith("murmur2")
+    assert 50 < impact["keys"]["moved"] < 150
+    assert impact["keeps_order_by_key"] is False
+    assert partition_count(on, topic) == 2
+
+    done = on("topics", "alter", topic, "--partitions", 4, "--yes")
+    assert done.code == exit_codes.OK
+    assert "2 → 4 partitions" in done.messages
+    assert "Order by key: NOT kept" in done.messages
+    assert partition_count(on, topic) == 4
+
+
+def test_the_sample_is_of_the_newest_records_and_no_larger_than_asked(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    on("produce", topic, stdin="".join(f"{n}\n" for n in range(50)))
+    dry = on("topics", "alter", topic, "--partitions", 2, "--dry-run", "--sample", 20)
+    assert "none of the 20 newest records has one" in dry.output
+    assert "Order by key: kept" in dry.output
+
+
+@pytest.mark.parametrize(("partitions", "told"), [(1, "never have fewer"), (2, "already has 2 partitions")])
+def test_fewer_or_equal_partitions_are_refused(on: Run, topic: str, partitions: int, told: str) -> None:
+    on("topics", "create", topic, "--partitions", 2)
+    result = on("topics", "alter", topic, "--partitions", partitions, "--yes")
+    assert result.code == exit_codes.REFUSED
+    assert told in result.messages
+
+
+def test_settings_are_altered_with_the_topic(on: Run, topic: str) -> None:
+    on("topics", "create", topic, "--config", "flush.ms=1000")
+    result = on("topics", "alter", topic, "--config", "retention.ms=5000", "--delete-config", "flush.ms", "--json")
+    assert result.code == exit_codes.OK
+    assert json.loads(result.output)["configs"] == {"retention.ms": "5000"}

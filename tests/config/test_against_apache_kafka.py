@@ -1,0 +1,76 @@
+"""The tables tell the truth about Kafka: compared with what a real one describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic
+
+from penstock.config import BROKER, NOT_YET, TOPIC, BrokerConfig, ConfigSource, UpdateMode, describe_topic
+from penstock.config.definitions import render
+from penstock.config.unserved import WITHOUT_MEANING, refusal
+from support.apache_kafka import ApacheKafka, available
+
+pytestmark = pytest.mark.needs_maven
+
+TOPIC_NAME = "settings"
+OVERRIDES = {"retention.ms": "5", "flush.messages": "1"}
+
+
+@pytest.fixture(scope="module")
+def admin() -> Iterator[AdminClient]:
+    if reason := available():
+        pytest.skip(reason)
+    with ApacheKafka(heap="256M") as kafka:
+        client = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        client.create_topics([NewTopic(TOPIC_NAME, 1, 1, config=OVERRIDES)])[TOPIC_NAME].result(30)
+        yield client
+
+
+def described(admin: AdminClient, kind: ConfigResource.Type, name: str) -> dict[str, ConfigEntry]:
+    (future,) = admin.describe_configs([ConfigResource(kind, name)]).values()
+    configs: dict[str, ConfigEntry] = future.result(30)
+    return configs
+
+
+def default_of(entry: ConfigEntry) -> str | None:
+    if entry.source == ConfigSource.DEFAULT_CONFIG:
+        value: str | None = entry.value
+        return value
+    defaults = [synonym.value for synonym in entry.synonyms.values() if synonym.source == ConfigSource.DEFAULT_CONFIG]
+    return defaults[0] if defaults else None
+
+
+def test_broker_properties_are_kafkas(admin: AdminClient) -> None:
+    theirs = described(admin, ConfigResource.Type.BROKER, "1")
+    for name, definition in BROKER.items():
+        if definition.hidden:
+            continue
+        entry = theirs[name]
+        if definition.kafka_default is None:
+            assert (default_of(entry) or None) == (render(definition.default) or None), name
+        assert definition.sensitive == entry.is_sensitive, name
+        if entry.is_read_only:
+            assert definition.mode is UpdateMode.READ_ONLY, name
+
+
+def test_every_kafka_property_has_an_answer(admin: AdminClient) -> None:
+    for name, entry in described(admin, ConfigResource.Type.BROKER, "1").items():
+        assert name in BROKER or name in WITHOUT_MEANING or name in NOT_YET or name == "broker.id", name
+        if name in NOT_YET:
+            assert refusal(name, default_of(entry) or "") is None, name
+
+
+def test_topics_are_described_as_kafka_describes_them(admin: AdminClient) -> None:
+    theirs = described(admin, ConfigResource.Type.TOPIC, TOPIC_NAME)
+    ours = {config.name: config for config in describe_topic(OVERRIDES, BrokerConfig.resolve({}))}
+    assert sorted(theirs) == sorted(ours) == sorted(name for name in TOPIC if not TOPIC[name].hidden)
+    for name, entry in theirs.items():
+        config = ours[name]
+        assert (config.value, config.read_only) == (entry.value, entry.is_read_only), name
+        if name != "min.insync.replicas":
+            # Kafka sets this one for the whole cluster by itself, when it begins to track eligible leader replicas.
+            assert config.source == entry.source, name
+        names = [synonym.name for synonym in config.synonyms]
+        assert all(synonym in names for synonym in entry.synonyms), name

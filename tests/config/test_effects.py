@@ -1,0 +1,47 @@
+"""A property that is set takes effect: the engine reads every one that the tables call served."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import penstock
+from penstock.config import BROKER, TOPIC, BrokerConfig, TopicConfig
+
+SOURCE = Path(penstock.__file__).parent
+ENGINE = ("broker", "cli", "log", "metadata", "raft", "replication", "runtime")
+
+# They speak of other brokers: with one broker there is nothing to read them for, in Kafka neither.
+CLUSTER_ONLY = {definition.attribute for definition in BROKER.values() if definition.cluster_only}
+# Read through what they are the defaults of: a topic's own properties.
+TOPIC_DEFAULTS = {
+    "compression_gzip_level", "compression_lz4_level", "compression_type", "compression_zstd_level",
+    "log_cleanup_policy", "log_flush_interval_messages", "log_flush_interval_ms", "log_index_interval_bytes",
+    "log_index_size_max_bytes", "log_message_timestamp_after_max_ms", "log_message_timestamp_before_max_ms",
+    "log_message_timestamp_type", "log_retention_bytes", "log_retention_ms", "log_roll_jitter_ms", "log_roll_ms",
+    "log_segment_bytes", "log_segment_delete_delay_ms", "message_max_bytes", "min_insync_replicas",
+    "unclean_leader_election_enable",
+}  # fmt: skip
+# Only ever one value.
+CONSTANT = {"process_roles"}
+NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
+
+
+def attributes_read() -> set[str]:
+    read = set()
+    for package in ENGINE:
+        for path in (SOURCE / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    read.add(node.attr)
+    return read
+
+
+def test_every_broker_property_is_read_by_the_engine() -> None:
+    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS - CONSTANT
+    assert sorted(wanted - attributes_read() - {"controller_listeners"}) == []
+
+
+def test_every_topic_property_is_read_by_the_engine() -> None:
+    assert sorted(set(TopicConfig.__slots__) - attributes_read()) == []
+    assert {d.attribute for d in TOPIC.values() if not d.only_default and not d.hidden} == set(TopicConfig.__slots__)

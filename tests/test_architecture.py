@@ -1,0 +1,100 @@
+"""Who may know whom. The layers and the runtime seam are kept by this test, not by good intentions."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "penstock"
+
+ENGINE = ("wire", "config", "log", "raft", "metadata", "replication", "broker")
+
+MAY_IMPORT = {
+    "wire": set(),
+    "config": {"wire"},
+    "log": {"wire", "runtime"},
+    "raft": {"wire"},
+    "metadata": {"wire", "config", "raft"},
+    "replication": set(),
+    "runtime": set(),
+    "broker": {"wire", "config", "log", "raft", "metadata", "replication", "runtime"},
+    "sim": {"runtime"},
+    # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
+    # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
+    "cli": {"wire", "config"},
+}
+
+ENTRY_POINTS = {
+    "cli/server.py": {"broker", "runtime", "log"},
+    "cli/up.py": {"broker", "runtime"},
+    "cli/log.py": {"log", "runtime"},
+}
+
+THE_WORLD = {
+    "asyncio", "os", "time", "random", "socket", "select", "selectors", "threading", "subprocess", "multiprocessing",
+    "secrets", "tempfile", "shutil", "pathlib", "io", "datetime", "signal", "concurrent", "uvloop", "logging", "ssl",
+}  # fmt: skip
+
+WORLD_TYPES = {"random": {"Random"}}
+"""Names that are only types: they carry no clock and no randomness of their own."""
+
+NONDETERMINISTIC_CALLS = {"id", "hash", "open", "input"}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((SOURCE / package).rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[int, str, tuple[str, ...]]]:
+    found: list[tuple[int, str, tuple[str, ...]]] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            found.append((node.lineno, node.module or "", tuple(alias.name for alias in node.names)))
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_packages_import_only_what_their_layer_allows(package: str) -> None:
+    for path in modules(package):
+        allowed = {package} | MAY_IMPORT[package] | ENTRY_POINTS.get(path.relative_to(SOURCE).as_posix(), set())
+        for line, module, names in imports(path):
+            parts = module.split(".")
+            if parts[0] != "penstock":
+                continue
+            targets = {parts[1]} if len(parts) > 1 else set(names) & {p.name for p in SOURCE.iterdir() if p.is_dir()}
+            assert targets <= allowed, f"{path}:{line}: {package} may not know {targets - allowed}"
+
+
+@pytest.mark.parametrize("package", ENGINE)
+def test_the_engine_reaches_the_world_only_through_the_runtime(package: str) -> None:
+    for path in modules(package):
+        for line, module, names in imports(path):
+            root = module.split(".")[0]
+            if root in THE_WORLD:
+                assert names, f"{path}:{line}: import {module}"
+                assert set(names) <= WORLD_TYPES.get(root, set()), f"{path}:{line}: from {module} import {names}"
+
+
+@pytest.mark.parametrize("package", ENGINE)
+def test_the_engine_calls_nothing_whose_answer_differs_between_runs(package: str) -> None:
+    for path in modules(package):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in NONDETERMINISTIC_CALLS, f"{path}:{node.lineno}: {node.func.id}()"
+
+
+@pytest.mark.parametrize("package", ENGINE)
+def test_the_engine_iterates_over_no_set(package: str) -> None:
+    """The order of a set of strings depends on PYTHONHASHSEED, and with it the run."""
+    for path in modules(package):
+        for node in ast.walk(ast.parse(path.read_text())):
+            iterated = node.iter if isinstance(node, (ast.For, ast.comprehension)) else None
+            if isinstance(iterated, (ast.Set, ast.SetComp)):
+                pytest.fail(f"{path}:{iterated.lineno}: iterates over a set")
+            if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name):
+                assert iterated.func.id not in {"set", "frozenset"}, f"{path}:{iterated.lineno}: iterates over a set"

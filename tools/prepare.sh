@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Makes a virtual environment with pinned packages and this project in it. Needs Python 3.11 or newer and nothing else.
+set -euo pipefail
+python=$1 venv=$2 lock=$3
+
+"$python" - <<'PY' || exit 1
+import sys
+if sys.version_info < (3, 11):
+    sys.exit(f"Penstock needs Python 3.11 or newer; this is {sys.version.split()[0]}. Name another one: make PYTHON=python3.12 …")
+PY
+
+if [ ! -x "$venv/bin/python" ]; then
+    echo "penstock: preparing $venv …"
+    if ! "$python" -m venv "$venv"; then
+        echo "penstock: this Python cannot make a virtual environment. On Debian or Ubuntu: apt-get install python3-venv" >&2
+        exit 1
+    fi
+fi
+
+pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check)
+"${pip[@]}" install --require-hashes -r "$lock"
+"${pip[@]}" install --no-deps --no-build-isolation --editable .
