@@ -35,7 +35,9 @@ class Penstock(ServerProcess):
         """Nothing to do: a new data directory is formatted by the first start."""
 
 
-def create_topics(bootstrap: str, partitions_by_topic: Mapping[str, int]) -> None:
+def create_topics(
+    bootstrap: str, partitions_by_topic: Mapping[str, int], timeout_s: float = ADMIN_TIMEOUT_S
+) -> None:
     """Creates them and waits until every partition answers."""
     client = admin_client(bootstrap)
     topics = [
@@ -46,12 +48,12 @@ def create_topics(bootstrap: str, partitions_by_topic: Mapping[str, int]) -> Non
     in_request = 0
     for topic in topics:
         if request and in_request + topic.num_partitions > PARTITIONS_PER_REQUEST:
-            _create(client, request)
+            _create(client, request, timeout_s)
             request, in_request = [], 0
         request.append(topic)
         in_request += topic.num_partitions
-    _create(client, request)
-    await_partitions(bootstrap, partitions_by_topic)
+    _create(client, request, timeout_s)
+    await_partitions(bootstrap, partitions_by_topic, timeout_s)
 
 
 def await_partitions(
@@ -86,6 +88,7 @@ def delete_topic(broker: ServerProcess, name: str) -> None:
         time.sleep(0.05)
 
 
-def _create(client: AdminClient, topics: list[NewTopic]) -> None:
-    for future in client.create_topics(topics, operation_timeout=ADMIN_TIMEOUT_S).values():
-        future.result(ADMIN_TIMEOUT_S)
+def _create(client: AdminClient, topics: list[NewTopic], timeout_s: float) -> None:
+    futures = client.create_topics(topics, operation_timeout=timeout_s, request_timeout=timeout_s)
+    for future in futures.values():
+        future.result(timeout_s)

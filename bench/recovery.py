@@ -21,7 +21,7 @@ from bench.runner import Bench
 
 _DATA_TOPIC = "bench-recovery"
 _RUN_MESSAGES = 64
-_TIMEOUT_S = 600
+_TIMEOUT_S = 1200
 
 # Room for a run of messages in each of 10,000 partitions.
 _FILL_PROPERTIES: Mapping[str, str] = {
@@ -61,7 +61,7 @@ class Recovery(Case):
     def sample(self, bench: Bench, side: Side) -> Sample:
         with bench.fresh(side) as broker:
             broker.start()
-            create_topics(broker.bootstrap, {TOPIC: 1, _DATA_TOPIC: self._partitions})
+            create_topics(broker.bootstrap, {TOPIC: 1, _DATA_TOPIC: self._partitions}, _TIMEOUT_S)
             fill = Load(
                 "produce",
                 _DATA_TOPIC,
@@ -78,7 +78,7 @@ class Recovery(Case):
             all_served_s = time.monotonic() - begun_s
             found = sum(ends.values())
             if found != self._messages:
-                raise LoadFailed(f"{self._messages} messages were acknowledged before the kill, {found} are left after it")
+                raise LoadFailed(f"{self._messages} messages were acknowledged before the kill, {found} are there after")
             return {
                 "first_s": first_s,
                 "all_served_s": all_served_s,

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -97,7 +97,7 @@ class Bench:
                         outcome.samples.setdefault(side, []).append(sample)
         finally:
             for side in prepared:
-                self._guarded(outcome, side, case.clean_up)
+                self._clean_up(outcome, side)
         return outcome
 
     def shared(self, side: Side) -> ServerProcess | None:
@@ -159,6 +159,15 @@ class Bench:
             if time.monotonic() > end_s:
                 break
         delete_topic(broker, _WARMUP_TOPIC)
+
+    def _clean_up(self, outcome: Outcome, side: Side) -> None:
+        if side in outcome.failures and outcome.case.under_load:
+            # Whatever ails the shared broker, the next case gets a new one.
+            if side in self._shared:
+                self._shared.pop(side).close()
+            return
+        with suppress(*_FAILURES):
+            outcome.case.clean_up(self, side)
 
     def _guarded(
         self, outcome: Outcome, side: Side, step: Callable[[Bench, Side], Sample | None]

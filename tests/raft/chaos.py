@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
 
 from penstock.raft import messages as m
-from penstock.raft.types import ReplicaKey, Voter
+from penstock.raft.types import RaftConfig, ReplicaKey, Voter, VoterSet
 
 from raft.simulator import Cluster, Disk, Node, directory
 
@@ -20,7 +21,13 @@ class Chaos:
         self.generations = dict.fromkeys(cluster.nodes, 0)
         self.operation = 0
 
+    def storm(self, steps: int) -> None:
+        """Leaders and candidates lose power at the worst moments, again and again."""
+        actions = ((self.propose, 25), (self.crash_busy, 12), (self.restart, 25), (self.isolate, 4), (self.heal, 12))
+        self.act(actions, steps, (1, 2, 5, 20, 60))
+
     def run(self, steps: int) -> None:
+        """Everything that can happen to a cluster, at a pace at which it mostly works."""
         actions = (
             (self.propose, 40),
             (self.take_snapshot, 4),
@@ -36,10 +43,13 @@ class Chaos:
             (self.add_voter, 5),
             (self.remove_voter, 2),
         )
+        self.act(actions, steps, (1, 5, 20, 100, 500))
+
+    def act(self, actions: Sequence[tuple[Callable[[], None], int]], steps: int, waits_ms: Sequence[int]) -> None:
         choices = [action for action, weight in actions for _ in range(weight)]
         for _ in range(steps):
             self.rng.choice(choices)()
-            self.cluster.run(self.rng.choice((1, 5, 20, 100, 500)))
+            self.cluster.run(self.rng.choice(waits_ms))
 
     def recover(self) -> None:
         """Stop the faults: a leader must appear, commit something new, and everybody must get it."""
@@ -96,6 +106,13 @@ class Chaos:
             self.cluster.crash(node, power_loss=power_loss)
             self.cluster.seen["power loss" if power_loss else "kill"] += 1
 
+    def crash_busy(self) -> None:
+        """Somebody who leads, stands for election, or has just voted."""
+        busy = [node for node in self.cluster.nodes.values() if node.core is not None and node.core.hard.voted]
+        if busy:
+            self.cluster.crash(self.rng.choice(busy), power_loss=True)
+            self.cluster.seen["power loss"] += 1
+
     def restart(self) -> None:
         node = self.some(up=False)
         if node is not None:
@@ -139,7 +156,7 @@ class Chaos:
             return
         self.generations[node.id] += 1
         key = ReplicaKey(node.id, directory(node.id, self.generations[node.id]))
-        node.disk = Disk(key, self.cluster.nodes[1].disk.snapshot[1].__class__())
+        node.disk = Disk(key, VoterSet())
         self.cluster.epochs[node.id] = 0
         self.cluster.seen["wiped disk"] += 1
 
@@ -172,6 +189,27 @@ class Chaos:
         if gone or len(voters) > 3:
             self.operation += 1
             leader.step(m.RemoveVoter(self.operation, gone[0] if gone else self.rng.choice(voters.keys)))
+
+
+IMPATIENT = RaftConfig(
+    election_timeout_ms=40,
+    fetch_timeout_ms=60,
+    election_backoff_max_ms=20,
+    request_timeout_ms=50,
+    retry_backoff_ms=2,
+    fetch_max_wait_ms=20,
+    probe_interval_ms=10,
+    late_event_ms=10,
+)
+
+
+def run_storm(seed: int, steps: int = 400) -> Cluster:
+    cluster = Cluster(seed, Random(seed).choice((3, 3, 5)), config=IMPATIENT)
+    cluster.start_all()
+    chaos = Chaos(cluster)
+    chaos.storm(steps)
+    chaos.recover()
+    return cluster
 
 
 def run_chaos(seed: int, steps: int = 120) -> Cluster:

@@ -257,7 +257,7 @@ class Cluster:
     ) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        self.config = config or RaftConfig(snapshot_chunk_bytes_max=40)
+        self.config = config or RaftConfig(snapshot_chunk_bytes_max=16)
         self.now = 0.0
         self.loss = loss
         self.seen: Counter[str] = Counter()
@@ -385,6 +385,7 @@ class Cluster:
         core = node.core
         assert core is not None
         where = f"seed {self.seed}, node {node.id}, {self.now} ms"
+        assert node.disk.hard == core.hard, f"{where}: the vote or epoch was not written"
         assert core.epoch >= self.epochs[node.id], f"{where}: the epoch went back"
         self.epochs[node.id] = core.epoch
         if core.role is Role.LEADER and ready.leadership is not None:

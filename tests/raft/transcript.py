@@ -21,6 +21,9 @@ be read in the diff.
     cut 1 / heal                     lose what is sent to and from node 1 from now on; until healed
     sync 1                           node 1's disk is done
     settle                           deliver and sync until nothing moves
+    wait MS                          let time pass: every deadline in its turn, and settle after each
+    hide-fetches / show-fetches      leave them out of the transcript, or not
+    batches-per-fetch 1              how many batches an answer holds at most (4)
     propose 1 value                  node 1 is to append a value
     snapshot 1                       node 1 takes one of all it has applied and trims its log
     add-voter 1 4 / remove-voter 1 4 ask node 1 to add or remove node 4 (as it is now)
@@ -83,6 +86,8 @@ class Scenario(Cluster):
         self.transcript = []
         self.queue: list[tuple[int, m.Message]] = []
         self.operations = 0
+        self.fetches = True
+        self.batches = 4
 
     def execute(self, line: str) -> str:
         self.transcript = []
@@ -129,8 +134,12 @@ class Scenario(Cluster):
         node = self.nodes[node_id]
         if node.up:
             node.stop()
-        # Connections die with the node: neither its messages nor those to it arrive.
-        self.queue = [(target, message) for target, message in self.queue if node_id not in (target, message.source)]
+        # Connections die with the node, and with them the answers; a request of somebody else may come just after.
+        self.queue = [
+            (target, message)
+            for target, message in self.queue
+            if message.source != node_id and not (target == node_id and isinstance(message, m.Response))
+        ]
 
     def do_tick(self, node: str) -> None:
         self.do_late_tick(node, "0")
@@ -172,6 +181,30 @@ class Scenario(Cluster):
             if not self.queue and len(self.transcript or ()) == before:
                 return
         raise AssertionError("it never settles")
+
+    def do_wait(self, duration_ms: str) -> None:
+        end = self.now + int(duration_ms)
+        while True:
+            waiting = [node for node in self.nodes.values() if isinstance(node, ScriptedNode) and node.up]
+            node = min(waiting, key=lambda node: (node.deadline_ms, node.id))
+            if node.deadline_ms > end:
+                self.now = end
+                return
+            self.now = max(self.now, node.deadline_ms)
+            mark = len(self.transcript or ())
+            node.step(m.Tick())
+            self.do_settle()
+            if self.transcript is not None and len(self.transcript) > mark:
+                self.transcript.insert(mark, f"now {self.now:g} ms")
+
+    def do_hide_fetches(self) -> None:
+        self.fetches = False
+
+    def do_show_fetches(self) -> None:
+        self.fetches = True
+
+    def do_batches_per_fetch(self, count: str) -> None:
+        self.batches = int(count)
 
     def do_propose(self, node: str, value: str) -> None:
         core = self.nodes[int(node)].core
@@ -222,7 +255,7 @@ class Scenario(Cluster):
         return Rank(node_id)
 
     def batches_per_fetch(self) -> int:
-        return 4
+        return self.batches
 
     def log_start(self, offsets: list[int]) -> int:
         return offsets[-1]
@@ -262,6 +295,8 @@ class Scenario(Cluster):
         if ready.high_watermark is not None:
             self.note(f"{node.id} commits {ready.high_watermark}")
         for message in ready.messages:
+            if not self.fetches and isinstance(message, m.FetchRequest | m.FetchResponse):
+                continue
             self.note(f"{node.id} -> {_node(message.target)} {_describe(message)}")
         if ready.install is not None:
             self.note(f"{node.id} has all of snapshot {_place(ready.install)}")

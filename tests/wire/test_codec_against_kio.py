@@ -15,7 +15,7 @@ from penstock.wire.schema import Message, versions_of
 from wire import oracle, sample
 
 ENTITIES = list(sample.entities())
-EXAMPLES_PER_VERSION = 5
+EXAMPLES_PER_VERSION = 4
 
 
 @pytest.mark.parametrize(("module", "kind", "cls"), ENTITIES, ids=[cls.__name__ for _, _, cls in ENTITIES])

@@ -227,7 +227,7 @@ class Connection(BufferedProtocol):
 
     def _turn(self) -> None:
         """Serve the frames that are there, send their answers, then wake whoever waited for what they wrote."""
-        if self._serving or self.closed:
+        if self._serving or self.closed or self._muted & STARTING:
             return
         self._serving = True
         try:
@@ -337,6 +337,8 @@ class Connection(BufferedProtocol):
             self._make_room()
         if not self._muted:
             self._transport.resume_reading()
+        if reason == STARTING:
+            self._resume()
 
     # ---- out
 

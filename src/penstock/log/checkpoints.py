@@ -50,6 +50,8 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     """Of the active segment: when to roll it depends on it. -1 if it is empty."""
     producers: int
     """How many there are in the snapshot at the end offset; with 0 it need not be read."""
+    seal: tuple[int, int, int, int] | None = None
+    """Of the index of the active segment, which is not synced."""
 
 
 def encode_offsets(offsets: Iterable[tuple[str, int]]) -> bytes:

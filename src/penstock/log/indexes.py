@@ -12,8 +12,9 @@ closed segment's index is read when someone searches it. What is in memory is kn
 the indexes that were used least recently when all together exceed a limit: an index is on disk or can be put there.
 So the entries in memory are always the *newest* `total - first` ones; `first` is 0 when all are.
 
-Indexes carry no checksum and are synced only when a segment is closed. So whoever loads one looks at a sample of
-each sector of it, and rebuilds it from the log if that does not rise, or ends too early.
+Indexes are synced only when a segment is closed, and the format has no place for a checksum. So the broker keeps
+one of what it has stored (a `Seal`, which a clean stop writes down), and where it has none it looks at a sample of each
+sector. An index that fails is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from operator import lt
 from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from penstock.log import names
 from penstock.runtime import Disk, File
@@ -41,6 +45,15 @@ _OBJECT_BYTES = 512
 _SAMPLE_STRIDE = 32
 """At least one entry of every 512-byte sector, the smallest unit that a power loss can lose, is looked at."""
 _SWAPPED = sys.byteorder == "little"
+
+
+class Seal(NamedTuple):
+    """How many entries the files of an index have, and their checksums."""
+
+    entries: int
+    crc: int
+    times: int
+    times_crc: int
 
 
 class IndexDamaged(Exception):
@@ -80,6 +93,7 @@ class SegmentIndex:
 
     __slots__ = (
         "_cache",
+        "_crc",
         "_directory",
         "_disk",
         "_first",
@@ -88,13 +102,23 @@ class SegmentIndex:
         "_stale",
         "_stored",
         "_times",
+        "_times_crc",
         "_times_first",
         "_times_stored",
         "base_offset",
         "last_timestamp",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, cache: IndexCache, *, fresh: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        cache: IndexCache,
+        *,
+        fresh: bool,
+        seal: Seal | None = None,
+    ) -> None:
         """`fresh`: the segment is new or is about to be scanned, and files of this name are not to be believed."""
         self.base_offset = base_offset
         self.last_timestamp = -1
@@ -105,10 +129,14 @@ class SegmentIndex:
         self._offsets: array[int] = array("I")
         self._positions: array[int] = array("I")
         self._times = bytearray()
-        self._first = 0 if fresh else -1
-        self._times_first = 0 if fresh else -1
-        self._stored = self._first
-        self._times_stored = self._first
+        self._first = self._stored = 0 if fresh else -1
+        self._times_first = self._times_stored = self._first
+        self._crc: int | None = 0 if fresh else None
+        self._times_crc: int | None = self._crc
+        """Of what is stored; None: not known."""
+        if seal is not None:
+            self._first, self._crc, self._times_first, self._times_crc = seal
+            self._stored, self._times_stored = self._first, self._times_first
         self._stale = fresh
         """The files, if there are any, hold something else: they are removed before the first entry is stored."""
 
@@ -126,6 +154,13 @@ class SegmentIndex:
             and self._stored == self._first + len(self._offsets)
             and self._times_stored * TIME_ENTRY_BYTES == self._times_first * TIME_ENTRY_BYTES + len(self._times)
         )
+
+    @property
+    def seal(self) -> Seal | None:
+        """Of the files as they are; None if something is not stored, or was never looked at."""
+        if self._crc is None or self._times_crc is None or not self.is_stored:
+            return None
+        return Seal(self._stored, self._crc, self._times_stored, self._times_crc)
 
     @property
     def memory_bytes(self) -> int:
@@ -209,11 +244,13 @@ class SegmentIndex:
         if skip < len(self._offsets):
             data = encode_offset_entries(self._offsets[skip:], self._positions[skip:])
             offsets_file.pwrite(data, self._stored * OFFSET_ENTRY_BYTES)
+            self._crc = None if self._crc is None else crc32c(data, self._crc)
             self._stored = self._first + len(self._offsets)
         skip = self._times_stored - self._times_first
         if skip * TIME_ENTRY_BYTES < len(self._times):
             data = bytes(self._times[skip * TIME_ENTRY_BYTES :])
             times_file.pwrite(data, self._times_stored * TIME_ENTRY_BYTES)
+            self._times_crc = None if self._times_crc is None else crc32c(data, self._times_crc)
             self._times_stored = self._times_first + len(self._times) // TIME_ENTRY_BYTES
 
     def drop(self) -> None:
@@ -228,7 +265,8 @@ class SegmentIndex:
     def discard(self) -> None:
         """Give the memory back and forget the files: the segment is gone."""
         self._offsets, self._positions, self._times = array("I"), array("I"), bytearray()
-        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._first = self._times_first = 0
+        self._forget_files()
         self._cache.forget(self)
 
     def truncate(self, position: int, end_offset: int) -> None:
@@ -251,8 +289,12 @@ class SegmentIndex:
     def remove_files(self) -> None:
         self._disk.unlink(self._path(names.OFFSET_INDEX_SUFFIX))
         self._disk.unlink(self._path(names.TIME_INDEX_SUFFIX))
-        self._stored = self._times_stored = 0
+        self._forget_files()
         self._stale = False
+
+    def _forget_files(self) -> None:
+        self._stored = self._times_stored = 0
+        self._crc = self._times_crc = 0
 
     def replace(self, offsets: array[int], positions: array[int], times: bytearray, upto_position: int) -> None:
         """Take entries that were rebuilt from the log up to `upto_position`; those beyond stay as they are."""
@@ -265,7 +307,8 @@ class SegmentIndex:
         self._offsets = offsets + self._offsets[newer:]
         self._positions = positions + self._positions[newer:]
         self._times = times
-        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._first = self._times_first = 0
+        self._forget_files()
         self._stale = True
         self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
         self._cache.touch(self)
@@ -283,9 +326,8 @@ class SegmentIndex:
         if self._first == 0:
             self._cache.touch(self)
             return True
-        sizes = self._stored_bytes()
         loaded: list[bytes] = []
-        for file, size in zip(self.files(), sizes, strict=True):
+        for file, size in zip(self.files(), self._stored_bytes(), strict=True):
             buffer = bytearray(size)
             if size and file.try_pread_into(memoryview(buffer), 0) < size:
                 return False
@@ -298,17 +340,20 @@ class SegmentIndex:
         if self._first == 0:
             self._cache.touch(self)
             return
-        sizes = self._stored_bytes()
-        offsets_file, times_file = self.files()
-        offsets_data = await offsets_file.pread(sizes[0], 0) if sizes[0] else b""
-        times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
-        if self._first:
-            self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
+        while self._first:
+            sizes = self._stored_bytes()
+            offsets_file, times_file = self.files()
+            offsets_data = await offsets_file.pread(sizes[0], 0) if sizes[0] else b""
+            times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
+            # Appends may have stored more meanwhile, or someone else may have loaded it.
+            if self._first and sizes == self._stored_bytes():
+                self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
 
     def adopt(self, offsets: array[int], positions: array[int], times: bytearray) -> None:
         """Begin with entries that recovery has read from the files and proved; the rest is added as it scans."""
         self._offsets, self._positions, self._times = offsets, positions, times
-        self._first = self._times_first = self._stored = self._times_stored = 0
+        self._first = self._times_first = 0
+        self._forget_files()
         self._stale = True
         self.last_timestamp = self.last_time()[0]
         if len(offsets):
@@ -316,7 +361,7 @@ class SegmentIndex:
 
     def _stored_bytes(self) -> tuple[int, int]:
         self._count_stored(must_exist=True)
-        return self._first * OFFSET_ENTRY_BYTES, self._times_first * TIME_ENTRY_BYTES
+        return self._stored * OFFSET_ENTRY_BYTES, self._times_stored * TIME_ENTRY_BYTES
 
     def _count_stored(self, *, must_exist: bool = False) -> None:
         if self._first < 0 or self._times_first < 0:
@@ -334,7 +379,11 @@ class SegmentIndex:
             return 0
 
     def _take(self, offsets_data: bytes, times_data: bytes, size_bytes: int, gap_bytes_max: int) -> None:
-        offsets, positions = decode_offset_entries(offsets_data)
+        crc, times_crc = crc32c(offsets_data), crc32c(times_data)
+        if self._crc not in (None, crc) or self._times_crc not in (None, times_crc):
+            raise IndexDamaged(f"{self._path(names.OFFSET_INDEX_SUFFIX)} is not as it was stored")
+        offsets, positions = decode_offset_entries(offsets_data[: self._first * OFFSET_ENTRY_BYTES])
+        times_data = times_data[: self._times_first * TIME_ENTRY_BYTES]
         check_offset_entries(offsets, positions, size_bytes)
         if not self._offsets and size_bytes - (positions[-1] if positions else 0) > gap_bytes_max:
             raise IndexDamaged(f"{self._path(names.OFFSET_INDEX_SUFFIX)} ends too early for {size_bytes} bytes of log")
@@ -343,6 +392,7 @@ class SegmentIndex:
         self._positions = positions + self._positions
         self._times[:0] = times_data
         self._first = self._times_first = 0
+        self._crc, self._times_crc = crc, times_crc
         self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
         self._cache.touch(self)
 
@@ -380,7 +430,9 @@ def check_time_entries(data: bytes | bytearray) -> None:
     sample = [_time_at(data, index) for index in _sampled(count)]
     times = [timestamp for timestamp, _ in sample]
     offsets = [offset for _, offset in sample]
-    if sample and (times[0] < 0 or not all(map(lt, times, times[1:])) or not all(map(lt, offsets, offsets[1:]))):
+    # Zeros are what a sector reads as that was never written; an honest entry of zeros costs only a rebuild.
+    is_blank = bool(sample) and sample[0] == (0, 0)
+    if is_blank or not all(map(lt, times, times[1:])) or not all(map(lt, offsets, offsets[1:])):
         raise IndexDamaged("entries of the time index do not rise")
 
 

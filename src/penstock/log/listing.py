@@ -38,7 +38,7 @@ class LogParts:
 class Listing:
     """What is in a log's directory: names, sizes, and the content of the small files."""
 
-    def __init__(self, disk: Disk, directory: str, recovery_point: int) -> None:
+    def __init__(self, disk: Disk, directory: str, recovery_point: int, start_offset: int) -> None:
         self.bases: list[int] = []
         self.snapshots: list[int] = []
         self.deleted: list[str] = []
@@ -62,7 +62,8 @@ class Listing:
         self.sizes = [disk.size(names.path_of(directory, base, names.LOG_SUFFIX)) for base in self.bases]
         self.epochs = _read_epochs(disk, directory)
         """None: the file is damaged."""
-        self.producers, self.producers_offset = self._read_snapshot(disk, directory, recovery_point)
+        first = max([base for base in self.bases if base <= start_offset], default=self.bases[0] if self.bases else 0)
+        self.producers, self.producers_offset = self._read_snapshot(disk, directory, max(recovery_point, first))
 
     def segments(self, disk: Disk, directory: str, cache: IndexCache) -> list[Segment]:
         segments = []
@@ -70,16 +71,15 @@ class Listing:
             segments.append(Segment(disk, directory, base, cache, size_bytes=size, end_offset=end_offset))
         return segments
 
-    def _read_snapshot(self, disk: Disk, directory: str, recovery_point: int) -> tuple[ProducerState, int]:
-        """The newest snapshot that the recovery point vouches for."""
-        trusted = max(recovery_point, self.bases[0] if self.bases else 0)
+    def _read_snapshot(self, disk: Disk, directory: str, trusted: int) -> tuple[ProducerState, int]:
+        """The newest that is whole, of those up to where the log is known to reach."""
         for offset in reversed(self.snapshots):
             if offset <= trusted:
+                path = names.path_of(directory, offset, names.SNAPSHOT_SUFFIX)
                 try:
-                    data = disk.read_bytes(names.path_of(directory, offset, names.SNAPSHOT_SUFFIX))
-                    return decode_snapshot(data), offset
+                    return decode_snapshot(disk.read_bytes(path)), offset
                 except SnapshotDamaged:
-                    continue
+                    self.useless.append(path)
         return ProducerState(), NO_SNAPSHOT
 
 

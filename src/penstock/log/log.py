@@ -135,7 +135,9 @@ class Log(Appending, TimeSearching):
         before = self._snapshot_offset
         self.write_snapshot()
         if self._snapshot_offset != before and len(self.producers):
+            # The next start believes that it is there, and whole.
             await self.runtime.disk.open(self._snapshot_path()).sync()
+            self.flusher.names_changed()
         if self._flusher is not None or self.durable_end < self.end_offset:
             await self.flush()
         for path in list(self._unlinks or ()):
@@ -155,6 +157,7 @@ class Log(Appending, TimeSearching):
             epochs=self.epochs.entries,
             first_timestamp=self.active.first_timestamp,
             producers=1 if self._producers is None else len(self._producers),
+            seal=self.active.seal,
         )
 
     def _unlink_at_once(self, path: str) -> None:

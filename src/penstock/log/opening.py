@@ -36,7 +36,7 @@ async def open_parts(
     if not runtime.disk.exists(directory):
         return _new(runtime.disk, directory, start_offset, cache)
     # System calls only, so a thread may do them; on a cold disk they wait.
-    listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point)
+    listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point, start_offset)
     for path in listing.useless:
         runtime.disk.unlink(path)
     if clean:
@@ -61,7 +61,7 @@ def _new(disk: Disk, directory: str, offset: int, cache: IndexCache) -> LogParts
 def _from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:
     segments = []
     ends = [segment.base_offset for segment in state.segments[1:]]
-    for segment, end_offset in zip(state.segments, [*ends, OPEN_END], strict=True):
+    for segment, end_offset in zip(state.segments, [*ends, OPEN_END][: len(state.segments)], strict=True):
         segments.append(
             Segment(
                 disk,
@@ -76,6 +76,7 @@ def _from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) 
         )
     if segments:
         segments[-1].first_timestamp = state.first_timestamp
+        segments[-1].set_seal(state.seal)
     else:
         segments.append(Segment.create(disk, directory, state.end_offset, cache))
     return LogParts(

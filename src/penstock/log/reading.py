@@ -19,6 +19,7 @@ from penstock.log.segment import (
     SPAN,
     SPAN_BYTES,
     WALK_BYTES,
+    DamagedSegment,
     Found,
     Need,
     Segment,
@@ -37,6 +38,7 @@ INDEX_GAP_BYTES_MIN = 2 << 20
 T = TypeVar("T")
 
 _scratch = memoryview(bytearray(WALK_BYTES))
+_span = _scratch[:SPAN_BYTES]
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -70,16 +72,22 @@ class Reading(LogCore):
             mark = marks.get(offset)
             if mark is not None:
                 segment, position = mark
-                if upto_offset == self.end_offset:
-                    size = segment.size_bytes - position if segment is self.active else 0
+                next_offset = upto_offset
+                if upto_offset == self.end_offset and segment is self.active:
+                    size = segment.size_bytes - position
+                elif upto_offset >= segment.end_offset:
+                    size = segment.size_bytes - position
+                    next_offset = segment.end_offset
                 else:
-                    end = marks.get(upto_offset)
-                    size = end[1] - position if end is not None and end[0] is segment else 0
-                if 0 < size <= max_bytes:
-                    marks[upto_offset] = (segment, position + size)
+                    last = marks.get(upto_offset)
+                    size = last[1] - position if last is not None and last[0] is segment else 0
+                if size > max_bytes:
+                    size, next_offset = self._try_fit(segment, position, max_bytes)
+                if size > 0:
+                    marks[next_offset] = (segment, position + size)
                     if len(marks) > READ_MARKS_MAX:
                         del marks[next(iter(marks))]
-                    return Slice(segment.file, position, size, offset, upto_offset)
+                    return Slice(segment.file, position, size, offset, next_offset)
         steps = self._read(offset, max_bytes, upto_offset, min_one)
         try:
             need = next(steps)
@@ -99,11 +107,12 @@ class Reading(LogCore):
         except StopIteration as stop:
             found: Slice = stop.value
             return found
-        except (IndexDamaged, FileNotFoundError):
-            return None
+        except (IndexDamaged, DamagedSegment, FileNotFoundError):
+            return None  # `read` finds out, and repairs what it can
 
     async def read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice:
         """`try_read`, waiting for the device off the loop where it must."""
+        rebuilt: Segment | None = None
         while True:
             version = self.version
             try:
@@ -111,6 +120,12 @@ class Reading(LogCore):
             except (LogChanged, FileNotFoundError):
                 if self.version == version:
                     raise
+            except DamagedSegment as error:
+                if rebuilt is error.segment:
+                    raise
+                # Perhaps only the index is wrong.
+                rebuilt = error.segment
+                await rebuild_index(self.runtime, rebuilt, self._index_interval_bytes)
 
     async def locate(self, offset: int) -> Found:
         """The batch that contains `offset`, or the end of the log. Raises LogChanged if the log is cut meanwhile."""
@@ -173,6 +188,15 @@ class Reading(LogCore):
         if next_offset >= 0:
             self._mark(Found(segment, position + size, next_offset))
         return Slice(segment.file, position, size, first_offset, next_offset)
+
+    def _try_fit(self, segment: Segment, position: int, max_bytes: int) -> tuple[int, int]:
+        """`_fit` for the usual case: the index is in memory and knows a boundary. Size 0 if it is not so."""
+        index = segment.index
+        if index.knows_position(position + max_bytes):
+            boundary = index.boundary(position + max_bytes)
+            if boundary > position and segment.file.try_pread_into(_span, boundary) == SPAN_BYTES:
+                return boundary - position, SPAN.unpack_from(_span)[0]
+        return 0, -1
 
     def _fit(
         self, segment: Segment, position: int, end: int, max_bytes: int, min_one: bool

@@ -127,6 +127,7 @@ class Recovery:
         self._slice_ms = slice_ms
         self._damage: list[str] = []
         self._must_sync = False
+        self._snapshots_written: list[int] = []
         self._scanned_bytes = 0
         self._cut_bytes = 0
 
@@ -144,7 +145,7 @@ class Recovery:
                 self._unlink_segment(segment)
             await self._disk.sync_dir(self._directory)
             return self._empty(obsolete)
-        self._remove_snapshots(segments, end_offset)
+        snapshots = self._remove_snapshots(segments, check)
         if self._must_sync:
             # Before anything is appended: see `penstock.log.trimming` for what could come back otherwise.
             await segments[-1].file.sync()
@@ -159,7 +160,7 @@ class Recovery:
             durable_end=min(self._recovery_point, end_offset),
             epochs=check.epochs,
             producers=check.producers,
-            snapshot_offset=self._listing.snapshots[-1] if self._listing.snapshots else NO_SNAPSHOT,
+            snapshot_offset=snapshots[-1] if snapshots else NO_SNAPSHOT,
             damage=self._damage,
             deleted=self._listing.deleted,
             obsolete=obsolete,
@@ -183,6 +184,7 @@ class Recovery:
             if whole and later and self._follows(check, later[0]):
                 segment.store_index()
                 rebuilt.append(segment)
+                self._write_snapshot(check)
                 number += 1
                 continue
             if whole and check.expected < self._recovery_point:
@@ -277,8 +279,8 @@ class Recovery:
             return size
         raise CorruptLog(
             f"{self._disk.root}/{path} is damaged at position {position} (offset {check.expected}), although it was "
-            f"synced up to offset {self._recovery_point}. Another replica may have it whole: remove the directory, and "
-            "it is copied. To keep what is before the damage and give up what follows, remove the line of this partition "
+            f"synced up to offset {self._recovery_point}. Another replica may have it whole: remove the directory "
+            "and it is copied. To keep what is before the damage and give up what follows, remove the partition's line "
             f"from {names.RECOVERY_POINTS_NAME} while the broker is stopped."
         )
 
@@ -330,16 +332,28 @@ class Recovery:
             segment.loaded_index.discard()
         self._must_sync = True
 
-    def _remove_snapshots(self, segments: list[Segment], end_offset: int) -> None:
-        """Those of a lost tail, and those that neither begin a segment nor are the newest."""
+    def _write_snapshot(self, check: Check) -> None:
+        """At the end of a segment that was scanned; one that is there already may be torn."""
+        offset = check.expected
+        file = self._disk.open(names.path_of(self._directory, offset, names.SNAPSHOT_SUFFIX), create=True)
+        file.truncate(0)
+        file.pwrite(check.producers.encode(), 0)
+        self._snapshots_written.append(offset)
+
+    def _remove_snapshots(self, segments: list[Segment], check: Check) -> list[int]:
+        """Keep the one that the scan began with, those that begin a segment before it, and those just written."""
         bases = [segment.base_offset for segment in segments]
-        kept = [offset for offset in self._listing.snapshots if offset <= end_offset]
-        kept = [offset for offset in kept if offset in bases or offset == kept[-1]]
+        written = [offset for offset in self._snapshots_written if offset <= check.expected]
+        kept = [
+            offset
+            for offset in self._listing.snapshots
+            if offset == self._listing.producers_offset or (offset in bases and offset < check.from_offset)
+        ]
         for offset in self._listing.snapshots:
-            if offset not in kept:
+            if offset not in kept and offset not in written:
                 self._disk.unlink(names.path_of(self._directory, offset, names.SNAPSHOT_SUFFIX))
-                self._must_sync = self._must_sync or offset > end_offset
-        self._listing.snapshots = kept
+                self._must_sync = self._must_sync or offset > check.expected
+        return kept + written
 
 
 class Check:

@@ -12,10 +12,10 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from penstock.log import names
-from penstock.log.indexes import IndexCache, SegmentIndex
+from penstock.log.indexes import IndexCache, Seal, SegmentIndex
 from penstock.runtime import Disk, File
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD
+from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 OPEN_END = (1 << 63) - 1
 """The end offset of the active segment: it is still moving, and the log knows it."""
@@ -29,9 +29,10 @@ RELATIVE_OFFSET_MAX = (1 << 31) - 1
 WALK_BYTES = 16 << 10
 """How much is read at once when batch headers are walked over: an index interval and some."""
 
-SPAN = Struct(">qi11xi")
-"""Base offset, batch length and last offset delta: what a walk needs of a header."""
+SPAN = Struct(">qi4xb6xi")
+"""Base offset, batch length, magic and last offset delta: what a walk needs of a header."""
 SPAN_BYTES = SPAN.size
+LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class Segment:
         "_disk",
         "_file",
         "_index",
+        "_seal",
         "base_offset",
         "end_offset",
         "first_timestamp",
@@ -82,6 +84,7 @@ class Segment:
         self.unindexed_bytes = 0
         self.has_file = True
         self.is_removed = False
+        self._seal: Seal | None = None
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, cache: IndexCache) -> Segment:
@@ -103,7 +106,9 @@ class Segment:
     def index(self) -> SegmentIndex:
         if self._index is None:
             fresh = not self.has_file
-            self._index = SegmentIndex(self._disk, self._directory, self.base_offset, self._cache, fresh=fresh)
+            self._index = SegmentIndex(
+                self._disk, self._directory, self.base_offset, self._cache, fresh=fresh, seal=self._seal
+            )
             if self.max_timestamp >= 0:
                 # A closed or cleanly stopped segment has its largest timestamp as the last entry.
                 self._index.last_timestamp = self.max_timestamp
@@ -144,6 +149,14 @@ class Segment:
         index.add_time(self.max_timestamp, self.max_timestamp_offset)
         index.store()
 
+    def set_seal(self, seal: tuple[int, int, int, int] | None) -> None:
+        self._seal = None if seal is None else Seal(*seal)
+
+    @property
+    def seal(self) -> Seal | None:
+        """What proves that the files of the index are as they were stored."""
+        return self._seal if self._index is None else self._index.seal
+
     def index_files(self) -> tuple[File, File]:
         return self.index.files()
 
@@ -183,14 +196,14 @@ def walk(segment: Segment, position: int, offset: int) -> Steps[Found | None]:
         buffer = yield Need(segment, position, min(WALK_BYTES, segment.size_bytes - position))
         at = 0
         while len(buffer) - at >= SPAN_BYTES:
-            base_offset, length, last_offset_delta = SPAN.unpack_from(buffer, at)
+            base_offset, length, magic, last_offset_delta = SPAN.unpack_from(buffer, at)
+            if magic != MAGIC or length < LENGTH_MIN or base_offset < segment.base_offset:
+                raise DamagedSegment(segment, position + at)
             if base_offset + last_offset_delta >= offset:
                 return Found(segment, position + at, base_offset)
-            if length < HEADER_SIZE - LENGTH_OVERHEAD:
-                raise damaged(segment, position + at)
             at += LENGTH_OVERHEAD + length
         if not at:
-            raise damaged(segment, position)
+            raise DamagedSegment(segment, position)
         position += at
     return None
 
@@ -206,9 +219,9 @@ def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_on
         buffer = yield Need(segment, position, min(WALK_BYTES, end - position))
         at = 0
         while len(buffer) - at >= SPAN_BYTES:
-            base_offset, length, last_offset_delta = SPAN.unpack_from(buffer, at)
-            if length < HEADER_SIZE - LENGTH_OVERHEAD:
-                raise damaged(segment, position + at)
+            base_offset, length, magic, last_offset_delta = SPAN.unpack_from(buffer, at)
+            if magic != MAGIC or length < LENGTH_MIN:
+                raise DamagedSegment(segment, position + at)
             at += LENGTH_OVERHEAD + length
             if position + at - start > max_bytes and not (min_one and next_offset < 0):
                 return position + at - LENGTH_OVERHEAD - length - start, next_offset
@@ -216,14 +229,18 @@ def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_on
             if position + at - start >= max_bytes:
                 return position + at - start, next_offset
         if not at:
-            raise damaged(segment, position)
+            raise DamagedSegment(segment, position)
         position += at
     return min(position, end) - start, next_offset
 
 
-def damaged(segment: Segment, position: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        f"{segment.path(names.LOG_SUFFIX)} has no batch at position {position}, where one should begin. "
-        "`penstock log verify` tells how much of it is damaged; another replica may have it whole.",
-    )
+class DamagedSegment(KafkaError):
+    """There is no batch where one should begin: the segment is damaged, or its index is wrong."""
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{segment.path(names.LOG_SUFFIX)} has no batch at position {position}, where one should begin. "
+            "`penstock log verify` tells how much of it is damaged; another replica may have it whole.",
+        )
+        self.segment = segment

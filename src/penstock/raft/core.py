@@ -89,7 +89,7 @@ class RaftCore:
 
     def start(self, now_ms: float) -> m.Ready:
         """Take up the role that the persisted state allows."""
-        if self._alone and self.may_campaign:
+        if self._alone and self._may_vote:
             self._become_candidate(now_ms)
         elif self.leader_id not in (NO_NODE, self.id):
             self._become_follower(self.epoch, self.leader_id, now_ms)
@@ -424,7 +424,14 @@ class RaftCore:
 
     @property
     def may_campaign(self) -> bool:
-        return self.leading is None and self._may_vote and self.key in self.voter_set
+        """Whether this replica may stand for election.
+
+        Also one that the newest voter set leaves out, while that set may not be committed: it can be the only one
+        whose log is long enough to win, and must lead once more to commit its own removal (Ongaro's thesis, §4.2.2).
+        """
+        if self.leading is not None or not self._may_vote:
+            return False
+        return self.key in self.voter_set or self.key in self.log.voter_set_at(self.high_watermark)
 
     # -- timers ------------------------------------------------------------------------------------------------------
 

@@ -117,7 +117,8 @@ class Following:
             return
         core = self._core
         self._answered(now_ms)
-        core.learn(response.epoch, response.leader_id, now_ms)
+        if self._learn(response, now_ms):
+            return
         if response.error != ErrorCode.NONE or not self._from_leader(response):
             self._retry_later(now_ms)
             return
@@ -152,7 +153,8 @@ class Following:
             return
         core = self._core
         self._answered(now_ms)
-        core.learn(response.epoch, response.leader_id, now_ms)
+        if self._learn(response, now_ms):
+            return
         expected = response.snapshot == self.download and response.position == self.download_position
         if response.error != ErrorCode.NONE or not self._from_leader(response) or not expected:
             # The leader has a newer snapshot, or is no leader any more: begin again with a fetch.
@@ -197,6 +199,12 @@ class Following:
     def grant_grace(self, until_ms: float) -> None:
         self._request_deadline_ms = max(self._request_deadline_ms, until_ms)
 
+    def _learn(self, response: m.FetchResponse | m.FetchSnapshotResponse, now_ms: float) -> bool:
+        """Whether a refusal told us something new: then there is somebody else to ask, at once."""
+        known = (self._core.epoch, self._core.leader_id)
+        self._core.learn(response.epoch, response.leader_id, now_ms)
+        return response.error != ErrorCode.NONE and known != (self._core.epoch, self._core.leader_id)
+
     def _from_leader(self, response: m.FetchResponse | m.FetchSnapshotResponse) -> bool:
         return response.epoch == self._core.epoch and response.source == self._core.leader_id
 
@@ -205,8 +213,6 @@ class Following:
         self._next_at_ms = now_ms
 
     def _retry_later(self, now_ms: float) -> None:
-        if self._request_id != NO_REQUEST:
-            return
         config = self._core.config
         searching = self._core.leader_id == NO_NODE
         self._next_at_ms = now_ms + (config.probe_interval_ms if searching else config.retry_backoff_ms)

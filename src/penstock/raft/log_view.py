@@ -66,7 +66,7 @@ class LogView:
         return self._voter_sets[-1][0]
 
     def voter_set_at(self, offset: int) -> VoterSet:
-        """The one that a snapshot of everything below `offset` states."""
+        """The one in force just before `offset`."""
         return next(voters for at, voters in reversed(self._voter_sets) if at < offset)
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:

@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +74,10 @@ def run(
     finally:
         runtime.stop()
         asyncio.set_event_loop(None)
-        loop.close()
+        with warnings.catch_warnings():
+            # Connections that are still open end here, and nobody needs to hear of each.
+            warnings.simplefilter("ignore", ResourceWarning)
+            loop.close()
 
 
 class ProductionRuntime:

@@ -190,7 +190,7 @@ _ROWS: Final = (
         18,
         "Long polling, incremental fetch sessions (KIP-227), topic ids from 13",
         max_frame_bytes=16 * MIB,
-        max_elements=400_000,
+        max_elements=200_000,
     ),
     ServedApi(
         ApiKey.LIST_OFFSETS,

@@ -76,9 +76,7 @@ class Fetch:
         self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        request, position = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
-        if position != end:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "malformed Fetch request: bytes are left over")
+        request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
         by_id = version >= 13
         try:
             session_id, items, incremental = self._session(request, by_id)

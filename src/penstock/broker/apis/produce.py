@@ -170,10 +170,6 @@ class Produce:
                     p = _skip_tags(buffer, p, end)
             if flexible:
                 p = _skip_tags(buffer, p, end)
-        if flexible:
-            p = _skip_tags(buffer, p, end)
-        if p != end:
-            raise ValueError(f"{end - p} bytes are left over")
         return acks, timeout_ms, results, waits
 
     def _append_one(
