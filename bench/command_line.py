@@ -24,6 +24,7 @@ from bench.runner import Bench, Options
 from support import apache_kafka
 
 _BUSY_LOAD = 0.7
+_WIDTH = 120
 
 
 def parser(description: str, *, pairs: int) -> argparse.ArgumentParser:
@@ -46,6 +47,8 @@ def parser(description: str, *, pairs: int) -> argparse.ArgumentParser:
 def run(cases: Sequence[Case], given: argparse.Namespace) -> None:
     """Measures the cases one after another, and tells each result as soon as it is there."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
     directory: Path = given.results or (report.QUICK_RESULTS if given.quick else report.RESULTS)
     processes.raise_descriptor_limit()
     _warn_if_busy(console)

@@ -52,7 +52,7 @@ class Target:
     against: Side | None = Side.KAFKA
 
     def __str__(self) -> str:
-        of = "" if self.against is None else f" × {self.against.value}"
+        of = "" if self.against is None else f" × {self.against.name.capitalize()}"
         return f"{self.better.value} {self.bound:g}{of}"
 
     def met(self, value: float) -> bool:

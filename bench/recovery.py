@@ -78,7 +78,7 @@ class Recovery(Case):
             all_served_s = time.monotonic() - begun_s
             found = sum(ends.values())
             if found != self._messages:
-                raise LoadFailed(f"{self._messages} messages were acknowledged before the kill, {found} are there after")
+                raise LoadFailed(f"{self._messages} messages were acknowledged, {found} are there after the kill")
             return {
                 "first_s": first_s,
                 "all_served_s": all_served_s,

@@ -39,7 +39,7 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
             row.append(_number(outcome.median(side, metric.name), metric))
             if side is not Side.PENSTOCK and Side.PENSTOCK in sides:
                 row.append(_ratio(outcome, metric.name, side))
-        row.append("   ".join(_verdict(outcome, one) for one in outcome.case.targets if one.metric == metric.name))
+        row.append("\n".join(_verdict(outcome, one) for one in outcome.case.targets if one.metric == metric.name))
         table.add_row(*row)
     console.print(table)
     for side, reason in outcome.failures.items():
@@ -142,7 +142,8 @@ def _ratio(outcome: Outcome, metric: str, side: Side) -> str:
     ratios = outcome.ratios(metric, side)
     if not ratios:
         return "–"
-    return f"{outcome.ratio(metric, side):.2f} [dim]({min(ratios):.2f}–{max(ratios):.2f})[/dim]"
+    spread = f" [dim]({min(ratios):.2f}–{max(ratios):.2f})[/dim]" if len(ratios) > 1 else ""
+    return f"{outcome.ratio(metric, side):.2f}{spread}"
 
 
 def _verdict(outcome: Outcome, target: Target, *, aim: bool = True) -> str:

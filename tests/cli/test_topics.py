@@ -148,6 +148,20 @@ def test_the_sample_is_of_the_newest_records_and_no_larger_than_asked(on: Run, t
     assert "Order by key: kept" in dry.output
 
 
+def test_groups_that_read_the_topic_are_named(on: Run, topic: str, bootstrap: str) -> None:
+    on("topics", "create", topic)
+    before = json.loads(on("topics", "alter", topic, "--partitions", 2, "--dry-run", "--json").output)["impact"]
+    assert before["groups"] == []
+    if before["groups_unknown"]:
+        pytest.skip(f"this cluster cannot tell: {before['groups_unknown']}")
+    group = f"readers-of-{topic}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    after = on("topics", "alter", topic, "--partitions", 2, "--dry-run")
+    assert f"    {group} (empty, members: 0)" in after.lines
+
+
 @pytest.mark.parametrize(("partitions", "told"), [(1, "never have fewer"), (2, "already has 2 partitions")])
 def test_fewer_or_equal_partitions_are_refused(on: Run, topic: str, partitions: int, told: str) -> None:
     on("topics", "create", topic, "--partitions", 2)

@@ -128,10 +128,12 @@ class History:
     start: int = 0
     """The log may start here, or earlier if that was not made durable."""
     truncating_to: int | None = None
+    base: int = 0
+    """Where the log began, or was begun afresh."""
 
     @property
     def end(self) -> int:
-        return self.batches[-1].next if self.batches else 0
+        return self.batches[-1].next if self.batches else self.base
 
     def append(self, log: Log, records: memoryview, epoch: int, wall_ms: int) -> None:
         self.appending = stamped(records, log.end_offset, epoch)
@@ -149,7 +151,7 @@ class History:
 
     async def truncate(self, log: Log, offset: int) -> None:
         kept = [one for one in self.batches if one.next <= offset]
-        self.truncating_to = kept[-1].next if kept else 0
+        self.truncating_to = kept[-1].next if kept else self.base
         await log.truncate_to(offset)
         self.batches = kept
         self.durable = min(self.durable, self.end)
@@ -163,7 +165,7 @@ class History:
         if self.truncating_to is not None:
             least = min(least, self.truncating_to)
         possible = [*self.batches, *(stored(self.appending) if self.appending else [])]
-        ends = [0, *(one.next for one in possible)]
+        ends = [self.base, *(one.next for one in possible)]
         assert log.damage == ()
         assert log.end_offset in ends, f"{log} ends inside a batch or beyond {ends[-1]}"
         assert log.end_offset >= min(least, ends[-1]), f"{log} lost what was before {least}"

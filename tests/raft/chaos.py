@@ -7,7 +7,6 @@ from random import Random
 
 from penstock.raft import messages as m
 from penstock.raft.types import RaftConfig, ReplicaKey, Voter, VoterSet
-
 from raft.simulator import Cluster, Disk, Node, directory
 
 

@@ -9,7 +9,6 @@ from penstock.raft import messages as m
 from penstock.raft.core import RaftCore
 from penstock.raft.leading import Leading
 from penstock.raft.types import HardState
-
 from raft.simulator import Node
 
 

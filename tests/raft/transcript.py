@@ -7,8 +7,8 @@ A file in `scenarios/` is a sequence of
     what happened, one line per effect
 
 separated by empty lines; `#` begins a comment. Time stands still unless a command moves it, and nothing is random:
-random delays grow with the number of the node, so node 1 is always first. `PENSTOCK_REWRITE_SCENARIOS=1 pytest tests/raft` writes the outputs anew, to
-be read in the diff.
+random delays grow with the number of the node, so node 1 is always first. With `PENSTOCK_REWRITE_SCENARIOS=1` in the
+environment, the tests write the outputs anew, to be read in the diff.
 
     cluster voters=3 [observers=1]   make the nodes 1, 2, 3, …
     start 1 2 3                      start them, or start them again
@@ -37,7 +37,6 @@ from pathlib import Path
 
 from penstock.raft import messages as m
 from penstock.raft.types import ANY_BOOTSTRAP_SERVER, HardState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-
 from raft.simulator import Cluster, Disk, Node, directory
 
 
@@ -284,8 +283,8 @@ class Scenario(Cluster):
         if ready.hard_state is not None:
             hard = ready.hard_state
             voted = hard.voted.id if hard.voted else -1
-            suspect = " suspect" if hard.suspect else ""
-            self.note(f"{node.id} writes epoch={hard.epoch} leader={_node(hard.leader_id)} voted={_node(voted)}{suspect}")
+            state = f"epoch={hard.epoch} leader={_node(hard.leader_id)} voted={_node(voted)}"
+            self.note(f"{node.id} writes {state}{' suspect' if hard.suspect else ''}")
         if ready.leadership is not None:
             self.note(f"{node.id} is {ready.leadership.role.value}, epoch {ready.leadership.epoch}")
         if ready.truncate_to is not None:

@@ -343,8 +343,11 @@ class SegmentIndex:
         while self._first:
             sizes = self._stored_bytes()
             offsets_file, times_file = self.files()
-            offsets_data = await offsets_file.pread(sizes[0], 0) if sizes[0] else b""
-            times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
+            try:
+                offsets_data = await offsets_file.pread(sizes[0], 0) if sizes[0] else b""
+                times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
+            except FileNotFoundError as error:
+                raise IndexDamaged(str(error)) from None
             # Appends may have stored more meanwhile, or someone else may have loaded it.
             if self._first and sizes == self._stored_bytes():
                 self._take(offsets_data, times_data, size_bytes, gap_bytes_max)

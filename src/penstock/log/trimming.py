@@ -160,12 +160,12 @@ class Trimming(Reading):
             self._producers = ProducerState()
             self._file = None
             await self._lower_checkpoint()
+            self.runtime.disk.mkdir(self.directory)
             # Oldest first, like retention: the new start offset, on disk already, covers what is left after a crash.
             for segment in removed:
                 self._remove(segment)
                 await self.runtime.disk.sync_dir(self.directory)
             self._remove_snapshots(above=-1)
-            self.runtime.disk.mkdir(self.directory)
             self.active.create_file()
             await self.runtime.disk.sync_dir(self.directory)
             await self.runtime.disk.sync_dir(names.parent_of(self.directory))

@@ -361,7 +361,8 @@ class RealDisk:
         names = self._files.get(directory)
         if names is not None:
             known = names.get(name)
-            if known is not None and known() is None:
+            # A newer file may have the name by now.
+            if known is not None and known() in (None, file):
                 del names[name]
                 if not names:
                     self._files.pop(directory, None)
