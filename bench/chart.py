@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
 _COLOURS = {"penstock": "#1b6ca8", "kafka": "#c8553d", "mock": "#b8b8b8"}
 _TITLES = {"penstock": "Penstock", "kafka": "Apache Kafka", "mock": "librdkafka's mock (ceiling)"}
@@ -42,6 +43,7 @@ def draw(directory: Path) -> Path | None:
 
 def _draw_throughputs(axes: Axes, results: Sequence[Result]) -> None:
     sides = ("penstock", "kafka", "mock")
+    named: list[str] = []
     for row, result in enumerate(results):
         for index, side in enumerate(sides):
             samples = [sample["mb_per_s"] for sample in result["samples"].get(side, []) if "mb_per_s" in sample]
@@ -49,7 +51,9 @@ def _draw_throughputs(axes: Axes, results: Sequence[Result]) -> None:
                 continue
             at = row + (index - 1) * 0.27
             median = sorted(samples)[len(samples) // 2]
-            axes.barh(at, median, height=0.25, color=_COLOURS[side], label=_TITLES[side] if row == 0 else None)
+            label = None if side in named else _TITLES[side]
+            named.append(side)
+            axes.barh(at, median, height=0.25, color=_COLOURS[side], label=label)
             axes.plot(samples, [at] * len(samples), "k.", markersize=2.5)
     axes.set_yticks(range(len(results)), [result["case"] for result in results])
     axes.invert_yaxis()
@@ -68,20 +72,23 @@ def _draw_ratios(axes: Axes, rows: Sequence[tuple[str, float, str, float | None]
             axes.plot(target, row, "k|", markersize=11, markeredgewidth=1.6)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_yticks(range(len(rows)), [label for label, *_ in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("Penstock ÷ Apache Kafka, log scale (green: better than Kafka; black mark: target)")
+    axes.set_xlabel("Penstock ÷ Apache Kafka (green: better; black mark: target)")
     axes.set_title("Ratios")
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _ratio_rows(result: Result) -> list[tuple[str, float, str, float | None]]:
-    """Label, ratio, which way is better, target: of those metrics for which both sides have a figure."""
+    """Label, ratio, which way is better, target: of each case's first metric and of those that have a target."""
     targets = {one["metric"]: one["bound"] for one in result["targets"] if one["against"] == "kafka"}
     rows = []
-    for name, metric in result["metrics"].items():
+    for number, (name, metric) in enumerate(result["metrics"].items()):
         ratio = metric["median_ratio"].get("kafka")
-        if ratio and ratio > 0:
+        if ratio and ratio > 0 and (number == 0 or name in targets):
             arrow = "↑" if metric["better"] == "higher" else "↓"
             rows.append((f"{result['case']}: {metric['title']} {arrow}", ratio, metric["better"], targets.get(name)))
     return rows

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "replication": set(),
     "runtime": set(),
     "broker": {"wire", "config", "log", "raft", "metadata", "replication", "runtime"},
-    "sim": {"runtime"},
+    # It runs whole brokers (`sim/broker.py`) and speaks to them in their own protocol.
+    "sim": {"runtime", "broker", "config", "wire"},
     # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
     # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
     "cli": {"wire", "config"},

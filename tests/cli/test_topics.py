@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cli.running import Run
 from penstock.cli import exit_codes
@@ -155,9 +157,9 @@ def test_groups_that_read_the_topic_are_named(on: Run, topic: str, bootstrap: st
     if before["groups_unknown"]:
         pytest.skip(f"this cluster cannot tell: {before['groups_unknown']}")
     group = f"readers-of-{topic}"
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    position = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+    admin.alter_consumer_group_offsets([position])[group].result(30)
     after = on("topics", "alter", topic, "--partitions", 2, "--dry-run")
     assert f"    {group} (empty, members: 0)" in after.lines
 

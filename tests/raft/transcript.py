@@ -37,6 +37,7 @@ from pathlib import Path
 
 from penstock.raft import messages as m
 from penstock.raft.types import ANY_BOOTSTRAP_SERVER, HardState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from penstock.wire.errors import ErrorCode
 from raft.simulator import Cluster, Disk, Node, directory
 
 
@@ -337,7 +338,7 @@ def _control(record: m.ControlRecord) -> str:
 
 
 def _describe(message: m.Message) -> str:
-    error = getattr(message, "error", 0)
+    error = message.error if isinstance(message, m.Response) else ErrorCode.NONE
     suffix = f" {error.name}" if error else ""
     epoch = f"epoch={message.epoch}"
     match message:

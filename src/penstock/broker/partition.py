@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker import limits
 from penstock.log import Appended, Log
 from penstock.metadata import PartitionState
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.broker.recompressing import Recompressor
 
 NO_LEADER = -1
 
@@ -90,6 +93,7 @@ class Partition:
         "leader_id",
         "log",
         "min_insync_replicas",
+        "recompressor",
         "retired",
         "state",
         "topic",
@@ -110,6 +114,8 @@ class Partition:
         self.log: Log | None = None
         self.retired = False
         """The topic is gone: whoever still holds this object looks the partition up again."""
+        self.recompressor: Recompressor | None = None
+        """Stands before the log of a topic that chooses its own codec."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         # Ten thousand partitions share these until someone waits: an empty deque of its own takes 600 bytes.
         self._commit_waiters = NOBODY

@@ -25,6 +25,7 @@ from penstock.broker.layout import (
 )
 from penstock.broker.log_directory import LogDirectory
 from penstock.broker.partition import Partition, Wakes
+from penstock.broker.recompressing import configure_compression
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.log import Log, LogConfig
 from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage
@@ -69,7 +70,7 @@ class PartitionManager:
         self._config = config
         self._wakes = wakes
         self._directory = directory
-        self._recovery_queue: deque[tuple[Partition, LogConfig]] = deque()
+        self._recovery_queue: deque[tuple[Partition, TopicConfig]] = deque()
         self._timers: dict[str, Timer] = {}
         self._closing = False
         self._slice_began_ms = 0.0
@@ -88,13 +89,14 @@ class PartitionManager:
         for topic in image.topics():
             config = self._topic_config(image, topic.name)
             for partition in self._enter(topic):
+                partition.follow_state(topic.partitions[partition.index])
                 if not self._holds(topic.partitions[partition.index]):
                     continue
                 self.held += 1
                 if self._directory.clean:
                     await self._open_partition(partition, topic.partitions[partition.index], config, new=False)
                 else:
-                    self._recovery_queue.append((partition, self._log_config(config)))
+                    self._recovery_queue.append((partition, config))
                 await self._breathe()
         self.recovering = len(self._recovery_queue)
         if self.recovering:
@@ -146,13 +148,16 @@ class PartitionManager:
         """One of the workers that open logs after a crash."""
         while self._recovery_queue and not self._closing:
             partition, config = self._recovery_queue.popleft()
-            log = await self._directory.open_log(partition_directory(partition.topic, partition.index), config)
+            name = partition_directory(partition.topic, partition.index)
+            log = await self._directory.open_log(name, self._log_config(config))
             for damage in log.damage:
                 self._events.error("damaged log", partition=str(partition), what=damage)
             if partition.retired:
                 await self._delete_log(partition, log)
             else:
                 partition.log = log
+                partition.min_insync_replicas = config.min_insync_replicas
+                configure_compression(self._runtime, partition, config)
                 if partition.state is not None:
                     self._lead_or_follow(partition, partition.state)
             self.recovering -= 1
@@ -197,6 +202,7 @@ class PartitionManager:
         log_config = self._log_config(config)
         for partition in self.table.by_name.get(name.encode(), []):
             partition.min_insync_replicas = config.min_insync_replicas
+            configure_compression(self._runtime, partition, config)
             if partition.log is not None:
                 partition.log.config = log_config
 
@@ -226,6 +232,7 @@ class PartitionManager:
         self, partition: Partition, state: PartitionState, config: TopicConfig, *, new: bool
     ) -> None:
         partition.min_insync_replicas = config.min_insync_replicas
+        configure_compression(self._runtime, partition, config)
         name = partition_directory(partition.topic, partition.index)
         partition.log = await self._directory.open_log(name, self._log_config(config), new=new)
         self._lead_or_follow(partition, state)

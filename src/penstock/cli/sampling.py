@@ -56,6 +56,9 @@ def dependent_groups(cluster: Cluster, topic: str) -> tuple[list[DependentGroup]
     admin = cluster.admin
     try:
         listed = cluster.wait(admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups")
+        if listed.errors and not listed.valid:
+            error = listed.errors[0]
+            return [], cluster.failure(getattr(error, "args", [error])[0], "list the groups").message
         names = sorted(group.group_id for group in listed.valid)
         reading = []
         for name in names:

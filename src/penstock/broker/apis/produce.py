@@ -12,6 +12,7 @@ Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from penstock.broker.connection import Connection, Slot
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
+from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -73,12 +75,18 @@ class Produce:
         except (StructError, IndexError, ValueError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
         if acks == 0:
+            for wait in waits:
+                recompressor = wait.partition.recompressor
+                assert recompressor is not None
+                assert wait.records is not None
+                recompressor.submit(wait.records, 0, lambda appended: None)
             failed = next((r for _, rs in results for r in rs if r.error), None)
             if failed is not None:
                 raise KafkaError(ErrorCode(failed.error), failed.message or "acks=0 produce failed")
             return
         if waits:
-            slot = connection.defer(barrier=False)
+            # Copies that wait to be compressed are held by their connection's place: one request each.
+            slot = connection.defer(barrier=any(wait.records is not None for wait in waits))
             ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
             return
         connection.send(encode(version, correlation_id, results))
@@ -182,6 +190,11 @@ class Produce:
         waits: list[Wait],
         topic_number: int,
     ) -> None:
+        recompressor = partition.recompressor
+        if recompressor is not None and recompressor.wants(records):
+            waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, bytes(records)))
+            outcome.append(Result(partition.index, 0))
+            return
         try:
             appended = partition.append(records, acks, wall_ms)
         except KafkaError as error:
@@ -208,6 +221,8 @@ class Wait(NamedTuple):
     partition: Partition
     offset: int
     acks: int
+    records: bytes | None = None
+    """What is to be appended first, after it is compressed again."""
 
 
 class ParkedProduce:
@@ -233,8 +248,26 @@ class ParkedProduce:
         self._remaining = len(waits)
         self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
         for token, wait in enumerate(waits):
-            if wait.partition.await_commit(wait.offset, wait.acks, self, token):
+            if wait.records is not None:
+                assert wait.partition.recompressor is not None
+                wait.partition.recompressor.submit(wait.records, wait.acks, partial(self._appended, token))
+            elif wait.partition.await_commit(wait.offset, wait.acks, self, token):
                 self.reached(token, ErrorCode.NONE)
+
+    def _appended(self, token: int, appended: Appended | KafkaError) -> None:
+        """The batches were compressed again and appended, or not."""
+        wait = self._waits[token]
+        outcome = self._results[wait.topic_number][1]
+        if isinstance(appended, KafkaError):
+            outcome[wait.partition_number] = refused(wait.partition, appended)
+            self.reached(token, ErrorCode.NONE)
+            return
+        log = wait.partition.log
+        start = -1 if log is None else log.start_offset
+        first, last, append_time_ms, duplicate = appended
+        outcome[wait.partition_number] = Result(wait.partition.index, 0, first, append_time_ms, start)
+        if wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
+            self.reached(token, ErrorCode.NONE)
 
     def reached(self, token: int, error: ErrorCode) -> None:
         if error:
