@@ -175,3 +175,18 @@ def test_delete_records_moves_the_start(server: PenstockServer, new_topic: Calla
     result = admin.delete_records([partition])[partition].result(10)
     assert result.low_watermark == 7
     assert [message.value() for message in consume(server.bootstrap, topic, 3)] == [b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("stored_as", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_a_topic_that_chooses_its_codec_gets_it_whatever_the_producer_sends(
+    server: PenstockServer, new_topic: Callable[..., str], stored_as: str, idempotent: bool
+) -> None:
+    topic = new_topic(compression_type=stored_as)
+    values: list[bytes] = []
+    for sent_as in ("none", "gzip", "zstd"):
+        batch = [b'{"sensor": "s-%d", "sent": "%s"}' % (n, sent_as.encode()) for n in range(200)]
+        produce(server.bootstrap, topic, batch, compression_type=sent_as, linger_ms=50, enable_idempotence=idempotent)
+        values += batch
+    assert stored.codecs(server.data_dir, topic) == {"none" if stored_as == "uncompressed" else stored_as}
+    assert [message.value() for message in consume(server.bootstrap, topic, 600)] == values

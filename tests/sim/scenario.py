@@ -12,7 +12,7 @@ from penstock.sim import FrameClient, SimRuntime, World
 
 PORT = 9092
 SERVERS = ("alpha", "beta", "gamma")
-DURATION_MS = 20_000
+DURATION_MS = 10_000
 
 
 class Session(BufferedProtocol):

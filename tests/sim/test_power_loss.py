@@ -9,7 +9,7 @@ import pytest
 from penstock.runtime import Runtime
 from penstock.sim import ProcessEnded, SimDisk, SimRuntime, run
 
-SEEDS = range(200)
+SEEDS = range(150)
 
 
 def outcomes_after_power_loss(workload: object, path: str) -> set[bytes | None]:

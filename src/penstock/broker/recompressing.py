@@ -95,6 +95,7 @@ def configure_compression(runtime: Runtime, partition: Partition, config: TopicC
         return
     level = {
         Codec.GZIP: config.compression_gzip_level if config.compression_gzip_level > 0 else None,
+        Codec.LZ4: config.compression_lz4_level,
         Codec.ZSTD: config.compression_zstd_level,
     }.get(codec or Codec.NONE)
     if partition.recompressor is None:

@@ -31,7 +31,7 @@ from weakref import ref
 from penstock.runtime import Buffer, DirectoryInUse
 from penstock.runtime.syncer import SyncThread
 
-__all__ = ["RealDisk", "RealFile", "descriptors_max_default"]
+__all__ = ["RealDisk", "RealFile", "descriptors_max_default", "raise_descriptor_limit"]
 
 DESCRIPTORS_MIN = 64
 DESCRIPTORS_MAX = 4096
@@ -55,6 +55,13 @@ def descriptors_max_default() -> int:
     if soft == resource.RLIM_INFINITY:
         return DESCRIPTORS_MAX
     return max(DESCRIPTORS_MIN, min(DESCRIPTORS_MAX, soft // 4))
+
+
+def raise_descriptor_limit() -> None:
+    """Take all the descriptors the process may have: each connection needs one, and shells often give only 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RealFile:

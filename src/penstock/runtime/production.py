@@ -27,14 +27,14 @@ from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import uvloop
 
-from penstock.runtime import LoopStalls, Timer
+from penstock.runtime import LoopStalls, Runtime, Timer
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
-from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk
+from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk, raise_descriptor_limit
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.jobs import JobRunner
 from penstock.runtime.stalls import StallMeter
@@ -63,16 +63,19 @@ def run(
     events: EventLog | None = None,
 ) -> T:
     """Run `main(runtime)` to its end, with `root` as its disk, and return its result."""
+    raise_descriptor_limit()
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
-    runtime = ProductionRuntime(
-        loop, root=root, io_threads=io_threads, descriptors_max=descriptors_max, events=events
-    )
     try:
-        runtime.start()
-        return loop.run_until_complete(main(runtime))
+        runtime = ProductionRuntime(
+            loop, root=root, io_threads=io_threads, descriptors_max=descriptors_max, events=events
+        )
+        try:
+            runtime.start()
+            return loop.run_until_complete(main(runtime))
+        finally:
+            runtime.stop()
     finally:
-        runtime.stop()
         asyncio.set_event_loop(None)
         with warnings.catch_warnings():
             # Connections that are still open end here, and nobody needs to hear of each.
@@ -228,6 +231,12 @@ class ProductionRuntime:
         if tasks:
             # Their errors are of no interest any more.
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+if TYPE_CHECKING:
+
+    def _is_a_runtime(runtime: ProductionRuntime) -> Runtime:
+        return runtime
 
 
 class RealListener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 
@@ -27,7 +28,8 @@ class StallMeter:
         self._due_s = 0.0
 
     def start(self) -> None:
-        self._due_s = self._loop.time() + INTERVAL_S
+        # Not the loop's own clock: uvloop reads it once per turn, in whole milliseconds.
+        self._due_s = time.monotonic() + INTERVAL_S
         self._timer = self._loop.call_later(INTERVAL_S, self._measure)
 
     def stop(self) -> None:
@@ -41,7 +43,7 @@ class StallMeter:
         return LoopStalls(max_ms=max_ms, samples_ms=list(samples_ms))
 
     def _measure(self) -> None:
-        late_ms = max(0.0, (self._loop.time() - self._due_s) * 1000)
+        late_ms = max(0.0, (time.monotonic() - self._due_s) * 1000)
         self._samples_ms.append(late_ms)
         self._max_ms = max(self._max_ms, late_ms)
         self.start()

@@ -225,10 +225,12 @@ class SimLoop:
     def bury(self) -> None:
         """Close what the process left behind. Nothing that its `finally` blocks try has an effect any more."""
         self.kill()
-        for task in self.waiting_tasks():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            with suppress(BaseException):
-                coroutine.close()
-        self._tasks.clear()
         self._unflushed.clear()
+        # A `finally` may start new tasks.
+        while tasks := self.waiting_tasks():
+            self._tasks.clear()
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                with suppress(BaseException):
+                    coroutine.close()

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.runtime import Listener, LoopStalls, Timer
+from penstock.runtime import Listener, LoopStalls, Runtime, Timer
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.tasks import watch_task
 from penstock.sim.disk import SimulatedCrash
@@ -135,6 +135,12 @@ class SimRuntime:
 
         self._loop.world.after(began_ms, run)
         return future
+
+
+if TYPE_CHECKING:
+
+    def _is_a_runtime(runtime: SimRuntime) -> Runtime:
+        return runtime
 
 
 def _conclude(future: Future[Any], result: object, error: Exception | None) -> None:

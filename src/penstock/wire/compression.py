@@ -63,13 +63,13 @@ _LZ4_STORED = 0x8000_0000
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as a Kafka client would compress it; `level` matters to gzip and zstd only."""
+    """`data` as a Kafka client would compress it; snappy has no levels, lz4 is fast unless one is given."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data)
+        return _compress_lz4(data, level)
     if level is None:
         level = DEFAULT_LEVELS[codec]
     if codec == Codec.GZIP:
@@ -163,7 +163,12 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
     return buffer
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    if level is not None:
+        # Independent blocks: Kafka's Java clients read no others.
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
     view = memoryview(data)
     parts = [_LZ4_FRAME_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
