@@ -65,6 +65,9 @@ def _with_py_spy(py_spy: str, bench: Bench, case: Case, path: Path) -> Path:
         case.clean_up(bench, Side.PENSTOCK)
     if not path.exists():
         raise ProfileFailed(f"py-spy wrote nothing: {said.strip()[-500:]} (it needs the right to trace processes)")
+    # Its title is the command with all its paths, which say nothing to anybody else.
+    picture = path.read_text(encoding="utf-8").replace(py_spy, "py-spy").replace(str(path), path.name)
+    path.write_text(picture, encoding="utf-8")
     return path
 
 

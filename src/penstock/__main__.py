@@ -19,9 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
 
         return server.main(arguments[1:])
     if command == "up":
-        from penstock.cli import server
+        from penstock.cli import up
 
-        return server.up(arguments[1:])
+        return up.main(arguments[1:])
     from penstock.cli import app
 
     return app.main(arguments)

@@ -148,8 +148,10 @@ def test_a_port_that_is_not_a_brokers_is_told(run: Run) -> None:
 def test_the_brokers_process_loads_no_command_line_packages() -> None:
     program = (
         "import sys, types, penstock.cli\n"
-        "penstock.cli.server = types.SimpleNamespace(main=lambda arguments: 0, up=lambda arguments: 0)\n"
-        "sys.modules['penstock.cli.server'] = penstock.cli.server\n"
+        "for name in ('server', 'up'):\n"
+        "    stub = types.SimpleNamespace(main=lambda arguments: 0)\n"
+        "    setattr(penstock.cli, name, stub)\n"
+        "    sys.modules[f'penstock.cli.{name}'] = stub\n"
         "from penstock.__main__ import main\n"
         "assert main(['server']) == main(['up']) == 0\n"
         "print([name for name in ('typer', 'rich', 'confluent_kafka', 'json', 'argparse') if name in sys.modules])\n"

@@ -84,7 +84,7 @@ def test_one_bad_topic_among_several_is_told_and_the_others_are_made(on: Run, to
 
 def test_a_dry_run_creates_nothing(on: Run, topic: str) -> None:
     result = on("topics", "create", topic, "--dry-run")
-    assert (result.code, result.output) == (exit_codes.OK, f"{topic} would be created\n")
+    assert (result.code, result.output) == (exit_codes.OK, f"would create {topic}\n")
     assert on("topics", "describe", topic).code == exit_codes.NOT_FOUND
 
 

@@ -21,6 +21,7 @@ WITHOUT_ATTRIBUTE = {
     "controller.quorum.voters",
     "listener.security.protocol.map",
     "log.dirs",
+    "log.flush.scheduler.interval.ms",
     "log.retention.hours",
     "log.retention.minutes",
     "log.roll.hours",

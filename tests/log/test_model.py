@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from log.helpers import (
     stored,
 )
 from penstock.log import NEVER, IndexCache, Log, LogConfig, LogDirectory
-from penstock.log.tools import Problem, verify
+from penstock.log.tools import Problem, Severity, verify
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.world import World
 from penstock.wire.compression import Codec
@@ -41,7 +42,7 @@ PRODUCERS = (7, 8, 9)
 INDEX_CACHE_BYTES = 1_500
 """So small that indexes are dropped and loaded all the time."""
 
-sizes = st.sampled_from((1, 20, 150, 900))
+sizes = st.sampled_from((1, 20, 100, 350))
 counts = st.integers(1, 5)
 shares = st.floats(0, 1)
 
@@ -61,6 +62,8 @@ class LogMachine(RuleBasedStateMachine):
         self.config = CONFIG
         self.epoch = 0
         self.number = 0
+        self.stable_before = 0
+        self.has_lost_power = False
         self.recent: dict[int, list[Stored]] = {}
         """Of each producer, the batches that the log must remember."""
         self.start()
@@ -176,9 +179,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(messages=st.sampled_from((1, 3, NEVER)), ms=st.sampled_from((0, 10, NEVER)))
     def set_flush(self, messages: int, ms: int) -> None:
-        self.config = LogConfig(**{f: getattr(CONFIG, f) for f in CONFIG.__struct_fields__})
-        self.config = _replace(self.config, flush_messages=messages, flush_ms=ms)
-        self.log.config = self.config
+        self.config = self.log.config = msgspec.structs.replace(CONFIG, flush_messages=messages, flush_ms=ms)
+        self.stable_before = self.log.stable_end
 
     @rule(ms=st.sampled_from((1.0, 5.0, 100.0)))
     def wait(self, ms: float) -> None:
@@ -226,9 +228,11 @@ class LogMachine(RuleBasedStateMachine):
         self.host.kill()
         if at_once:
             self.host.power_loss()
+            self.has_lost_power = True
+        # A power loss may spoil what is not synced because it can be rebuilt: indexes, and snapshots without producers.
         problems = self.examine()
-        assert [problem for problem in problems if "index" not in problem.file and "snapshot" not in problem.file] == []
-        assert at_once or problems == []
+        assert [problem for problem in problems if problem.severity is Severity.ERROR] == []
+        assert self.has_lost_power or problems == []
         self.history.durable = self.history.end
         start = self.history.start
         self.start()
@@ -245,6 +249,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def lose_power(self) -> None:
         self.host.power_loss()
+        self.has_lost_power = True
         self.start()
         self.look_at_everything(power_loss=True)
 
@@ -331,18 +336,15 @@ class LogMachine(RuleBasedStateMachine):
             log = self.log
             assert log.start_offset <= log.end_offset == self.history.end
             assert log.durable_end <= log.stable_end <= log.end_offset
-            if log.config.flush_messages == 1:
-                pass
-            assert log.size_bytes == sum(self.host.disk.namespace.file(s.path(".log")).data.__len__()
-                                         for s in log.segments if s.has_file)
+            if log.config.flush_messages == 1 or log.config.flush_ms == 0:
+                assert log.stable_end - self.stable_before <= 0 or log.stable_end == log.durable_end
+            self.stable_before = log.stable_end
+            files = [self.host.disk.content(segment.path(".log")) for segment in log.segments if segment.has_file]
+            assert log.size_bytes == sum(map(len, files))
 
 
 async def _bytes_of(found: Any) -> bytes:
     return await found.file.pread(found.size, found.position) if found.size else b""
-
-
-def _replace(config: LogConfig, **changes: Any) -> LogConfig:
-    return LogConfig(**({name: getattr(config, name) for name in config.__struct_fields__} | changes))
 
 
 TestLogAgainstAList = LogMachine.TestCase

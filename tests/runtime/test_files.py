@@ -187,6 +187,7 @@ def test_a_short_write_is_not_taken_for_success(tmp_path: Path, monkeypatch: pyt
         return real_pwrite(descriptor, memoryview(data)[:30], position)
 
     monkeypatch.setattr(files, "_pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
 
     async def main(runtime: ProductionRuntime) -> None:
         file = runtime.disk.open("a", create=True)

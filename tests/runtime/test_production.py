@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from asyncio import BaseTransport, BufferedProtocol
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,18 @@ def test_answers_are_sent_without_delay(tmp_path: Path) -> None:
 
     production.run(main, root=str(tmp_path))
     assert seen == [1, 1]
+
+
+def test_a_runtime_may_live_in_a_thread(tmp_path: Path) -> None:
+    async def main(runtime: ProductionRuntime) -> str:
+        stopped = runtime.future()
+        runtime.on_stop(lambda: stopped.set_result("stopped"))
+        runtime.request_stop()
+        result: str = await stopped
+        return result
+
+    results: list[str] = []
+    thread = threading.Thread(target=lambda: results.append(production.run(main, root=str(tmp_path))))
+    thread.start()
+    thread.join(30)
+    assert results == ["stopped"]

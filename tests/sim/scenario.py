@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from asyncio import BaseTransport, BufferedProtocol
 from collections.abc import Callable
+from random import Random
 from typing import Any, cast
 
 from penstock.runtime import Runtime, Transport
-from penstock.sim import FrameClient, SimRuntime, World
+from penstock.sim import FrameClient, Host, SimRuntime, World
 
 PORT = 9092
 SERVERS = ("alpha", "beta", "gamma")
@@ -54,7 +55,7 @@ async def serve(runtime: Runtime) -> None:
 
 
 async def ask(runtime: SimRuntime) -> None:
-    answers = {name: 0 for name in SERVERS}
+    answers = dict.fromkeys(SERVERS, 0)
     while True:
         name = runtime.rng.choice(SERVERS)
         try:
@@ -69,26 +70,29 @@ async def ask(runtime: SimRuntime) -> None:
 
 
 async def break_things(runtime: SimRuntime) -> None:
-    world, rng = runtime.world, runtime.rng
     while True:
-        await runtime.sleep(rng.uniform(50, 500))
-        host = world.host(rng.choice(SERVERS))
-        faults: list[Callable[[], object]] = [
-            host.kill,
-            host.power_loss,
-            host.pause,
-            host.disk.fail_next_syncs,
-            lambda: world.network.cut(host.name, "client", one_way=rng.random() < 0.5),
-            lambda: world.network.reset_connections(host.name, count=2),
-            lambda: world.network.slow(host.name, "client", rng.uniform(0.1, 50)),
-            lambda: host.jump_wall_clock(rng.uniform(-1000, 1000)),
-            lambda: setattr(host.disk, "slowness", rng.choice([1, 10, 50])),
-        ]
-        rng.choice(faults)()
-        await runtime.sleep(rng.uniform(50, 500))
-        world.network.heal_all()
+        await runtime.sleep(runtime.rng.uniform(50, 500))
+        host = runtime.world.host(runtime.rng.choice(SERVERS))
+        runtime.rng.choice(faults_of(host, runtime.rng))()
+        await runtime.sleep(runtime.rng.uniform(50, 500))
+        runtime.world.network.heal_all()
         host.resume()
         host.restart()
+
+
+def faults_of(host: Host, rng: Random) -> list[Callable[[], object]]:
+    network = host.world.network
+    return [
+        host.kill,
+        host.power_loss,
+        host.pause,
+        host.disk.fail_next_syncs,
+        lambda: network.cut(host.name, "client", one_way=rng.random() < 0.5),
+        lambda: network.reset_connections(host.name, count=2),
+        lambda: network.slow(host.name, "client", rng.uniform(0.1, 50)),
+        lambda: host.jump_wall_clock(rng.uniform(-1000, 1000)),
+        lambda: setattr(host.disk, "slowness", rng.choice([1, 10, 50])),
+    ]
 
 
 def run_scenario(seed: int) -> World:

@@ -31,7 +31,7 @@ LEAKS: list[Callable[[], object]] = [
     lambda: os.urandom(4),
     lambda: os.open("/dev/null", os.O_RDONLY),
     lambda: os.listdir("/"),
-    lambda: open("/dev/null"),
+    lambda: open("/dev/null").close(),
     lambda: socket.socket(),
     lambda: threading.Thread(target=print).start(),
     lambda: asyncio.gather(),
@@ -88,3 +88,21 @@ def test_the_guard_can_be_left_out() -> None:
         return time.monotonic()
 
     assert run(main, guard=False) > 0
+
+
+def test_other_threads_are_not_guarded() -> None:
+    seen: list[float] = []
+    begin, done = threading.Event(), threading.Event()
+
+    def look_at_the_clock() -> None:
+        begin.wait()
+        seen.append(time.time())
+        done.set()
+
+    thread = threading.Thread(target=look_at_the_clock)
+    thread.start()
+    with guarded():
+        begin.set()
+        done.wait(10)
+    thread.join()
+    assert len(seen) == 1

@@ -30,8 +30,11 @@ def test_waiting_for_what_never_comes_is_found() -> None:
 
 def test_running_without_end_is_found() -> None:
     async def main(runtime: SimRuntime) -> None:
-        while True:
-            await asyncio.sleep(0)
+        runtime.call_soon(spin, runtime)
+        await runtime.future()
+
+    def spin(runtime: SimRuntime) -> None:
+        runtime.call_soon(spin, runtime)
 
     with pytest.raises(Livelock, match="node#1"):
         run(main)
@@ -59,9 +62,11 @@ def test_an_error_of_a_program_in_the_background_fails_the_run() -> None:
     async def broken(runtime: SimRuntime) -> None:
         raise LookupError("a bug")
 
-    with pytest.raises(UnhandledError, match="a bug"), World() as world:
-        world.host("a").start(broken)
-        world.run(10)
+    world = World()
+    world.host("a").start(broken)
+    world.run(10)
+    with pytest.raises(UnhandledError, match="a bug"):
+        world.__exit__(None, None, None)
 
 
 def test_a_background_task_that_fails_is_fatal() -> None:

@@ -41,7 +41,7 @@ from penstock.metadata import (
 )
 from penstock.raft import Endpoint, RaftConfig, ReplicaKey, Voter, VoterSet
 from penstock.runtime import Listener as ListeningSocket
-from penstock.runtime import Lock, Runtime, Timer
+from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import ApiKey
 from penstock.wire.uuids import format_uuid
@@ -104,7 +104,12 @@ class Broker:
     async def _listen(self) -> None:
         """Accept connections, and hold their requests until the broker is ready to serve them."""
         (endpoint,) = self._config.listeners
-        listener = await self._runtime.listen(endpoint.host, endpoint.port, self.service.connection)
+        options = SocketOptions(
+            self._config.socket_listen_backlog_size,
+            self._config.socket_send_buffer_bytes,
+            self._config.socket_receive_buffer_bytes,
+        )
+        listener = await self._runtime.listen(endpoint.host, endpoint.port, self.service.connection, options)
         self._listeners.append(listener)
         self.address = (endpoint.host, listener.port)
         if self._metrics_address is not None:

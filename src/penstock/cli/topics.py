@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import sys
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,24 +96,22 @@ def create(
     results: list[dict[str, Cell]] = []
     failures: list[CliError] = []
     for name, future in futures.items():
-        try:
-            cluster.wait(future, f"create the topic {name}")
-        except CliError as error:
-            if error.code == exit_codes.ALREADY_EXISTS and if_not_exists:
-                results.append({"topic": name, "created": False, "error": None})
-                continue
+        error = _failure(cluster, future, f"create the topic {name}")
+        if error is not None and error.code == exit_codes.ALREADY_EXISTS and if_not_exists:
+            results.append({"topic": name, "created": False, "exists": True, "error": None})
+        elif error is not None:
             failures.append(error)
-            results.append({"topic": name, "created": False, "error": error.message})
-            continue
-        results.append({"topic": name, "created": not dry_run, "error": None})
+            results.append({"topic": name, "created": False, "exists": False, "error": error.message})
+        else:
+            results.append({"topic": name, "created": not dry_run, "exists": False, "error": None})
     if json:
         print_json(results)
     else:
         for result in results:
-            if result["created"]:
-                print_line(f"created {result['topic']}")
+            if result["exists"]:
+                print_line(f"{result['topic']} is already there")
             elif result["error"] is None:
-                print_line(f"{result['topic']} {'would be created' if dry_run else 'is already there'}")
+                print_line(f"{'would create' if dry_run else 'created'} {result['topic']}")
     _raise_first(failures)
 
 
@@ -286,15 +285,14 @@ def delete(
     results: list[dict[str, Cell]] = []
     failures: list[CliError] = []
     for name, future in futures.items():
-        try:
-            cluster.wait(future, f"delete the topic {name}")
-        except CliError as error:
-            missing = error.code == exit_codes.NOT_FOUND and if_exists
-            results.append({"topic": name, "deleted": False, "error": None if missing else error.message})
-            if not missing:
-                failures.append(error)
-            continue
-        results.append({"topic": name, "deleted": True, "error": None})
+        error = _failure(cluster, future, f"delete the topic {name}")
+        if error is not None and error.code == exit_codes.NOT_FOUND and if_exists:
+            results.append({"topic": name, "deleted": False, "error": None})
+        elif error is not None:
+            failures.append(error)
+            results.append({"topic": name, "deleted": False, "error": error.message})
+        else:
+            results.append({"topic": name, "deleted": True, "error": None})
     if json:
         print_json(results)
     else:
@@ -346,6 +344,8 @@ def _descriptions(cluster: Cluster, names: list[str], failures: list[CliError]) 
         try:
             described[name] = cluster.wait(future, f"describe the topic {name}")
         except CliError as error:
+            if error.code == exit_codes.UNREACHABLE:
+                raise
             failures.append(error)
     return described
 
@@ -413,6 +413,17 @@ def _parse_assignment(text: str) -> list[list[int]]:
             "and , between partitions",
             exit_codes.USAGE,
         ) from None
+
+
+def _failure(cluster: Cluster, future: Future[None], doing: str) -> CliError | None:
+    """What went wrong with one topic among several; a cluster that is gone ends the command."""
+    try:
+        cluster.wait(future, doing)
+    except CliError as error:
+        if error.code == exit_codes.UNREACHABLE:
+            raise
+        return error
+    return None
 
 
 def _confirm(question: str) -> None:

@@ -68,7 +68,6 @@ class BrokerConfig:
     log_retention_check_interval_ms: int
     log_flush_interval_messages: int
     log_flush_interval_ms: int
-    log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
     num_recovery_threads_per_data_dir: int

@@ -185,7 +185,7 @@ _TOPICS = (
         "unclean.leader.election.enable", BOOLEAN, False, None,
         "Let a replica that is not in sync become leader when no other is left. That brings a partition "
         "back at the price of records that were acknowledged.",
-        CLUSTER_WIDE, HIGH,
+        CLUSTER_WIDE, HIGH, cluster_only=True,
     ),
 )
 
@@ -343,7 +343,8 @@ _DURABILITY = (
     ),
     Definition(
         "log.flush.scheduler.interval.ms", LONG, INT64_MAX, at_least(1),
-        "How often the broker looks for partitions that are due for a sync.",
+        "The same, where `log.flush.interval.ms` is not set. There is no scheduler here that looks for "
+        "logs that are due: each is synced when it is.",
         importance=HIGH,
     ),
     Definition(
@@ -388,7 +389,7 @@ _CONNECTIONS = (
     ),
     Definition(
         "max.connection.creation.rate", INT, INT32_MAX, at_least(0),
-        "New connections per second; those beyond it are accepted later, not refused.",
+        "New connections per second; those beyond it are closed at once and counted, and clients try again.",
         CLUSTER_WIDE,
     ),
     Definition(
@@ -401,14 +402,14 @@ _CONNECTIONS = (
         importance=HIGH,
     ),
     Definition(
-        "socket.send.buffer.bytes", INT, 102_400, at_least_or(1, -1),
-        "The socket's send buffer; -1 leaves it to the operating system.",
-        importance=HIGH,
+        "socket.send.buffer.bytes", INT, -1, at_least_or(1, -1),
+        "The socket's send buffer; -1 leaves it to the operating system, which adapts it to the link.",
+        importance=HIGH, kafka_default="102400",
     ),
     Definition(
-        "socket.receive.buffer.bytes", INT, 102_400, at_least_or(1, -1),
-        "The socket's receive buffer; -1 leaves it to the operating system.",
-        importance=HIGH,
+        "socket.receive.buffer.bytes", INT, -1, at_least_or(1, -1),
+        "The socket's receive buffer; -1 leaves it to the operating system, which adapts it to the link.",
+        importance=HIGH, kafka_default="102400",
     ),
     Definition(
         "socket.listen.backlog.size", INT, 50, at_least(1),
@@ -417,8 +418,8 @@ _CONNECTIONS = (
     ),
     Definition(
         "queued.max.request.bytes", LONG, -1, at_least_or(1, -1),
-        "Bytes of requests that have arrived and are not yet answered, over all connections; when it is "
-        "reached, connections are not read until there is room. -1 sets no bound.",
+        "Memory for requests that are arriving, over all connections; when it is used up, connections wait "
+        "to be read. -1 leaves the bound to the broker. Twice `socket.request.max.bytes` is always granted.",
     ),
 )
 

@@ -41,7 +41,8 @@ class Flusher:
         self._waiters: list[tuple[int, Future[None]]] = []
         self._closed: list[Segment] = []
         """Segments that were closed and whose indexes and snapshots are not synced yet."""
-        self._names_changed = False
+        # A process that was killed may have made files and not have come to sync their directory.
+        self._names_changed = True
 
     # ---- asking
 
@@ -49,7 +50,7 @@ class Flusher:
         """Resolved when everything that is in the log now is durable."""
         log = self._log
         future: Future[None] = log.runtime.future()
-        if log.durable_end >= log.end_offset and not self._closed and not self._names_changed:
+        if log.durable_end >= log.end_offset and not self._closed and not self._must_sync_names():
             future.set_result(None)
         else:
             self._waiters.append((log.end_offset, future))
@@ -129,7 +130,7 @@ class Flusher:
         ]
         for segment in closed:
             syncs += self._side_files(segment)
-        if self._names_changed:
+        if self._must_sync_names():
             self._names_changed = False
             syncs.append(log.runtime.disk.sync_dir(log.directory))
             syncs.append(log.runtime.disk.sync_dir(names.parent_of(log.directory)))
@@ -142,6 +143,10 @@ class Flusher:
         # A truncation meanwhile replaced what this pass has synced; what is there now needs another one.
         if log.version == version and not log.is_closed:
             self._is_durable(target)
+
+    def _must_sync_names(self) -> bool:
+        """A log that was never written to has no directory yet."""
+        return self._names_changed and self._log.active.has_file
 
     def _side_files(self, segment: Segment) -> list[Future[None]]:
         if segment.is_removed:

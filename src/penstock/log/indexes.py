@@ -144,7 +144,7 @@ class SegmentIndex:
 
     @property
     def is_resident(self) -> bool:
-        return self._first == 0
+        return self._first == 0 and self._times_first == 0
 
     @property
     def is_stored(self) -> bool:
@@ -275,7 +275,7 @@ class SegmentIndex:
         The files are removed; the caller makes that durable before anything is appended, or entries of the old tail
         could come back beside new ones.
         """
-        assert self._first == 0
+        assert self.is_resident
         keep = bisect_left(self._positions, position)
         del self._offsets[keep:]
         del self._positions[keep:]
@@ -323,7 +323,7 @@ class SegmentIndex:
 
     def try_load(self, size_bytes: int, gap_bytes_max: int) -> bool:
         """Bring all entries into memory if the page cache has them. Raises IndexDamaged."""
-        if self._first == 0:
+        if self.is_resident:
             self._cache.touch(self)
             return True
         loaded: list[bytes] = []
@@ -337,10 +337,9 @@ class SegmentIndex:
 
     async def load(self, size_bytes: int, gap_bytes_max: int) -> None:
         """Bring all entries into memory, reading off the loop. Raises IndexDamaged."""
-        if self._first == 0:
+        if self.is_resident:
             self._cache.touch(self)
-            return
-        while self._first:
+        while not self.is_resident:
             sizes = self._stored_bytes()
             offsets_file, times_file = self.files()
             try:
@@ -349,7 +348,7 @@ class SegmentIndex:
             except FileNotFoundError as error:
                 raise IndexDamaged(str(error)) from None
             # Appends may have stored more meanwhile, or someone else may have loaded it.
-            if self._first and sizes == self._stored_bytes():
+            if not self.is_resident and sizes == self._stored_bytes():
                 self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
 
     def adopt(self, offsets: array[int], positions: array[int], times: bytearray) -> None:

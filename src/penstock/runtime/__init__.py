@@ -24,7 +24,7 @@ from asyncio import BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 __all__ = [
     "BufferedProtocol",
@@ -36,6 +36,7 @@ __all__ = [
     "Lock",
     "LoopStalls",
     "Runtime",
+    "SocketOptions",
     "Task",
     "Timer",
     "Transport",
@@ -78,6 +79,17 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Accept no more connections; those accepted go on."""
+
+
+class SocketOptions(NamedTuple):
+    """How a listener's sockets are set up; -1 leaves a buffer to the system, which adapts it to the link."""
+
+    backlog: int = 4096
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+DEFAULT_SOCKET_OPTIONS = SocketOptions()
 
 
 class Transport(Protocol):
@@ -208,7 +220,13 @@ class Runtime(Protocol):
         """Run a coroutine. The runtime keeps it alive, and an exception that nobody awaits is fatal."""
 
     def sleep(self, delay_ms: float) -> Awaitable[None]: ...
-    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> Listener: ...
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], BufferedProtocol],
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+    ) -> Listener: ...
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         """Connect and return the protocol, on which `connection_made` has been called."""
 

@@ -8,13 +8,13 @@ of the disk may be called from `Runtime.offload`ed code as well: they use a desc
 
 Descriptors. At most `descriptors_max` are open; the one to close is found by the clock algorithm (a used file gets
 a second chance), because marking a file as used must cost the hot path no more than a store. Pinned and retained
-files are passed over, so the limit can be exceeded by as many as are in use.
+files are passed over, so the limit can be exceeded by as many as are in use. Closing a descriptor does not lose what
+was written through it, nor an error of writing it back: Linux reports that to the next descriptor that syncs.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import resource
 import shutil
@@ -28,19 +28,17 @@ from functools import partial
 from typing import TypeVar
 from weakref import ref
 
-from penstock.runtime import Buffer, DirectoryInUse
+from penstock.runtime import Buffer
+from penstock.runtime.locks import RealLock
+from penstock.runtime.paths import join, normal, split
 from penstock.runtime.syncer import SyncThread
+from penstock.runtime.syscalls import CLOSED, FILE_MODE, read_fully, replace_bytes, sync_directory, write_rest
 
 __all__ = ["RealDisk", "RealFile", "descriptors_max_default", "raise_descriptor_limit"]
 
 DESCRIPTORS_MIN = 64
 DESCRIPTORS_MAX = 4096
 IO_THREADS_DEFAULT = 8
-FILE_MODE = 0o644
-LOCK_NAME = ".lock"
-TEMPORARY_SUFFIX = ".tmp"
-
-_CLOSED = -1
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ class RealFile:
     def __init__(self, disk: RealDisk, path: str) -> None:
         self.path = path
         self._disk = disk
-        self._descriptor = _CLOSED
+        self._descriptor = CLOSED
         self._used = False
         self._pins = 0
         self._retained = 0
@@ -88,7 +86,7 @@ class RealFile:
         self._used = True
         written = _pwrite(descriptor, data, position)
         if written != len(data):
-            _write_rest(descriptor, data, position, written)
+            write_rest(descriptor, data, position, written)
 
     def try_pread_into(self, buffer: memoryview, position: int) -> int:
         descriptor = self._descriptor
@@ -108,16 +106,16 @@ class RealFile:
 
     def pread(self, size: int, position: int) -> Future[bytes]:
         descriptor = self._pin()
-        return self._disk._in_io_thread(partial(_read_fully, descriptor, size, position), self._unpin)
+        return self._disk._in_io_thread(partial(read_fully, descriptor, size, position), self._unpin)
 
     def read(self, size: int, position: int) -> bytes:
         if self._disk._in_owner_thread():
-            return _read_fully(self._live_descriptor(), size, position)
+            return read_fully(self._live_descriptor(), size, position)
         if self._retained and self._descriptor >= 0:
-            return _read_fully(self._descriptor, size, position)
+            return read_fully(self._descriptor, size, position)
         descriptor = os.open(self._disk._real(self.path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return _read_fully(descriptor, size, position)
+            return read_fully(descriptor, size, position)
         finally:
             os.close(descriptor)
 
@@ -203,8 +201,8 @@ class RealDisk:
     # --- names ---------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        path = _normal(path)
-        directory, name = _split(path)
+        path = normal(path)
+        directory, name = split(path)
         names = self._files.setdefault(directory, {})
         known = names.get(name)
         file = known() if known is not None else None
@@ -234,14 +232,14 @@ class RealDisk:
         os.makedirs(self._real(path), exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        source, target = _normal(source), _normal(target)
+        source, target = normal(source), normal(target)
         self._keep_retained(target)
         os.rename(self._real(source), self._real(target))
         self._detach(target)
         self._move(source, target)
 
     def unlink(self, path: str) -> None:
-        path = _normal(path)
+        path = normal(path)
         self._keep_retained(path)
         try:
             os.unlink(self._real(path))
@@ -250,34 +248,34 @@ class RealDisk:
         self._detach(path)
 
     def rmtree(self, path: str) -> None:
-        path = _normal(path)
+        path = normal(path)
         for directory in self._directories_below(path):
             for name in List(self._files.get(directory, ())):
-                self._keep_retained(_join(directory, name))
+                self._keep_retained(join(directory, name))
         try:
             shutil.rmtree(self._real(path))
         except FileNotFoundError:
             return
         for directory in self._directories_below(path):
             for name in List(self._files.get(directory, ())):
-                self._detach(_join(directory, name))
+                self._detach(join(directory, name))
 
     def sync_dir(self, path: str) -> Future[None]:
         real = self._real(path)
-        return self.syncer.ask(("directory", real), partial(_sync_directory, real), shared=True)
+        return self.syncer.ask(("directory", real), partial(sync_directory, real), shared=True)
 
     def read_bytes(self, path: str) -> bytes:
         with open(self._real(path), "rb") as file:
             return file.read()
 
     def replace_bytes(self, path: str, data: bytes) -> Future[None]:
-        path = _normal(path)
+        path = normal(path)
         real = self._real(path)
-        work = partial(_replace_bytes, real, bytes(data))
+        work = partial(replace_bytes, real, bytes(data))
         return self.syncer.ask(("replace", real), work, shared=False, finished=partial(self._detach, path))
 
     def lock(self, path: str) -> RealLock:
-        lock = RealLock(os.path.join(self._real(path), LOCK_NAME))
+        lock = RealLock(self._real(path))
         self._locks.append(lock)
         return lock
 
@@ -300,18 +298,18 @@ class RealDisk:
         for descriptor in List(self._descriptors):
             file = self._descriptors.pop(descriptor)()
             if file is not None:
-                file._descriptor = _CLOSED
+                file._descriptor = CLOSED
             os.close(descriptor)
         for lock in self._locks:
             lock.release()
 
     def _real(self, path: str) -> str:
-        return os.path.join(self.root, _normal(path))
+        return os.path.join(self.root, normal(path))
 
     # --- the registry of files by name ---------------------------------------------------------------------
 
     def _known(self, path: str) -> RealFile | None:
-        directory, name = _split(path)
+        directory, name = split(path)
         known = self._files.get(directory, {}).get(name)
         return known() if known is not None else None
 
@@ -327,7 +325,7 @@ class RealDisk:
 
     def _detach(self, path: str) -> None:
         """The name is gone, or names another file now."""
-        directory, name = _split(path)
+        directory, name = split(path)
         names = self._files.get(directory)
         if names is None:
             return
@@ -341,12 +339,12 @@ class RealDisk:
                 self._close_descriptor(file)
 
     def _move(self, source: str, target: str) -> None:
-        directory, name = _split(source)
+        directory, name = split(source)
         known = self._files.get(directory, {}).pop(name, None)
         if known is not None:
             file = known()
             if file is not None:
-                target_directory, target_name = _split(target)
+                target_directory, target_name = split(target)
                 self._files.setdefault(target_directory, {})[target_name] = known
                 file.path = target
             return
@@ -356,7 +354,7 @@ class RealDisk:
             for file_name, entry in names.items():
                 file = entry()
                 if file is not None:
-                    file.path = _join(moved, file_name)
+                    file.path = join(moved, file_name)
 
     def _collected(self, file: RealFile) -> None:
         """Nobody holds `file` any more."""
@@ -364,7 +362,7 @@ class RealDisk:
         if descriptor >= 0:
             self._descriptors.pop(descriptor, None)
             os.close(descriptor)
-        directory, name = _split(file.path)
+        directory, name = split(file.path)
         names = self._files.get(directory)
         if names is not None:
             known = names.get(name)
@@ -411,7 +409,7 @@ class RealDisk:
                 file._used = False
                 self._descriptors[descriptor] = known
                 continue
-            file._descriptor = _CLOSED
+            file._descriptor = CLOSED
             os.close(descriptor)
 
     def _close_descriptor(self, file: RealFile) -> None:
@@ -422,7 +420,7 @@ class RealDisk:
         if descriptor < 0 or file._pins:
             return
         self._descriptors.pop(descriptor, None)
-        file._descriptor = _CLOSED
+        file._descriptor = CLOSED
         if file._gone:
             # The last close of an unlinked file frees its blocks, which takes milliseconds when there are many.
             self._io_threads.submit(os.close, descriptor)
@@ -455,97 +453,6 @@ class RealDisk:
         future: Future[None] = self._loop.create_future()
         future.set_result(None)
         return future
-
-
-class RealLock:
-    """`flock` on a file: the kernel lets go of it when the process ends, however it ends."""
-
-    def __init__(self, real_path: str) -> None:
-        self._descriptor = os.open(real_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            directory = os.path.dirname(real_path)
-            raise DirectoryInUse(
-                f"{directory} is in use by another process (it holds {real_path}). "
-                "Stop that process, or choose another data directory."
-            ) from None
-
-    def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = _CLOSED
-
-
-# --- system calls ------------------------------------------------------------------------------------------------
-
-
-def _write_rest(descriptor: int, data: Buffer, position: int, written: int) -> None:
-    """After a short write: ask for the rest, so that the kernel says why (a full disk raises ENOSPC here)."""
-    view = memoryview(data)
-    while written < len(view):
-        count = _pwrite(descriptor, view[written:], position + written)
-        if count == 0:
-            raise OSError(errno.EIO, f"wrote {written} of {len(view)} bytes and no more")
-        written += count
-
-
-def _read_fully(descriptor: int, size: int, position: int) -> bytes:
-    data = os.pread(descriptor, size, position)
-    if len(data) == size or not data:
-        return data
-    parts = [data]
-    have = len(data)
-    while have < size:
-        data = os.pread(descriptor, size - have, position + have)
-        if not data:
-            break
-        parts.append(data)
-        have += len(data)
-    return b"".join(parts)
-
-
-def _replace_bytes(real: str, data: bytes) -> None:
-    temporary = real + TEMPORARY_SUFFIX
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    try:
-        written = os.pwrite(descriptor, data, 0)
-        if written != len(data):
-            _write_rest(descriptor, data, 0, written)
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, real)
-    _sync_directory(os.path.dirname(real))
-
-
-def _sync_directory(real: str) -> None:
-    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# --- helpers -----------------------------------------------------------------------------------------------------
-
-
-def _normal(path: str) -> str:
-    if path in ("", "."):
-        return ""
-    assert not path.startswith("/"), f"{path!r}: paths are relative to the root of the disk"
-    assert ".." not in path.split("/"), f"{path!r} leaves the root of the disk"
-    return path.rstrip("/")
-
-
-def _split(path: str) -> tuple[str, str]:
-    directory, _, name = path.rpartition("/")
-    return directory, name
-
-
-def _join(directory: str, name: str) -> str:
-    return f"{directory}/{name}" if directory else name
 
 
 def _not_found(path: str) -> FileNotFoundError:

@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import uvloop
 
-from penstock.runtime import LoopStalls, Runtime, Timer
+from penstock.runtime import DEFAULT_SOCKET_OPTIONS, LoopStalls, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
 from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk, raise_descriptor_limit
@@ -42,7 +43,6 @@ from penstock.runtime.tasks import watch_task
 
 __all__ = ["ProductionRuntime", "RealListener", "run"]
 
-LISTEN_BACKLOG = 4096
 OFFLOAD_THREADS = 4
 # Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
 # only makes the loop stop more often.
@@ -140,12 +140,21 @@ class ProductionRuntime:
 
     # --- network -------------------------------------------------------------------------------------------------
 
-    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> RealListener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], BufferedProtocol],
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+    ) -> RealListener:
         """Raises OSError with `errno.EADDRINUSE` or `EADDRNOTAVAIL` where the address cannot be had."""
         server = await self._loop.create_server(
-            factory, host or None, port, backlog=LISTEN_BACKLOG, reuse_address=True, start_serving=True
+            factory, host or None, port, backlog=options.backlog, reuse_address=True, start_serving=False
         )
-        return RealListener(server)
+        listener = RealListener(server)
+        listener.configure(options)
+        await server.start_serving()
+        return listener
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         # uvloop sets TCP_NODELAY itself, here and on what a listener accepts.
@@ -164,8 +173,10 @@ class ProductionRuntime:
 
     def start(self) -> None:
         self._loop.set_exception_handler(self._on_unhandled)
-        self._loop.add_signal_handler(signal.SIGTERM, self._on_signal, signal.SIGTERM)
-        self._loop.add_signal_handler(signal.SIGINT, self._on_signal, signal.SIGINT)
+        # Signals belong to the main thread; a runtime in another one is stopped by its owner.
+        if threading.current_thread() is threading.main_thread():
+            self._loop.add_signal_handler(signal.SIGTERM, self._on_signal, signal.SIGTERM)
+            self._loop.add_signal_handler(signal.SIGINT, self._on_signal, signal.SIGINT)
         self._stalls.start()
 
     def stop(self) -> None:
@@ -250,6 +261,15 @@ class RealListener:
     @property
     def port(self) -> int:
         return self._port
+
+    def configure(self, options: SocketOptions) -> None:
+        """Accepted sockets inherit the buffers; a receive buffer must be set before the socket listens."""
+        sockets: tuple[socket.socket, ...] = self._server.sockets  # type: ignore[attr-defined]
+        for listening in sockets:
+            if options.send_buffer_bytes >= 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+            if options.receive_buffer_bytes >= 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
 
     def close(self) -> None:
         self._server.close()

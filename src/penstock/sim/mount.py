@@ -18,14 +18,14 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from penstock.runtime import Buffer, DirectoryInUse
+from penstock.runtime.locks import LOCK_NAME
+from penstock.runtime.paths import join, normal, split
 from penstock.sim.disk import READ_LATENCY_MS, SimDisk, SimulatedCrash
 from penstock.sim.inode import Inode
-from penstock.sim.namespace import Directory, split
+from penstock.sim.namespace import Directory
 from penstock.sim.syncer import SimSyncThread, fail, succeed
 
 __all__ = ["MountedDisk", "SimFile"]
-
-LOCK_NAME = ".lock"
 
 
 class Kernel(Protocol):
@@ -155,7 +155,7 @@ class MountedDisk:
         self._files: dict[str, SimFile] = {}
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
-        path = _normal(path)
+        path = normal(path)
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = SimFile(self, path)
@@ -168,11 +168,11 @@ class MountedDisk:
 
     def exists(self, path: str) -> bool:
         self.check_alive()
-        return self.disk.namespace.find(_normal(path)) is not None
+        return self.disk.namespace.find(normal(path)) is not None
 
     def list(self, path: str) -> List[str]:
         self.check_alive()
-        node = self.disk.namespace.find(_normal(path))
+        node = self.disk.namespace.find(normal(path))
         if node is None:
             return []
         if not isinstance(node, Directory):
@@ -181,16 +181,16 @@ class MountedDisk:
 
     def size(self, path: str) -> int:
         self.check_alive()
-        return len(self.disk.namespace.file(_normal(path)).data)
+        return len(self.disk.namespace.file(normal(path)).data)
 
     def mtime_ms(self, path: str) -> int:
         self.check_alive()
-        return self.disk.namespace.file(_normal(path)).mtime_ms
+        return self.disk.namespace.file(normal(path)).mtime_ms
 
     def mkdir(self, path: str) -> None:
         made = ""
-        for name in _normal(path).split("/"):
-            made = f"{made}/{name}" if made else name
+        for name in normal(path).split("/"):
+            made = join(made, name)
             if made and not self.exists(made):
                 self.kernel.trace("mkdir", made)
                 with self.crash_point():
@@ -198,7 +198,7 @@ class MountedDisk:
                 self.disk.namespace.mkdir(made)
 
     def rename(self, source: str, target: str) -> None:
-        source, target = _normal(source), _normal(target)
+        source, target = normal(source), normal(target)
         self.kernel.trace("rename", source, target)
         with self.crash_point():
             self.disk.operation()
@@ -207,7 +207,7 @@ class MountedDisk:
         self.moved(source, target)
 
     def unlink(self, path: str) -> None:
-        path = _normal(path)
+        path = normal(path)
         node = self.disk.namespace.find(path)
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
@@ -215,29 +215,29 @@ class MountedDisk:
             self._remove(path)
 
     def rmtree(self, path: str) -> None:
-        path = _normal(path)
+        path = normal(path)
         node = self.disk.namespace.find(path)
         if isinstance(node, Directory):
             for name in sorted(node.entries):
-                self.rmtree(f"{path}/{name}" if path else name)
+                self.rmtree(join(path, name))
         if node is not None and path:
             self._remove(path)
 
     def sync_dir(self, path: str) -> Future[None]:
         self.check_alive()
-        return self.syncer.sync_dir(_normal(path))
+        return self.syncer.sync_dir(normal(path))
 
     def read_bytes(self, path: str) -> bytes:
         self.check_alive()
-        inode = self.disk.namespace.file(_normal(path))
+        inode = self.disk.namespace.file(normal(path))
         return self.disk.read(inode, len(inode.data), 0)
 
     def replace_bytes(self, path: str, data: bytes) -> Future[None]:
         self.check_alive()
-        return self.syncer.replace_bytes(_normal(path), bytes(data))
+        return self.syncer.replace_bytes(normal(path), bytes(data))
 
     def lock(self, path: str) -> SimLock:
-        lock_path = f"{_normal(path)}/{LOCK_NAME}".lstrip("/")
+        lock_path = join(normal(path), LOCK_NAME)
         self.open(lock_path, create=True)
         return SimLock(self.disk, lock_path)
 
@@ -309,11 +309,3 @@ class _CrashPoint:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, SimulatedCrash):
             self._mount.kernel.crashed(str(error))
-
-
-def _normal(path: str) -> str:
-    if path in ("", "."):
-        return ""
-    assert not path.startswith("/"), f"{path!r}: paths are relative to the root of the disk"
-    assert ".." not in path.split("/"), f"{path!r} leaves the root of the disk"
-    return path.rstrip("/")

@@ -11,9 +11,10 @@ import errno
 from dataclasses import dataclass, field
 from random import Random
 
+from penstock.runtime.paths import split
 from penstock.sim.inode import Inode
 
-__all__ = ["Directory", "JournalEntry", "Namespace", "split"]
+__all__ = ["Directory", "JournalEntry", "Namespace"]
 
 
 @dataclass(slots=True, eq=False)
@@ -173,8 +174,3 @@ class Namespace:
     def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
-
-
-def split(path: str) -> tuple[str, str]:
-    parent, _, name = path.rpartition("/")
-    return parent, name

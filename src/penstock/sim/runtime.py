@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.runtime import Listener, LoopStalls, Runtime, Timer
+from penstock.runtime import DEFAULT_SOCKET_OPTIONS, Listener, LoopStalls, Runtime, SocketOptions, Timer
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.tasks import watch_task
 from penstock.sim.disk import SimulatedCrash
@@ -80,7 +80,13 @@ class SimRuntime:
     def sleep(self, delay_ms: float) -> Awaitable[None]:
         return asyncio.sleep(delay_ms / 1000)
 
-    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], BufferedProtocol],
+        options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+    ) -> Listener:
         return self.world.network.listen(self.process, host, port, factory)
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.paths import TEMPORARY_SUFFIX, split
 from penstock.sim.disk import SYNC_LATENCY_MS, SimulatedCrash
 from penstock.sim.inode import Inode, SyncSnapshot
-from penstock.sim.namespace import JournalEntry, split
+from penstock.sim.namespace import JournalEntry
 
 if TYPE_CHECKING:
     from penstock.sim.mount import MountedDisk, SimFile
 
 __all__ = ["SimSyncThread", "fail", "succeed"]
-
-TEMPORARY_SUFFIX = ".tmp"
 
 
 class _Ask:

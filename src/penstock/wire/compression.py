@@ -167,7 +167,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     if level is not None:
         # Independent blocks: Kafka's Java clients read no others.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(bytes(data))
         return bytes(compressor.finish())
     view = memoryview(data)
     parts = [_LZ4_FRAME_HEADER]

@@ -1,0 +1,26 @@
+"""Paths below the root of a disk, real or simulated."""
+
+from __future__ import annotations
+
+__all__ = ["TEMPORARY_SUFFIX", "join", "normal", "split"]
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def normal(path: str) -> str:
+    """One spelling for each path; the root is ''."""
+    if path in ("", "."):
+        return ""
+    assert not path.startswith("/"), f"{path!r}: paths are relative to the root of the disk"
+    assert ".." not in path.split("/"), f"{path!r} leaves the root of the disk"
+    return path.rstrip("/")
+
+
+def split(path: str) -> tuple[str, str]:
+    """The directory and the name in it."""
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
