@@ -6,6 +6,7 @@ import argparse
 import fcntl
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bench import chart, processes, profiling, report
 from bench.model import Case, Outcome, Side
-from bench.runner import Bench, Options
+from bench.runner import WORK, Bench, Options
 from support import apache_kafka
 
 _BUSY_LOAD = 0.7
@@ -83,6 +84,9 @@ def only_run() -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit("another benchmark runs on this machine; wait until it has ended")
+        # What a run that was killed left behind: its servers died with it, its files did not.
+        for leftover in WORK.glob("run-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         yield
 
 

@@ -214,7 +214,7 @@ async def describe_configs(s: Session, version: int, topic_id: bytes) -> None:
     topic, broker = (await s.call(request, version)).results
     (retention,) = topic.configs
     assert (retention.name, retention.value, retention.config_source) == ("retention.ms", "777", 1)
-    assert [one.name for one in retention.synonyms][0] == "retention.ms"
+    assert retention.synonyms[0].name == "retention.ms"
     assert (retention.config_type, bool(retention.documentation)) == ((5, True) if version >= 3 else (0, False))
     found = {config.name: config for config in broker.configs}
     assert found["node.id"].value == "1"

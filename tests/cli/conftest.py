@@ -42,9 +42,17 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             yield address
 
 
+@pytest.fixture
+def misadvertised(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker that tells its clients to connect where nothing is."""
+    with _penstock(tmp_path, "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as address:
+        yield address
+
+
 @contextmanager
-def _penstock(directory: Path) -> Iterator[str]:
+def _penstock(directory: Path, *options: str) -> Iterator[str]:
     command = [sys.executable, "-m", "penstock", "server", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
+    command += options
     with (directory / "events.log").open("wb") as events:
         process = subprocess.Popen([*die_with_parent(), *command], stdout=subprocess.PIPE, stderr=events, text=True)
         assert process.stdout is not None

@@ -145,6 +145,16 @@ def test_a_port_that_is_not_a_brokers_is_told(run: Run) -> None:
     assert "does not answer" in result.messages
 
 
+@pytest.mark.parametrize("command", [("topics", "describe", "t"), ("consume", "t"), ("produce", "t")], ids=" ".join)
+def test_brokers_that_advertise_the_wrong_address_are_told(
+    run: Run, command: tuple[str, ...], misadvertised: str
+) -> None:
+    result = run(*command, "--bootstrap-server", misadvertised, "--timeout", 0.5, stdin="x\n")
+    assert result.code == exit_codes.UNREACHABLE
+    assert "127.0.0.1:1: nothing listens there" in result.messages
+    assert "advertised.listeners" in result.messages
+
+
 def test_the_brokers_process_loads_no_command_line_packages() -> None:
     program = (
         "import sys, types, penstock.cli\n"

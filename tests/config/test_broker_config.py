@@ -140,6 +140,7 @@ def test_two_different_ids_are_refused() -> None:
     ("name", "text"),
     [
         ("group.max.size", "2147483647"),
+        ("num.network.threads", "1"),
         ("transaction.partition.verification.enable", "TRUE"),
         ("log.cleaner.min.cleanable.ratio", "0.50"),
         ("ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),

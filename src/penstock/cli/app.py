@@ -74,14 +74,14 @@ def _root(
 @app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
 def up(context: typer.Context) -> None:
     """Start the platform on this machine, in one command. See penstock up --help."""
-    from penstock.__main__ import main as dispatch
+    from penstock.cli.up import main as run_up
 
-    raise typer.Exit(dispatch(["up", *context.args]))
+    raise typer.Exit(run_up(context.args))
 
 
 @app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
 def server(context: typer.Context) -> None:
     """Run one broker. See penstock server --help."""
-    from penstock.__main__ import main as dispatch
+    from penstock.cli.server import main as run_server
 
-    raise typer.Exit(dispatch(["server", *context.args]))
+    raise typer.Exit(run_server(context.args))

@@ -184,10 +184,12 @@ class Cluster:
                     raise self.unanswered(doing) from None
 
     def _lost_brokers(self) -> CliError | None:
-        from penstock.cli.library import KafkaException
+        from penstock.cli.library import AdminClient, KafkaException
 
         try:
-            brokers = self.admin.list_topics(timeout=METADATA_TIMEOUT_S).brokers.values()
+            # A new client: the one at hand may be waiting before it tries again.
+            client = _make(AdminClient, self._settings({}))
+            brokers = client.list_topics(timeout=METADATA_TIMEOUT_S).brokers.values()
         except KafkaException:
             return None
         findings = diagnosis.examine(f"{broker.host}:{broker.port}" for broker in brokers)

@@ -207,6 +207,9 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
             reason = refusal(name, text)
             if reason is not None:
                 problems.append(reason)
+        elif name == "num.network.threads" and text.strip() == "1":
+            # The one value that is true here.
+            continue
         elif name in WITHOUT_MEANING:
             warnings.append(f"{name} has no effect here: {WITHOUT_MEANING[name]}")
         elif name.startswith("listener.name."):

@@ -71,9 +71,6 @@ class TopicConfig:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TopicConfig) and self._key() == other._key()
 
-    def __hash__(self) -> int:
-        return hash(self._key())
-
     def __repr__(self) -> str:
         return f"TopicConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 

@@ -41,6 +41,7 @@ class LogCore:
         "_is_retaining",
         "_marks",
         "_message_bytes_max",
+        "_names_in_doubt",
         "_producers",
         "_roll_after",
         "_segment_bytes",
@@ -104,6 +105,8 @@ class LogCore:
         self.is_closed = False
         self._is_frozen = False
         self._is_retaining = False
+        self._names_in_doubt = True
+        """A process that was killed may have made files and not have come to sync their directory."""
         self._producers = producers
         """None: not read yet."""
         self._snapshot_offset = snapshot_offset
@@ -156,7 +159,11 @@ class LogCore:
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """The largest epoch that is not beyond `epoch`, and where it ended; (-1, -1) if that is not known."""
-        return self.epochs.end_offset(epoch, self.end_offset)
+        found, end_offset = self.epochs.end_offset(epoch, self.end_offset)
+        if 0 <= end_offset < self.start_offset:
+            # It ended before what is left of the log: whoever is there can only go on at its start.
+            return epoch, self.start_offset
+        return found, end_offset
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; -1 if that is not known."""

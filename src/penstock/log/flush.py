@@ -38,11 +38,10 @@ class Flusher:
         self._running = False
         self._is_overdue = False
         self._timer: Timer | None = None
-        self._waiters: list[tuple[int, Future[None]]] = []
+        self._waiters: list[Future[None]] = []
         self._closed: list[Segment] = []
         """Segments that were closed and whose indexes and snapshots are not synced yet."""
-        # A process that was killed may have made files and not have come to sync their directory.
-        self._names_changed = True
+        self._names_changed = log._names_in_doubt
 
     # ---- asking
 
@@ -53,7 +52,7 @@ class Flusher:
         if log.durable_end >= log.end_offset and not self._closed and not self._must_sync_names():
             future.set_result(None)
         else:
-            self._waiters.append((log.end_offset, future))
+            self._waiters.append(future)
             self._request(log.end_offset)
         return future
 
@@ -122,6 +121,8 @@ class Flusher:
         active = log.active
         # A pass for a closed segment leaves the active one alone: nobody asked to sync that.
         target = log.end_offset if self._target > active.base_offset or self._waiters else active.base_offset
+        # Who asks while this pass is under way waits for the next: what they wrote may not be in this one.
+        waiters, self._waiters = self._waiters, []
         closed, self._closed = self._closed, []
         syncs = [
             segment.file.sync()
@@ -140,9 +141,15 @@ class Flusher:
             syncs.append(log.runtime.disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
         for sync in syncs:
             await sync
-        # A truncation meanwhile replaced what this pass has synced; what is there now needs another one.
-        if log.version == version and not log.is_closed:
+        if log.version == version:
             self._is_durable(target)
+        else:
+            # A truncation has replaced what this pass has synced; what is there now needs another one.
+            self._waiters = waiters + self._waiters
+            waiters = []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
 
     def _must_sync_names(self) -> bool:
         """A log that was never written to has no directory yet."""
@@ -167,11 +174,5 @@ class Flusher:
             self._timer.cancel()
             self._timer = None
         self.appended()
-        waiting, self._waiters = self._waiters, []
-        for offset, future in waiting:
-            if min(offset, log.end_offset) > log.durable_end:
-                self._waiters.append((offset, future))
-            elif not future.done():
-                future.set_result(None)
         if log.on_durable is not None:
             log.on_durable(log)

@@ -68,6 +68,7 @@ class Log(Appending, TimeSearching):
             checkpoint=checkpoint,
         )
         log.damage = tuple(parts.damage)
+        log._names_in_doubt = state is None
         for path in parts.deleted:
             log._unlink_later(path)
         for segment in parts.obsolete:
@@ -138,7 +139,7 @@ class Log(Appending, TimeSearching):
             # The next start believes that it is there, and whole.
             await self.runtime.disk.open(self._snapshot_path()).sync()
             self.flusher.names_changed()
-        if self._flusher is not None or self.durable_end < self.end_offset:
+        if self._flusher is not None or self._names_in_doubt or self.durable_end < self.end_offset:
             await self.flush()
         for path in list(self._unlinks or ()):
             self._unlink_at_once(path)

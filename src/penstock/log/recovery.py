@@ -151,7 +151,7 @@ class Recovery:
             await segments[-1].file.sync()
             await self._disk.sync_dir(self._directory)
         check.epochs.truncate_end(end_offset)
-        check.epochs.truncate_start(start_offset)
+        check.epochs.truncate_start(segments[0].base_offset)
         check.producers.expire(self._runtime.wall_ms(), self._config.producer_id_expiration_ms)
         return LogParts(
             segments=segments,

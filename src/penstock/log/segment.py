@@ -45,6 +45,7 @@ class Segment:
         "_file",
         "_index",
         "_seal",
+        "_stored_timestamp",
         "base_offset",
         "end_offset",
         "first_timestamp",
@@ -85,6 +86,8 @@ class Segment:
         self.has_file = True
         self.is_removed = False
         self._seal: Seal | None = None
+        self._stored_timestamp = max(max_timestamp, NO_TIMESTAMP)
+        """A segment that was closed, or cleanly stopped, has its largest timestamp in its time index."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, cache: IndexCache) -> Segment:
@@ -109,9 +112,7 @@ class Segment:
             self._index = SegmentIndex(
                 self._disk, self._directory, self.base_offset, self._cache, fresh=fresh, seal=self._seal
             )
-            if self.max_timestamp >= 0:
-                # A closed or cleanly stopped segment has its largest timestamp as the last entry.
-                self._index.last_timestamp = self.max_timestamp
+            self._index.last_timestamp = self._stored_timestamp
         return self._index
 
     @index.setter

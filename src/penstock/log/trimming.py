@@ -33,9 +33,7 @@ class Trimming(Reading):
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {self.end_offset}, it cannot start at {offset}"
             )
-        if offset > self.start_offset:
-            self.start_offset = offset
-            self.epochs.truncate_start(offset)
+        self.start_offset = max(self.start_offset, offset)
 
     async def retain(self, wall_ms: int, upto: int) -> int:
         """Remove the oldest segments that `retention.ms`, `retention.bytes` or the start offset do not keep.
@@ -57,13 +55,13 @@ class Trimming(Reading):
                 self.roll()
             del self.segments[: len(expired)]
             self.start_offset = max(self.start_offset, self.segments[0].base_offset)
-            self.epochs.truncate_start(self.start_offset)
             self._changed()
             await self.runtime.disk.sync_dir(self.directory)
-            for number, segment in enumerate(expired):
-                if number:
-                    await self.runtime.disk.sync_dir(self.directory)
+            for segment in expired:
                 self._remove(segment)
+                await self.runtime.disk.sync_dir(self.directory)
+            # Only now: a segment that came back after a power loss would have no epoch.
+            self.epochs.truncate_start(self.segments[0].base_offset)
             return len(expired)
         except OSError as error:
             if self._is_untouchable():

@@ -1,8 +1,10 @@
 """The active controller: administrative requests in, records and answers out.
 
 It decides on what it has *decided* so far, not on what is committed so far: two requests in flight cannot both create
-the same topic. Each decision's records form one atomic unit of the log; the answer may leave when they are committed.
-Whoever loses leadership, or fails to append what was decided, resets it to the committed image.
+the same topic. Each decision's records form one atomic unit of the log. The answer may leave when everything that
+was appended up to then is committed, also where the decision itself has no records: "already exists" may speak of a
+topic that is still on its way. Whoever loses leadership, or fails to append what was decided, resets the controller
+to the committed image.
 """
 
 from __future__ import annotations

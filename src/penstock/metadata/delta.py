@@ -337,6 +337,8 @@ class MetadataDelta:
         return broker
 
     def _ids(self, values: list[int]) -> tuple[int, ...]:
+        if not values:
+            return ()
         key = tuple(values)
         return self._interned.setdefault(key, key)  # type: ignore[return-value]
 

@@ -162,7 +162,7 @@ class PendingFetch:
         self._incremental = incremental
         self._by_id = version >= 13
         self._min_bytes = request.min_bytes
-        self._max_bytes = min(request.max_bytes, fetch.response_bytes_max)
+        self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
         self._wait_ms = request.max_wait_ms
         self._slot: Slot | None = None
         self._parked: list[Partition] | None = None
@@ -203,7 +203,7 @@ class PendingFetch:
                     partition.check_epoch(item.leader_epoch)
                 high_watermark = leader.high_watermark
                 offset = item.fetch_offset
-                if item.last_fetched_epoch >= 0:
+                if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
                     diverging = divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
                     if diverging is not None:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
@@ -217,7 +217,8 @@ class PendingFetch:
                     reads.append(Read(item, 0, high_watermark, log.start_offset, None))
                     continue
                 found: Slice | None = None
-                if budget > 0:
+                # The first batch goes out whatever the limits are: they must not stop a reader for ever.
+                if budget > 0 or budget == self._max_bytes:
                     if item in prefetched:
                         found = prefetched[item]
                     else:
@@ -261,7 +262,9 @@ class PendingFetch:
         budget = self._max_bytes
         for item in list(self._items.values()):
             partition = item.resolve(self._fetch.table, self._by_id)
-            if partition is None or partition.leader is None or partition.log is None or budget <= 0:
+            if partition is None or partition.leader is None or partition.log is None:
+                continue
+            if budget <= 0 and budget != self._max_bytes:
                 continue
             upto = partition.leader.high_watermark
             if not partition.log.start_offset <= item.fetch_offset < upto:
@@ -375,6 +378,9 @@ class PendingFetch:
 def divergence(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | None:
     """Where the log of the epoch the client read last ends here, if the client is beyond that."""
     epoch, end_offset = known
+    if epoch < 0:
+        # An epoch beyond any that this log has seen: nothing to compare with.
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch < item.last_fetched_epoch or end_offset < item.fetch_offset:
         return epoch, end_offset
     return None

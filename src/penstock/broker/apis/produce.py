@@ -24,9 +24,12 @@ from penstock.broker.partitions import PartitionTable
 from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.records import CRC_POSITION, HEADER_SIZE, LENGTH_OVERHEAD, TRANSACTIONAL_FLAG
 
 PARTITIONS_PER_REQUEST_MAX = 100_000
 TAGGED_FIELDS_MAX = 100
+LENGTH_POSITION = 8
+ATTRIBUTES_LOW_POSITION = CRC_POSITION + 5
 TRANSACTIONS_ARE_MISSING = "transactions are not served by this version of Penstock: unset transactional.id"
 
 _short = Struct(">h").unpack_from
@@ -167,8 +170,10 @@ class Produce:
                 size = max(size, 0)
                 if p + size > end:
                     raise ValueError("it ends early")
-                if partitions is None or not 0 <= index < len(partitions):
+                if partitions is None:
                     outcome.append(Result(index, unknown))
+                elif not 0 <= index < len(partitions):
+                    outcome.append(Result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 elif refusal is not None:
                     outcome.append(Result(index, refusal.code, message=refusal.message))
                 else:
@@ -196,6 +201,9 @@ class Produce:
             outcome.append(Result(partition.index, 0))
             return
         try:
+            if is_transactional(records):
+                # Nobody could ever end that transaction: it would hold back readers of committed records for ever.
+                raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
             appended = partition.append(records, acks, wall_ms)
         except KafkaError as error:
             outcome.append(refused(partition, error))
@@ -283,6 +291,20 @@ class ParkedProduce:
         for token, wait in enumerate(self._waits):
             if wait.partition.forget(self, token):
                 self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether a batch says so. What is no batch at all is left for the log to refuse."""
+    position, left = 0, len(records)
+    while left >= HEADER_SIZE:
+        if records[position + ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_FLAG:
+            return True
+        size = _int(records, position + LENGTH_POSITION)[0] + LENGTH_OVERHEAD
+        if size == left or size < HEADER_SIZE:
+            return False
+        position += size
+        left -= size
+    return False
 
 
 def refused(partition: Partition, error: KafkaError) -> Result:
