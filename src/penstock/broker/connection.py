@@ -461,7 +461,12 @@ class Connection(BufferedProtocol):
     def _send_chunk(self) -> int:
         """Fill one chunk from the front of the queue and write it."""
         out = self._out
-        chunk = self._chunks.take()
+        queued = -self._head_done
+        for part in out:
+            queued += part.size if type(part) is Slice else len(part)  # type: ignore[arg-type]
+        pooled = queued > limits.SEND_HIGH_WATER_BYTES
+        # The transport sends a small write at the end of the turn and keeps its buffer until then: one of its own.
+        chunk = self._chunks.take() if pooled else bytearray(queued)
         view = memoryview(chunk)
         capacity = len(chunk)
         filled = 0
@@ -483,7 +488,8 @@ class Connection(BufferedProtocol):
                     if filled:
                         break
                     out.popleft()
-                    self._chunks.give(chunk)
+                    if pooled:
+                        self._chunks.give(chunk)
                     self._transport.write(head)  # type: ignore[arg-type]
                     return count
                 view[filled : filled + count] = head  # type: ignore[assignment]
@@ -494,7 +500,8 @@ class Connection(BufferedProtocol):
             transport.write(view[:filled])
             if transport.get_write_buffer_size():
                 return filled  # the transport still holds the chunk; it goes when that is sent
-        self._chunks.give(chunk)
+        if pooled:
+            self._chunks.give(chunk)
         return filled
 
     def _advance_slice(self, head: Slice, count: int) -> None:

@@ -39,7 +39,6 @@ class BrokerConfig:
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
     metadata_log_max_record_bytes_between_snapshots: int
-    metadata_log_max_snapshot_interval_ms: int
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool

@@ -149,11 +149,6 @@ _QUORUM = (
         "Write a snapshot of the metadata once this much has been logged since the last one.",
         importance=HIGH,
     ),
-    Definition(
-        "metadata.log.max.snapshot.interval.ms", LONG, 3_600_000, at_least(0),
-        "Write a snapshot of the metadata at least this often, if anything changed; 0 turns this off.",
-        importance=HIGH,
-    ),
 )
 
 _TOPICS = (

@@ -307,11 +307,12 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         {"metadata.log.dir": None},
     ),
     (
-        "the metadata log is cut by its snapshots (metadata.log.max.record.bytes.between.snapshots)",
+        "snapshots of the metadata come by size (metadata.log.max.record.bytes.between.snapshots) and cut its log",
         {
             "internal.metadata.delete.delay.millis": "60000",
             "internal.metadata.log.segment.bytes": None,
             "internal.metadata.max.batch.size.in.bytes": "8388608",
+            "metadata.log.max.snapshot.interval.ms": "3600000",
             "metadata.log.segment.bytes": "1073741824",
             "metadata.log.segment.ms": "604800000",
             "metadata.max.retention.bytes": "104857600",
