@@ -132,7 +132,7 @@ class Latency(Case):
     targets = (Target("p99_ms", 1.0, Better.LOWER),)
     under_load = True
     rate = 1000
-    warmup_s = 2
+    warmup_s = 5
     topic = "bench-latency"
     properties: Mapping[str, str] = {"socket.nagle.disable": "true"}
     producer_properties: Mapping[str, str] = {"linger.ms": "0"}

@@ -105,7 +105,7 @@ def _as_json(outcome: Outcome, bench: Bench) -> Mapping[str, object]:
         },
         "targets": [_target_as_json(outcome, target) for target in outcome.case.targets],
         "samples": {side.key: samples for side, samples in outcome.samples.items()},
-        "failures": {side.key: reason for side, reason in outcome.failures.items()},
+        "failures": {side.key: _first_and_last_line(reason) for side, reason in outcome.failures.items()},
     }
 
 
@@ -152,6 +152,12 @@ def _verdict(outcome: Outcome, target: Target, *, aim: bool = True) -> str:
         return f"{target} [dim]?[/dim]" if aim else "[dim]not measured[/dim]"
     mark = "[green]✓[/green]" if target.met(reached) else "[red]✗[/red]"
     return f"{target} {mark}" if aim else f"{reached:.2f} {mark}"
+
+
+def _first_and_last_line(text: str) -> str:
+    """What happened and how it ended, without the log between, which is full of paths of this machine."""
+    lines = text.strip().splitlines()
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
 
 
 def _module() -> str:

@@ -29,7 +29,8 @@ WORK = Path(__file__).with_name("work")
 SHARED_PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
 
 _WARMUP_TOPIC = "bench-warmup"
-_WARMUP_MESSAGES = 400_000
+# Messages, and how many of them to a batch.
+_WARMUP_LOADS = ((400_000, 1000), (200_000, 16), (20_000, 1))
 _WARMUP_S = {Side.PENSTOCK: 5, Side.KAFKA: 40}
 _WARMUP_PARTITIONS = 4
 
@@ -147,15 +148,14 @@ class Bench:
         return ApacheKafka(directory=self.directory, properties=properties)
 
     def _warm_up(self, side: Side, broker: ServerProcess) -> None:
-        """Sends and reads for long enough that the JVM has compiled what is hot."""
+        """Sends and reads for long enough that the JVM has compiled what is hot; a quick look halves that."""
         create_topics(broker.bootstrap, {_WARMUP_TOPIC: _WARMUP_PARTITIONS})
-        end_s = time.monotonic() + self.scaled(_WARMUP_S[side])
-        count = self.scaled(_WARMUP_MESSAGES)
-        for batch_size in itertools.cycle(("16384", "1000000")):
-            produce = Load("produce", _WARMUP_TOPIC, messages=count, properties={"batch.size": batch_size})
-            self.client.run(produce, broker.bootstrap, broker.pid)
+        end_s = time.monotonic() + _WARMUP_S[side] / (2 if self.options.quick else 1)
+        for count, batch_messages in itertools.cycle(_WARMUP_LOADS):
+            batches = {"batch.num.messages": str(batch_messages)}
+            self.client.run(Load("produce", _WARMUP_TOPIC, messages=count, properties=batches), broker.bootstrap, None)
             consume = Load("consume", _WARMUP_TOPIC, messages=count, partitions=_WARMUP_PARTITIONS)
-            self.client.run(consume, broker.bootstrap, broker.pid)
+            self.client.run(consume, broker.bootstrap, None)
             if time.monotonic() > end_s:
                 break
         delete_topic(broker, _WARMUP_TOPIC)

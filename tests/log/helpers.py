@@ -167,6 +167,11 @@ class History:
         possible = [*self.batches, *(stored(self.appending) if self.appending else [])]
         ends = [self.base, *(one.next for one in possible)]
         assert log.damage == ()
+        if power_loss and log.start_offset == log.end_offset <= self.start and log.end_offset not in ends:
+            # DeleteRecords is durable and the records after it are not: the log goes on there, empty.
+            assert log.end_offset >= least
+            self.batches, self.base = [], log.end_offset
+            return
         assert log.end_offset in ends, f"{log} ends inside a batch or beyond {ends[-1]}"
         assert log.end_offset >= min(least, ends[-1]), f"{log} lost what was before {least}"
         assert log.start_offset <= max(self.start, log.end_offset)

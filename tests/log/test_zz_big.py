@@ -349,7 +349,7 @@ async def _bytes_of(found: Any) -> bytes:
 
 TestLogAgainstAList = LogMachine.TestCase
 TestLogAgainstAList.settings = settings(
-    max_examples=8000, phases=[Phase.generate], report_multiple_bugs=False,
+    max_examples=12000, phases=[Phase.generate], report_multiple_bugs=False,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

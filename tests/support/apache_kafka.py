@@ -74,7 +74,7 @@ _SHORT_NAMES = {
     "TransactionsCommand": "org.apache.kafka.tools.TransactionsCommand",
 }
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = f"""<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>penstock</groupId>
   <artifactId>apache-kafka-for-comparison</artifactId>

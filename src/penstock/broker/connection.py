@@ -43,6 +43,8 @@ class Service(Protocol):
 
     request_bytes_max: int
     ready: bool
+    short_of_memory: bool
+    """Someone waits for receive bytes: buffers that are not needed are to be given back at once."""
 
     def now_ms(self) -> float: ...
     def serve(self, connection: Connection, start: int, end: int) -> None:
@@ -144,6 +146,7 @@ class Connection(BufferedProtocol):
         "number",
         "on_lost",
         "peer",
+        "sent_ms",
         "view",
     )
 
@@ -170,6 +173,9 @@ class Connection(BufferedProtocol):
         self.closed = False
         self.admitted = False
         self.active_ms = 0.0
+        """When bytes last came."""
+        self.sent_ms = 0.0
+        """When a peer that had fallen behind last took what waited for it."""
         self.peer = ""
         self.client_software = ""
         self.deferred: Slot | None = None
@@ -206,6 +212,11 @@ class Connection(BufferedProtocol):
     def waiting(self) -> bool:
         """Requests of this client wait for their answer (a long poll, a commit)."""
         return bool(self._pending or self._out)
+
+    @property
+    def blocked(self) -> bool:
+        """Answers wait for a peer that does not read."""
+        return self._write_paused
 
     @property
     def parked(self) -> bool:
@@ -281,7 +292,9 @@ class Connection(BufferedProtocol):
         read, filled, capacity = self._read, self._filled, len(self.buffer)
         if read == filled:
             self._read = self._filled = 0
-            if capacity > limits.RECEIVE_BUFFER_KEEP_BYTES:
+            if capacity > limits.RECEIVE_BUFFER_START_BYTES and (
+                capacity > limits.RECEIVE_BUFFER_KEEP_BYTES or self._service.short_of_memory
+            ):
                 self._resize(limits.RECEIVE_BUFFER_START_BYTES)
             self._limit = len(self.buffer)
             return
@@ -423,6 +436,7 @@ class Connection(BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self.sent_ms = self._service.now_ms()
         if self.closed:
             return
         if self._out:
@@ -540,6 +554,13 @@ class Connection(BufferedProtocol):
         """Send what is due, then close."""
         if not self.closed:
             self._transport.close()
+
+    def expire(self) -> None:
+        """Close, and do not wait for a peer that has taken nothing for so long."""
+        if self._transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self.close()
 
     def abort(self) -> None:
         self.closed = True

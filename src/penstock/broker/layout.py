@@ -6,17 +6,10 @@ META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE_PATH = f"{METADATA_DIRECTORY}/quorum-state"
 PARTITION_METADATA = "partition.metadata"
-DELETED_SUFFIX = "-delete"
 
 
 def partition_directory(topic: str, index: int) -> str:
     return f"{topic}-{index}"
-
-
-def deleted_directory(topic: str, index: int, unique: str) -> str:
-    """Where a deleted partition waits for its files to be removed. Kafka cuts the name so that it fits 255 bytes."""
-    suffix = f"-{index}.{unique}{DELETED_SUFFIX}"
-    return topic[: 255 - len(suffix)] + suffix
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

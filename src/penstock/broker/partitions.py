@@ -9,28 +9,24 @@ are recovered in the background, a few at a time; a partition is led, and served
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from penstock.broker.layout import (
-    DELETED_SUFFIX,
     METADATA_DIRECTORY,
     PARTITION_METADATA,
-    deleted_directory,
     parse_partition_directory,
     parse_partition_metadata,
     partition_directory,
     partition_metadata_text,
 )
-from penstock.broker.log_directory import LogDirectory
 from penstock.broker.partition import Partition, Wakes
 from penstock.broker.recompressing import configure_compression
 from penstock.config import BrokerConfig, TopicConfig
-from penstock.log import Log, LogConfig
+from penstock.log import Log, LogConfig, LogDirectory
 from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage
 from penstock.replication import Leader
-from penstock.runtime import Runtime, Timer
+from penstock.runtime import Runtime, Task, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import ErrorCode
 from penstock.wire.uuids import format_uuid
@@ -70,7 +66,8 @@ class PartitionManager:
         self._config = config
         self._wakes = wakes
         self._directory = directory
-        self._recovery_queue: deque[tuple[Partition, TopicConfig]] = deque()
+        self._to_recover: dict[str, tuple[Partition, TopicConfig]] = {}
+        self._recovery: Task[None] | None = None
         self._timers: dict[str, Timer] = {}
         self._closing = False
         self._slice_began_ms = 0.0
@@ -93,42 +90,33 @@ class PartitionManager:
                 if not self._holds(topic.partitions[partition.index]):
                     continue
                 self.held += 1
-                if self._directory.clean:
-                    await self._open_partition(partition, topic.partitions[partition.index], config, new=False)
+                if self._directory.is_clean:
+                    await self._open_partition(partition, topic.partitions[partition.index], config)
                 else:
-                    self._recovery_queue.append((partition, config))
+                    self._to_recover[partition_directory(topic.name, partition.index)] = partition, config
                 await self._breathe()
-        self.recovering = len(self._recovery_queue)
+        self.recovering = len(self._to_recover)
         if self.recovering:
             self._events.info("recovering", partitions=self.recovering, reason="the last stop was not a clean one")
-            self._recovery_began_ms = self._runtime.now_ms()
-            for number in range(self._config.num_recovery_threads_per_data_dir):
-                self._runtime.spawn(self._recover(), f"recovery {number}")
+            self._recovery = self._runtime.spawn(self._recover(), "recovery")
         self._chore("retention", self._retain, FIRST_CHORE_MS)
         self._chore("checkpoint", self._directory.checkpoint, self._config.log_flush_offset_checkpoint_interval_ms)
         self._chore("producers", self._expire_producers, self._config.producer_id_expiration_check_interval_ms)
 
     async def _remove_strays(self, image: MetadataImage) -> None:
-        """Set aside directories whose topic is gone, and finish removals that a stop cut short."""
-        disk = self._runtime.disk
-        for name in disk.list(""):
-            if name.endswith(DELETED_SUFFIX):
-                self._spawn_removal(name)
-                continue
+        """Remove directories whose topic is gone."""
+        for name in self._directory.names():
             parsed = parse_partition_directory(name)
             if parsed is None or name == METADATA_DIRECTORY:
                 continue
             topic = image.topic(parsed[0])
             known = topic is not None and parsed[1] < len(topic.partitions)
             # After a clean stop no directory can be that of an earlier topic of the same name.
-            if known and topic is not None and (self._directory.clean or self._is_of(name, topic)):
+            if known and topic is not None and (self._directory.is_clean or self._is_of(name, topic)):
                 continue
-            doomed = deleted_directory(*parsed, self._runtime.uuid().hex())
             self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
-            self._directory.forget(name)
-            disk.rename(name, doomed)
-            await disk.sync_dir("")
-            self._spawn_removal(doomed)
+            await self._directory.open(name, LogConfig())
+            await self._directory.delete(name)
 
     def _is_of(self, name: str, topic: TopicImage) -> bool:
         path = f"{name}/{PARTITION_METADATA}"
@@ -138,37 +126,37 @@ class PartitionManager:
         found = parse_partition_metadata(disk.read_bytes(path))
         return found is None or found == format_uuid(topic.topic_id)
 
-    def _spawn_removal(self, directory: str) -> None:
-        self._runtime.spawn(self._remove_directory(directory), f"remove {directory}")
-
-    async def _remove_directory(self, directory: str) -> None:
-        await self._runtime.offload(self._runtime.disk.rmtree, directory)
-
     async def _recover(self) -> None:
-        """One of the workers that open logs after a crash."""
-        while self._recovery_queue and not self._closing:
-            partition, config = self._recovery_queue.popleft()
-            name = partition_directory(partition.topic, partition.index)
-            log = await self._directory.open_log(name, self._log_config(config))
-            for damage in log.damage:
-                self._events.error("damaged log", partition=str(partition), what=damage)
-            if partition.retired:
-                await self._delete_log(partition, log)
-            else:
-                partition.log = log
-                partition.min_insync_replicas = config.min_insync_replicas
-                configure_compression(self._runtime, partition, config)
-                if partition.state is not None:
-                    self._lead_or_follow(partition, partition.state)
-            self.recovering -= 1
-        if not self.recovering and not self._closing:
-            took_ms = self._runtime.now_ms() - self._recovery_began_ms
-            self._events.info("recovered", took_ms=round(took_ms))
+        """Open the logs after a crash, some at a time; each is served as soon as it is open."""
+        began_ms = self._runtime.now_ms()
+        configs = {name: self._log_config(config) for name, (_, config) in self._to_recover.items()}
+        await self._directory.open_all(
+            configs,
+            self._recovered,
+            concurrency=self._config.num_recovery_threads_per_data_dir,
+            on_failure=self._not_recovered,
+        )
+        self._events.info("recovered", partitions=len(configs), took_ms=round(self._runtime.now_ms() - began_ms))
+
+    def _recovered(self, log: Log) -> None:
+        partition, config = self._to_recover.pop(log.name)
+        self.recovering -= 1
+        for damage in log.damage:
+            self._events.error("damaged log", partition=str(partition), what=damage)
+        self._hold(partition, log, config)
+
+    def _not_recovered(self, name: str, error: Exception) -> None:
+        """Others are served; this one has no leader until someone has looked at it."""
+        del self._to_recover[name]
+        self.recovering -= 1
+        self._events.error("log not opened", partition=name, error=str(error))
 
     # ---- changes of the metadata
 
     async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Bring the partitions in line with a committed change."""
+        if delta.topics_deleted and self._recovery is not None:
+            await self._recovery  # a log that is being read cannot be removed under the reader
         self._slice_began_ms = self._runtime.now_ms()
         for topic in delta.topics_deleted:
             await self._delete_topic(topic)
@@ -225,17 +213,20 @@ class PartitionManager:
             disk.mkdir(name)
             text = partition_metadata_text(format_uuid(partition.topic_id))
             disk.open(f"{name}/{PARTITION_METADATA}", create=True).pwrite(text, 0)
-            await self._open_partition(partition, state, config, new=True)
+            await self._open_partition(partition, state, config)
         await self._breathe()
 
-    async def _open_partition(
-        self, partition: Partition, state: PartitionState, config: TopicConfig, *, new: bool
-    ) -> None:
+    async def _open_partition(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+        partition.follow_state(state)
+        name = partition_directory(partition.topic, partition.index)
+        self._hold(partition, await self._directory.open(name, self._log_config(config)), config)
+
+    def _hold(self, partition: Partition, log: Log, config: TopicConfig) -> None:
+        partition.log = log
         partition.min_insync_replicas = config.min_insync_replicas
         configure_compression(self._runtime, partition, config)
-        name = partition_directory(partition.topic, partition.index)
-        partition.log = await self._directory.open_log(name, self._log_config(config), new=new)
-        self._lead_or_follow(partition, state)
+        if partition.state is not None:
+            self._lead_or_follow(partition, partition.state)
 
     def _lead_or_follow(self, partition: Partition, state: PartitionState) -> None:
         partition.follow_state(state)
@@ -278,15 +269,12 @@ class PartitionManager:
             partition.resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if partition.log is not None:
                 self.held -= 1
-                log, partition.log = partition.log, None
-                removals.append(self._runtime.spawn(self._delete_log(partition, log), f"delete {partition}"))
+                partition.log = None
+                name = partition_directory(partition.topic, partition.index)
+                removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
         # Together, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
-
-    async def _delete_log(self, partition: Partition, log: Log) -> None:
-        self._directory.forget(partition_directory(partition.topic, partition.index))
-        await log.delete()
 
     def _holds(self, state: PartitionState) -> bool:
         return self._config.node_id in state.replicas

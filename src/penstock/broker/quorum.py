@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from penstock.broker.layout import METADATA_DIRECTORY, QUORUM_STATE_PATH
-from penstock.broker.log_directory import LogDirectory
-from penstock.log import Log, LogConfig
+from penstock.log import Log, LogConfig, LogDirectory
 from penstock.metadata import Controller, Decision, MetadataDelta, MetadataImage, MetadataLoader, snapshot_values
 from penstock.raft import (
     Event,
@@ -114,7 +113,7 @@ class MetadataQuorum:
         snapshot_id = max(found for name in names if (found := parse_snapshot_name(name)) is not None)
         snapshot = read_snapshot(disk.read_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}"))
         self._loader.load_snapshot(snapshot_id, snapshot.values)
-        self._log = await directory.open_log(METADATA_DIRECTORY, METADATA_LOG)
+        self._log = await directory.open(METADATA_DIRECTORY, METADATA_LOG)
         if self._log.end_offset < snapshot_id.offset:
             # A crash came between the snapshot and what it replaced: the log goes on after the snapshot.
             await self._log.truncate_fully_and_start_at(snapshot_id.offset)

@@ -16,7 +16,6 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.gauges import Gauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
-from penstock.broker.log_directory import LogDirectory
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
 from penstock.broker.node import Node
 from penstock.broker.partition import Wakes
@@ -25,6 +24,7 @@ from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum import MetadataQuorum
 from penstock.broker.service import Service
 from penstock.config import BrokerConfig
+from penstock.log import LogDirectory
 from penstock.metadata import (
     SUPPORTED_FEATURES,
     Controller,
@@ -93,7 +93,7 @@ class Broker:
         try:
             self._identity = await self._identify()
             self._directory = LogDirectory(runtime)
-            await self._directory.open()
+            await self._directory.load()
             await self._start_quorum()
             await self._start_partitions()
             await self._register()

@@ -99,6 +99,8 @@ class Service:
         self._numbers = 0
         self._receiving = 0
         self._starved: list[Connection] = []
+        self._favoured: Connection | None = None
+        self.short_of_memory = False
         self._accepting_again_ms = 0.0
         self._accepted_in_second = 0
         self.ready = False
@@ -284,14 +286,32 @@ class Service:
 
     def grow(self, connection: Connection, count: int) -> bool:
         if count > 0 and self._receiving + count > self._receive_budget:
-            self._starved.append(connection)
-            return False
+            if self._favoured is not None and self._favoured is not connection:
+                self._starve(connection)
+                return False
+            # One at a time may go over: many that each hold a part would else wait for each other for ever.
+            self._favoured = connection
         self._receiving += count
-        if count < 0 and self._starved:
-            starved, self._starved = self._starved, []
-            for waiting in starved:
-                self._runtime.call_soon(waiting.unmute, MEMORY)
+        if count < 0:
+            if connection is self._favoured:
+                self._favoured = None
+            if self._starved:
+                starved, self._starved = self._starved, []
+                self.short_of_memory = False
+                for waiting in starved:
+                    self._runtime.call_soon(waiting.unmute, MEMORY)
         return True
+
+    def _starve(self, connection: Connection) -> None:
+        self._starved.append(connection)
+        if not self.short_of_memory:
+            self.short_of_memory = True
+            self._runtime.call_soon(self._reclaim)
+
+    def _reclaim(self) -> None:
+        """Take back the buffers of all connections that hold nothing in them."""
+        for connection in list(self._connections.values()):
+            connection.shrink()
 
     def refused(self, connection: Connection, reason: str) -> None:
         self.metrics.refused_frames += 1
@@ -312,8 +332,10 @@ class Service:
             if connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
                 self.refused(connection, f"half a request, then {limits.REQUEST_SILENCE_MS // 1000} s of silence")
                 connection.abort()
-            elif idle_ms > self._config.connections_max_idle_ms and not connection.waiting:
-                connection.close()
+            elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
+                connection.blocked or not connection.waiting
+            ):
+                connection.expire()
             elif idle_ms > SWEEP_INTERVAL_MS:
                 connection.shrink()
         self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)

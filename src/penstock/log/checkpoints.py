@@ -1,13 +1,19 @@
-"""What a data directory knows about all its logs: three small files at its root.
+"""What a data directory knows about all its logs: small files at its root.
 
 `recovery-point-offset-checkpoint`  up to which offset each log was synced; after an unclean stop the rest is checked
 `log-start-offset-checkpoint`       where each log starts, if not at the first record it holds (DeleteRecords)
 `clean-shutdown-checkpoint`         everything that is needed to open the logs without looking at them
+`last-clean-shutdown-checkpoint`    the same, since the start that found it
 
 The first two are Kafka's text files (version, count, then `topic partition offset` lines). The third is written as the
-last thing of a clean stop and removed, durably, as the first thing of a start: while it exists, nobody has written
-to the logs since. With it ten thousand logs open without one system call each. It is a msgpack array behind a version
-and a checksum; if it cannot be read it is as if it were not there.
+last thing of a clean stop and renamed to the fourth, durably, as the first thing of a start: while it has its first
+name, nobody has written to the logs since. With it ten thousand logs open without one system call each.
+
+Under its second name it helps a start after an unclean stop. What it says of a log stays true while the log only
+grows, so a log whose files have the same sizes need not be read, and another only from there on. A log that is cut
+below that end is taken out of the file first (`LogDirectory.checkpoint`).
+
+Both are a msgpack array behind a version and a checksum; one that cannot be read is as if it were not there.
 """
 
 from __future__ import annotations
@@ -19,7 +25,6 @@ from struct import error as StructError
 import msgspec
 from crc32c import crc32c
 
-from penstock.log import names
 from penstock.runtime import Disk
 
 _TEXT_VERSION = 0
@@ -110,9 +115,8 @@ def decode_clean_shutdown(data: bytes) -> list[LogState]:
         raise CheckpointDamaged(str(error)) from None
 
 
-def read_clean_shutdown(disk: Disk, directory: str = "") -> dict[str, LogState] | None:
-    """The logs by name, or None if the last stop was not a clean one."""
-    path = names.CLEAN_SHUTDOWN_NAME if not directory else f"{directory}/{names.CLEAN_SHUTDOWN_NAME}"
+def read_clean_shutdown(disk: Disk, path: str) -> dict[str, LogState] | None:
+    """The logs by name, or None if there is no such file, or it is damaged."""
     try:
         return {log.name: log for log in decode_clean_shutdown(disk.read_bytes(path))}
     except (FileNotFoundError, CheckpointDamaged):

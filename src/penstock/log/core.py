@@ -14,8 +14,9 @@ from penstock.log import names
 from penstock.log.config import NEVER, LogConfig
 from penstock.log.epochs import EpochCache
 from penstock.log.flush import Flusher
-from penstock.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, IndexCache
+from penstock.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, IndexCache, IndexDamaged
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
+from penstock.log.scan import rebuild_index
 from penstock.log.segment import NO_TIMESTAMP, UNKNOWN, Segment
 from penstock.runtime import File, Future, Runtime, Timer
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -25,6 +26,8 @@ STAMP = Struct(">qii")
 """Base offset, batch length, leader epoch: the first 16 bytes of a batch, all that a leader changes."""
 
 NO_SNAPSHOT = -1
+INDEX_GAP_BYTES_MIN = 2 << 20
+"""An index that ends further than this before the end of its segment is taken for cut off."""
 
 
 class LogCore:
@@ -237,6 +240,18 @@ class LogCore:
 
     def _snapshot_path(self) -> str:
         return names.path_of(self.directory, self._snapshot_offset, names.SNAPSHOT_SUFFIX)
+
+    # ---- indexes
+
+    async def load_index(self, segment: Segment) -> None:
+        """Bring a segment's index into memory; rebuild it if what is on disk cannot be it."""
+        try:
+            await segment.index.load(segment.size_bytes, self._index_gap_bytes_max())
+        except IndexDamaged:
+            await rebuild_index(self.runtime, segment, self._index_interval_bytes)
+
+    def _index_gap_bytes_max(self) -> int:
+        return max(INDEX_GAP_BYTES_MIN, 2 * self._config.max_message_bytes) + self._index_interval_bytes
 
     # ---- the active segment
 

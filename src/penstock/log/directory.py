@@ -42,6 +42,9 @@ class LogDirectory:
         self.is_clean = False
         """Whether the last stop was a clean one."""
         self._states: dict[str, LogState] = {}
+        """Logs as the last clean stop left them. What it says is true as long as they only grow."""
+        self._untouched: dict[str, None] = {}
+        """Those of them that have not been opened since, if that was the last stop."""
         self._recovery_points: dict[str, int] = {}
         self._start_offsets: dict[str, int] = {}
         self._written: dict[str, bytes] = {}
@@ -56,12 +59,16 @@ class LogDirectory:
             disk.mkdir(self.path)
         self._recovery_points = read_offsets(disk, self._at(names.RECOVERY_POINTS_NAME))
         self._start_offsets = read_offsets(disk, self._at(names.START_OFFSETS_NAME))
-        states = read_clean_shutdown(disk, self.path)
+        states = read_clean_shutdown(disk, self._at(names.CLEAN_SHUTDOWN_NAME))
         self.is_clean = states is not None
-        self._states = states or {}
         if disk.exists(self._at(names.CLEAN_SHUTDOWN_NAME)):
-            disk.unlink(self._at(names.CLEAN_SHUTDOWN_NAME))
+            disk.rename(self._at(names.CLEAN_SHUTDOWN_NAME), self._at(names.LAST_CLEAN_SHUTDOWN_NAME))
             await disk.sync_dir(self.path)
+        else:
+            states = read_clean_shutdown(disk, self._at(names.LAST_CLEAN_SHUTDOWN_NAME))
+        self._states = states or {}
+        if self.is_clean:
+            self._untouched = dict.fromkeys(self._states)
         for name in disk.list(self.path):
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
                 await self.runtime.offload(disk.rmtree, self._at(name))
@@ -79,17 +86,18 @@ class LogDirectory:
         """Open a log, or make a new one. Raises CorruptLog."""
         assert name not in self.logs, f"{name} is open already"
         directory = self._at(name)
-        state = self._states.pop(name, None)
-        if state is None and not self.runtime.disk.exists(directory):
+        clean = name in self._untouched
+        if not clean and not self.runtime.disk.exists(directory):
             await self._forget(name)
+        self._untouched.pop(name, None)
         log = await Log.open(
             self.runtime,
             directory,
             config,
-            clean=state is not None,
+            clean=clean,
             recovery_point=self._recovery_points.get(name, 0),
             start_offset=self._start_offsets.get(name, 0),
-            state=state,
+            state=self._states.get(name),
             cache=self.cache,
             checkpoint=self.checkpoint,
             slice_ms=slice_ms,
@@ -142,12 +150,12 @@ class LogDirectory:
         log = self.logs.pop(name, None)
         if log is not None:
             await log.delete()
-        self._states.pop(name, None)
+        self._untouched.pop(name, None)
         await self._forget(name)
 
     async def close(self) -> None:
         """Stop cleanly: close all logs, then write down what the next start needs."""
-        states = list(self._states.values())
+        states = [self._states[name] for name in self._untouched]
 
         async def close_one(name: str, slice_ms: float) -> None:
             state = await self.logs[name].close()
@@ -163,10 +171,26 @@ class LogDirectory:
         """Where the checkpoints know a log of this name that is gone, they would mislead a new one."""
         known = self._recovery_points.pop(name, None) is not None
         known = self._start_offsets.pop(name, None) is not None or known
-        if known:
+        if known or name in self._states:
             await self.checkpoint()
 
     async def _write_offsets(self) -> None:
+        cut = [
+            name
+            for name, state in self._states.items()
+            if (log := self.logs.get(name)) is not None
+            and (log.end_offset < state.end_offset or log.segments[0].base_offset > state.end_offset)
+        ]
+        gone = [
+            name
+            for name in self._states
+            if name not in self.logs and name not in self._untouched and name not in self._recovery_points
+        ]
+        for name in cut + gone:
+            del self._states[name]
+        if cut or gone:
+            data = encode_clean_shutdown(list(self._states.values()))
+            await self.runtime.disk.replace_bytes(self._at(names.LAST_CLEAN_SHUTDOWN_NAME), data)
         for name, log in self.logs.items():
             self._recovery_points[name] = log.recovery_point
             if log.start_offset > log.segments[0].base_offset:

@@ -130,6 +130,9 @@ class Flusher:
             if segment.has_file and segment.end_offset > log.durable_end and segment.base_offset < target
         ]
         for segment in closed:
+            if not segment.is_removed and not segment.index.is_proved:
+                # It was stored before the last clean stop, which did not sync it.
+                await log.load_index(segment)
             syncs += self._side_files(segment)
         if self._must_sync_names():
             self._names_changed = False

@@ -99,6 +99,7 @@ class SegmentIndex:
         "_first",
         "_offsets",
         "_positions",
+        "_proved",
         "_stale",
         "_stored",
         "_times",
@@ -134,6 +135,8 @@ class SegmentIndex:
         self._crc: int | None = 0 if fresh else None
         self._times_crc: int | None = self._crc
         """Of what is stored; None: not known."""
+        self._proved = fresh
+        """The files have been seen to be as they were stored."""
         if seal is not None:
             self._first, self._crc, self._times_first, self._times_crc = seal
             self._stored, self._times_stored = self._first, self._times_first
@@ -154,6 +157,11 @@ class SegmentIndex:
             and self._stored == self._first + len(self._offsets)
             and self._times_stored * TIME_ENTRY_BYTES == self._times_first * TIME_ENTRY_BYTES + len(self._times)
         )
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the files are known to be whole, or not of importance because all of it is in memory."""
+        return self._proved or self.is_resident
 
     @property
     def seal(self) -> Seal | None:
@@ -308,6 +316,7 @@ class SegmentIndex:
         self._positions = positions + self._positions[newer:]
         self._times = times
         self._first = self._times_first = 0
+        self._proved = True
         self._forget_files()
         self._stale = True
         self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
@@ -351,15 +360,23 @@ class SegmentIndex:
             if not self.is_resident and sizes == self._stored_bytes():
                 self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
 
-    def adopt(self, offsets: array[int], positions: array[int], times: bytearray) -> None:
-        """Begin with entries that recovery has read from the files and proved; the rest is added as it scans."""
-        self._offsets, self._positions, self._times = offsets, positions, times
-        self._first = self._times_first = 0
-        self._forget_files()
-        self._stale = True
+    async def adopt(self, seal: Seal) -> bool:
+        """Begin with entries that the files are proved to have; recovery adds the rest as it scans."""
+        assert not self._offsets, "the index is fresh"
+        offsets_file, times_file = self.files()
+        try:
+            offsets_data = await offsets_file.pread(seal.entries * OFFSET_ENTRY_BYTES, 0) if seal.entries else b""
+            times_data = await times_file.pread(seal.times * TIME_ENTRY_BYTES, 0) if seal.times else b""
+        except FileNotFoundError:
+            return False
+        if crc32c(offsets_data) != seal.crc or crc32c(times_data) != seal.times_crc:
+            return False
+        self._offsets, self._positions = decode_offset_entries(offsets_data)
+        self._times = bytearray(times_data)
         self.last_timestamp = self.last_time()[0]
-        if len(offsets):
+        if self._offsets:
             self._cache.touch(self)
+        return True
 
     def _stored_bytes(self) -> tuple[int, int]:
         self._count_stored(must_exist=True)
@@ -395,6 +412,7 @@ class SegmentIndex:
         self._times[:0] = times_data
         self._first = self._times_first = 0
         self._crc, self._times_crc = crc, times_crc
+        self._proved = True
         self.last_timestamp = max(self.last_timestamp, self.last_time()[0])
         self._cache.touch(self)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.log import names
+from penstock.log.checkpoints import LogState
 from penstock.log.core import NO_SNAPSHOT
 from penstock.log.epochs import EpochCache, EpochsDamaged, decode_epochs
 from penstock.log.indexes import IndexCache
@@ -33,6 +34,39 @@ class LogParts:
     """Closed segments whose indexes were built anew: to be synced."""
     scanned_bytes: int = 0
     cut_bytes: int = 0
+
+
+def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:
+    """A log as a clean stop left it."""
+    segments = []
+    ends = [segment.base_offset for segment in state.segments[1:]]
+    for segment, end_offset in zip(state.segments, [*ends, OPEN_END][: len(state.segments)], strict=True):
+        segments.append(
+            Segment(
+                disk,
+                directory,
+                segment.base_offset,
+                cache,
+                size_bytes=segment.size_bytes,
+                end_offset=end_offset,
+                max_timestamp=segment.max_timestamp,
+                max_timestamp_offset=segment.max_timestamp_offset,
+            )
+        )
+    if segments:
+        segments[-1].first_timestamp = state.first_timestamp
+        segments[-1].set_seal(state.seal)
+    else:
+        segments.append(Segment.create(disk, directory, state.end_offset, cache))
+    return LogParts(
+        segments=segments,
+        start_offset=state.start_offset,
+        end_offset=state.end_offset,
+        durable_end=state.end_offset,
+        epochs=EpochCache(state.epochs),
+        producers=None if state.producers else ProducerState(),
+        snapshot_offset=state.end_offset,
+    )
 
 
 class Listing:

@@ -36,10 +36,11 @@ class Log(Appending, TimeSearching):
     ) -> Self:
         """Open a log, or begin a new one.
 
-        `clean`: it was closed cleanly, so `recovery_point` is where it ends; with the `state` of the clean shutdown
-        checkpoint nothing is read at all. Otherwise the log is scanned from the recovery point on and cut where the
-        first batch is not whole. `checkpoint` is called, and awaited, before the recovery point or the start offset
-        goes back in a truncation: it makes them durable. Raises CorruptLog.
+        `clean`: it was closed cleanly, so `recovery_point` is where it ends; with the `state` that the clean stop
+        wrote down nothing is read at all. Otherwise the log is scanned from the recovery point on and cut where the
+        first batch is not whole; then `state` is what an earlier clean stop wrote down, if the log only grew since.
+        `checkpoint` is called, and awaited, before the recovery point or the start offset goes back in a truncation: it
+        makes them durable. Raises CorruptLog.
         """
         cache = IndexCache() if cache is None else cache
         parts = await open_parts(
@@ -68,7 +69,7 @@ class Log(Appending, TimeSearching):
             checkpoint=checkpoint,
         )
         log.damage = tuple(parts.damage)
-        log._names_in_doubt = state is None
+        log._names_in_doubt = not clean or state is None
         for path in parts.deleted:
             log._unlink_later(path)
         for segment in parts.obsolete:
@@ -129,20 +130,20 @@ class Log(Appending, TimeSearching):
 
     async def _settle(self) -> None:
         """Bring to disk what an unclean stop would have to find out again."""
+        for path in list(self._unlinks or ()):
+            self._unlink_at_once(path)
+        if self._flusher is None and not self._names_in_doubt and self.durable_end == self.end_offset:
+            return  # nothing happened since a clean start
         active = self.active
         index = active.loaded_index
         if active.has_file and (self._file is not None or (index is not None and not index.is_stored)):
             active.store_index()
-        before = self._snapshot_offset
         self.write_snapshot()
-        if self._snapshot_offset != before and len(self.producers):
+        if self._snapshot_offset == self.end_offset and len(self.producers):
             # The next start believes that it is there, and whole.
             await self.runtime.disk.open(self._snapshot_path()).sync()
             self.flusher.names_changed()
-        if self._flusher is not None or self._names_in_doubt or self.durable_end < self.end_offset:
-            await self.flush()
-        for path in list(self._unlinks or ()):
-            self._unlink_at_once(path)
+        await self.flush()
 
     def _state(self) -> LogState:
         segments = [

@@ -14,6 +14,7 @@ EPOCHS_NAME = "leader-epoch-checkpoint"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 START_OFFSETS_NAME = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN_NAME = "clean-shutdown-checkpoint"
+LAST_CLEAN_SHUTDOWN_NAME = "last-clean-shutdown-checkpoint"
 
 _DIGITS = 20
 

@@ -12,10 +12,10 @@ from penstock.log.config import LogConfig
 from penstock.log.core import NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
 from penstock.log.indexes import IndexCache
-from penstock.log.listing import Listing, LogParts, split_obsolete
+from penstock.log.listing import Listing, LogParts, from_state, split_obsolete
 from penstock.log.producers import ProducerState
 from penstock.log.recovery import Recovery
-from penstock.log.segment import OPEN_END, Segment
+from penstock.log.segment import Segment
 from penstock.runtime import Disk, Runtime
 
 
@@ -31,8 +31,8 @@ async def open_parts(
     cache: IndexCache,
     slice_ms: float,
 ) -> LogParts:
-    if state is not None:
-        return _from_state(runtime.disk, directory, state, cache)
+    if clean and state is not None:
+        return from_state(runtime.disk, directory, state, cache)
     if not runtime.disk.exists(directory):
         return _new(runtime.disk, directory, start_offset, cache)
     # System calls only, so a thread may do them; on a cold disk they wait.
@@ -43,7 +43,10 @@ async def open_parts(
         parts = _from_names(runtime.disk, directory, listing, recovery_point, start_offset, cache)
         if parts is not None:
             return parts
-    return await Recovery(runtime, directory, config, listing, recovery_point, start_offset, cache, slice_ms).run()
+    recovery = Recovery(
+        runtime, directory, config, listing, recovery_point, start_offset, cache, hint=state, slice_ms=slice_ms
+    )
+    return await recovery.run()
 
 
 def _new(disk: Disk, directory: str, offset: int, cache: IndexCache) -> LogParts:
@@ -55,38 +58,6 @@ def _new(disk: Disk, directory: str, offset: int, cache: IndexCache) -> LogParts
         epochs=EpochCache(),
         producers=ProducerState(),
         snapshot_offset=NO_SNAPSHOT,
-    )
-
-
-def _from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:
-    segments = []
-    ends = [segment.base_offset for segment in state.segments[1:]]
-    for segment, end_offset in zip(state.segments, [*ends, OPEN_END][: len(state.segments)], strict=True):
-        segments.append(
-            Segment(
-                disk,
-                directory,
-                segment.base_offset,
-                cache,
-                size_bytes=segment.size_bytes,
-                end_offset=end_offset,
-                max_timestamp=segment.max_timestamp,
-                max_timestamp_offset=segment.max_timestamp_offset,
-            )
-        )
-    if segments:
-        segments[-1].first_timestamp = state.first_timestamp
-        segments[-1].set_seal(state.seal)
-    else:
-        segments.append(Segment.create(disk, directory, state.end_offset, cache))
-    return LogParts(
-        segments=segments,
-        start_offset=state.start_offset,
-        end_offset=state.end_offset,
-        durable_end=state.end_offset,
-        epochs=EpochCache(state.epochs),
-        producers=None if state.producers else ProducerState(),
-        snapshot_offset=state.end_offset,
     )
 
 

@@ -32,8 +32,6 @@ from penstock.wire.errors import ErrorCode, KafkaError
 
 READ_MARKS_MAX = 64
 """Ends of reads that are remembered per log: so many sequential readers need no search."""
-INDEX_GAP_BYTES_MIN = 2 << 20
-"""An index that ends further than this before the end of its segment is taken for cut off."""
 
 T = TypeVar("T")
 
@@ -149,13 +147,6 @@ class Reading(LogCore):
             result: T = stop.value
             return result
 
-    async def load_index(self, segment: Segment) -> None:
-        """Bring a segment's index into memory; rebuild it if what is on disk cannot be it."""
-        try:
-            await segment.index.load(segment.size_bytes, self._index_gap_bytes_max())
-        except IndexDamaged:
-            await rebuild_index(self.runtime, segment, self._index_interval_bytes)
-
     def segment_of(self, offset: int) -> Segment:
         index = bisect_right(self.segments, offset, key=_base_offset) - 1
         return self.segments[max(index, 0)]
@@ -239,9 +230,6 @@ class Reading(LogCore):
         self._marks[found.base_offset] = (found.segment, found.position)
         if len(self._marks) > READ_MARKS_MAX:
             del self._marks[next(iter(self._marks))]
-
-    def _index_gap_bytes_max(self) -> int:
-        return max(INDEX_GAP_BYTES_MIN, 2 * self._config.max_message_bytes) + self._index_interval_bytes
 
 
 def _base_offset(segment: Segment) -> int:

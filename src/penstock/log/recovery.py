@@ -20,20 +20,12 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock.log import names
+from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
 from penstock.log.core import NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
-from penstock.log.indexes import (
-    TIME_ENTRY,
-    TIME_ENTRY_BYTES,
-    IndexCache,
-    IndexDamaged,
-    SegmentIndex,
-    check_offset_entries,
-    check_time_entries,
-    decode_offset_entries,
-)
-from penstock.log.listing import Listing, LogParts, split_obsolete
+from penstock.log.indexes import IndexCache, Seal, SegmentIndex
+from penstock.log.listing import Listing, LogParts, from_state, split_obsolete
 from penstock.log.producers import ProducerState
 from penstock.log.scan import BATCHES_PER_VISIT, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
@@ -114,8 +106,11 @@ class Recovery:
         recovery_point: int,
         start_offset: int,
         cache: IndexCache,
+        *,
+        hint: LogState | None,
         slice_ms: float,
     ) -> None:
+        """`hint` is what the last clean stop said of the log."""
         self._runtime = runtime
         self._disk = runtime.disk
         self._directory = directory
@@ -124,6 +119,7 @@ class Recovery:
         self._recovery_point = recovery_point
         self._start_offset = start_offset
         self._cache = cache
+        self._hint = hint if hint is not None and hint.segments and hint.end_offset <= recovery_point else None
         self._slice_ms = slice_ms
         self._damage: list[str] = []
         self._must_sync = False
@@ -132,19 +128,21 @@ class Recovery:
         self._cut_bytes = 0
 
     async def run(self) -> LogParts:
+        parts = self._as_it_was_left()
+        if parts is not None:
+            return parts
         segments = self._listing.segments(self._disk, self._directory, self._cache)
         obsolete = split_obsolete(segments, self._start_offset)
         if not segments:
-            return self._empty(obsolete)
+            return await self._empty(obsolete)
         check, rebuilt = await self._scan(segments)
         end_offset = check.expected
         start_offset = max(self._start_offset, segments[0].base_offset)
         if end_offset < start_offset:
-            # What was between was never synced, or the log was being emptied. Offsets are not used twice.
+            # What was between was never synced, or the log was being emptied.
             for segment in reversed(segments):
                 self._unlink_segment(segment)
-            await self._disk.sync_dir(self._directory)
-            return self._empty(obsolete)
+            return await self._empty(obsolete)
         snapshots = self._remove_snapshots(segments, check)
         if self._must_sync:
             # Before anything is appended: see `penstock.log.trimming` for what could come back otherwise.
@@ -172,6 +170,7 @@ class Recovery:
     async def _scan(self, segments: list[Segment]) -> tuple[Check, list[Segment]]:
         """Check the segments from the recovery point on, or from the snapshot before it. Leaves in `segments` what is
         whole."""
+        self._apply_hint(segments)
         check = self._begin(segments[0].base_offset)
         number = bisect_right([segment.base_offset for segment in segments], check.from_offset) - 1
         rebuilt: list[Segment] = []
@@ -202,6 +201,8 @@ class Recovery:
         """Where to begin: at the newest snapshot that the recovery point vouches for, or else with the log."""
         listing = self._listing
         producers, from_offset = listing.producers, listing.producers_offset
+        if self._hint is not None and not self._hint.producers and from_offset < self._hint.end_offset:
+            producers, from_offset = ProducerState(), self._hint.end_offset
         if from_offset < base_offset or listing.epochs is None:
             producers, from_offset = ProducerState(), base_offset
         # Entries from the recovery point on may be of a tail that is lost; those of what is left are found again.
@@ -210,40 +211,48 @@ class Recovery:
         return Check(self._config, known, producers, from_offset)
 
     async def _known_position(self, segment: Segment, check: Check) -> int:
-        """Where the index on disk says that a batch before the beginning of the scan lies, if that proves right."""
+        """Where to begin in a segment: where the last clean stop left it, if that is of use."""
         index = segment.index = SegmentIndex(self._disk, self._directory, segment.base_offset, self._cache, fresh=True)
         segment.max_timestamp = segment.first_timestamp = NO_TIMESTAMP
         check.expected = max(check.expected, segment.base_offset)
-        if check.from_offset <= segment.base_offset:
+        hint = self._hint
+        if hint is None or hint.seal is None or hint.end_offset != check.from_offset:
             return 0
-        try:
-            offsets_data, times_data = [
-                await file.pread(self._disk.size(file.path), 0) for file in index.files()
-            ]
-            offsets, positions = decode_offset_entries(offsets_data)
-            check_offset_entries(offsets, positions, segment.size_bytes)
-            check_time_entries(times_data)
-        except (IndexDamaged, FileNotFoundError):
+        left = hint.segments[-1]
+        if left.base_offset != segment.base_offset or left.size_bytes > segment.size_bytes:
             return 0
-        count = bisect_right(offsets, check.from_offset - segment.base_offset - 1)
-        if not count:
+        if not await index.adopt(Seal(*hint.seal)):
             return 0
-        last_offset, position = segment.base_offset + offsets[count - 1], positions[count - 1]
-        data = await segment.file.pread(HEADER_SIZE, position)
-        header = BatchHeader._make(_unpack_header(data)) if len(data) == HEADER_SIZE else None
-        if header is None or header.magic != MAGIC or header.last_offset != last_offset:
-            return 0
-        times = bytearray()
-        whole = len(times_data) - len(times_data) % TIME_ENTRY_BYTES
-        for timestamp, relative in TIME_ENTRY.iter_unpack(times_data[:whole]):
-            if relative > last_offset - segment.base_offset:
-                break
-            times += TIME_ENTRY.pack(timestamp, relative)
-            segment.max_timestamp, segment.max_timestamp_offset = timestamp, segment.base_offset + relative
-        segment.first_timestamp = _unpack_header(await segment.file.pread(HEADER_SIZE, 0))[8]
-        index.adopt(offsets[:count], positions[:count], times)
-        check.expected = header.base_offset
-        return position
+        segment.max_timestamp, segment.max_timestamp_offset = left.max_timestamp, left.max_timestamp_offset
+        segment.first_timestamp = hint.first_timestamp
+        check.expected = hint.end_offset
+        return left.size_bytes
+
+    def _apply_hint(self, segments: list[Segment]) -> None:
+        """What the last clean stop knew of segments that were closed then, or are since."""
+        known = {segment.base_offset: segment for segment in self._hint.segments} if self._hint is not None else {}
+        for segment in segments:
+            left = known.get(segment.base_offset)
+            if left is not None and left.size_bytes == segment.size_bytes:
+                segment.set_timestamps(left.max_timestamp, left.max_timestamp_offset)
+                if self._hint is not None and left is self._hint.segments[-1]:
+                    segment.set_seal(self._hint.seal)
+
+    def _as_it_was_left(self) -> LogParts | None:
+        """If nothing was written since the last clean stop, nothing needs to be read."""
+        hint, listing = self._hint, self._listing
+        if hint is None or listing.bases != [segment.base_offset for segment in hint.segments]:
+            return None
+        if listing.sizes != [segment.size_bytes for segment in hint.segments] or not listing.bases:
+            return None
+        if hint.producers and listing.producers_offset != hint.end_offset:
+            return None
+        parts = from_state(self._disk, self._directory, hint, self._cache)
+        parts.start_offset = min(max(self._start_offset, listing.bases[0]), hint.end_offset)
+        parts.producers = listing.producers if hint.producers else ProducerState()
+        parts.snapshot_offset = hint.end_offset if hint.end_offset in listing.snapshots else NO_SNAPSHOT
+        parts.deleted = listing.deleted
+        return parts
 
     async def _scan_segment(self, segment: Segment, position: int, check: Check) -> bool:
         """True if the segment is whole, or damaged only where it must not be cut; False after cutting it."""
@@ -303,7 +312,7 @@ class Recovery:
         check.expected = later.base_offset
         return True
 
-    def _empty(self, obsolete: list[Segment]) -> LogParts:
+    async def _empty(self, obsolete: list[Segment]) -> LogParts:
         offset = max(self._start_offset, self._recovery_point)
         if self._recovery_point > self._start_offset:
             self._damage.append(f"{self._directory}: there is no file, but it was synced up to {self._recovery_point}")
@@ -311,8 +320,13 @@ class Recovery:
             self._disk.unlink(names.path_of(self._directory, snapshot, names.SNAPSHOT_SUFFIX))
         epochs = EpochCache(self._listing.epochs)
         epochs.clear()
+        segment = Segment.create(self._disk, self._directory, offset, self._cache)
+        if offset:
+            # Its name tells where the log goes on: offsets are not used twice.
+            segment.create_file()
+            await self._disk.sync_dir(self._directory)
         return LogParts(
-            segments=[Segment.create(self._disk, self._directory, offset, self._cache)],
+            segments=[segment],
             start_offset=offset,
             end_offset=offset,
             durable_end=offset,

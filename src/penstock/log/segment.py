@@ -150,6 +150,11 @@ class Segment:
         index.add_time(self.max_timestamp, self.max_timestamp_offset)
         index.store()
 
+    def set_timestamps(self, max_timestamp: int, offset: int) -> None:
+        """For a segment whose index has been stored with them."""
+        self.max_timestamp, self.max_timestamp_offset = max_timestamp, offset
+        self._stored_timestamp = max(max_timestamp, NO_TIMESTAMP)
+
     def set_seal(self, seal: tuple[int, int, int, int] | None) -> None:
         self._seal = None if seal is None else Seal(*seal)
 

@@ -20,6 +20,8 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
 
 BROKER_ID_MAX = 2**31 - 1
+BROKER_NAME_LENGTH_MAX = 11
+"""Of the number above and a sign. Python refuses to read thousands of digits."""
 
 C = TypeVar("C", ConfigAlteration, ConfigReplacement)
 
@@ -98,7 +100,8 @@ class ConfigControl:
     def _check_broker(self, name: str) -> None:
         if not name:
             return
-        if not name.isascii() or not name.removeprefix("-").isdigit() or int(name) > BROKER_ID_MAX:
+        is_number = len(name) <= BROKER_NAME_LENGTH_MAX and name.isascii() and name.removeprefix("-").isdigit()
+        if not is_number or int(name) > BROKER_ID_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
         broker_id = int(name)
         if broker_id < 0:

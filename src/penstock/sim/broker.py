@@ -29,7 +29,7 @@ from penstock.sim.host import Host, Process
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.world import World
 from penstock.wire.apis import SERVED, ServedApi
-from penstock.wire.codec import Message, decode_whole, encode
+from penstock.wire.codec import Limits, Message, decode_whole, encode
 from penstock.wire.headers import read_response_header, write_request_header
 
 __all__ = [
@@ -49,6 +49,7 @@ KAFKA_PORT = 9092
 METRICS_PORT = 9404
 START_LIMIT_MS = 60_000.0
 CLIENT_ID = "sim"
+ANSWER_LIMITS = Limits(max_elements=10_000_000)
 
 _API_OF: dict[type[Message], ServedApi] = {}
 
@@ -229,4 +230,4 @@ def read_answer(data: bytes, request: Message, version: int, correlation_id: int
     api = api_of(type(request))
     found, position = read_response_header(data, api.key, version)
     assert found == correlation_id, f"answer {found} came where {correlation_id} was due"
-    return decode_whole(api.response, version, data, position)
+    return decode_whole(api.response, version, data, position, limits=ANSWER_LIMITS)

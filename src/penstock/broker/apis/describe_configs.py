@@ -5,6 +5,8 @@ Served: v1–v4. v1 adds sources and synonyms (KIP-226), v3 types and documentat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_topic
@@ -22,7 +24,7 @@ from penstock.wire.messages.describe_configs import (
 
 def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    for resource in each_once(request.resources):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             found = look_up(node, resource)
@@ -34,6 +36,17 @@ def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) 
             result.error_message = error.message
         response.results.append(result)
     return response
+
+
+def each_once(resources: list[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
+    """Resources that were named often, once, with all the keys: else a small request makes an answer of any size."""
+    found: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in resources:
+        known = found.setdefault((resource.resource_type, resource.resource_name), resource)
+        if known is not resource and known.configuration_keys is not None:
+            keys = resource.configuration_keys
+            known.configuration_keys = None if keys is None else known.configuration_keys + keys
+    return found.values()
 
 
 def look_up(node: Node, resource: DescribeConfigsResource) -> list[DescribedConfig]:

@@ -26,6 +26,13 @@ def serve(
 ) -> DescribeTopicPartitionsResponse:
     image = node.image
     cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ]
+        )
     names = sorted(dict.fromkeys(topic.name for topic in request.topics)) or image.topic_names()
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -44,6 +51,7 @@ def serve(
         if left <= 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first)
             break
+        first = min(first, len(topic.partitions))
         last = min(len(topic.partitions), first + left)
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(

@@ -372,6 +372,9 @@ class PendingFetch:
                 item.told_high_watermark = read.high_watermark
                 item.told_log_start = read.log_start
                 news.append(read)
+            if read.slice is not None and self._incremental is not None:
+                # It goes to the end, so that a busy partition starves none behind it when not all fit.
+                self._items[item.topic, item.index] = self._items.pop((item.topic, item.index))
         return news
 
 

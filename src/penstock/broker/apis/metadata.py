@@ -14,9 +14,10 @@ from penstock.broker.apis.create_topics import create
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import NewTopic, PartitionState, TopicImage, is_internal
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -24,6 +25,8 @@ from penstock.wire.messages.metadata import (
 )
 from penstock.wire.uuids import ZERO_UUID
 
+IDS_BUT_NO_LOOKUP = (10, 11)
+"""Versions that have topic ids in requests and refuse them, as Kafka does."""
 NOT_ASKED = -(2**31)
 ALL_TOPIC_OPERATIONS = 0b110111111000
 """Read, write, create, delete, alter, describe, describe configs, alter configs: without ACLs everyone may."""
@@ -32,12 +35,21 @@ ALL_TOPIC_OPERATIONS = 0b110111111000
 def serve(
     node: Node, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if context.version in IDS_BUT_NO_LOOKUP and any(by_id(topic) for topic in request.topics or []):
+        invalid = ErrorCode.INVALID_REQUEST
+        return MetadataResponse(
+            topics=[
+                MetadataResponseTopic(error_code=invalid, name=topic.name or "", topic_id=topic.topic_id)
+                for topic in request.topics or []
+            ]
+        )
     if context.version >= 4 and not request.allow_auto_topic_creation:
         return describe(node, context, request)
     if not node.config.auto_create_topics_enable or not request.topics:
         return describe(node, context, request)
     image = node.image
-    missing = [topic.name for topic in request.topics if topic.name and image.topic(topic.name) is None]
+    named = [topic.name for topic in request.topics if topic.name and not by_id(topic)]
+    missing = [name for name in named if image.topic(name) is None]
     if not missing:
         return describe(node, context, request)
     return create_and_describe(node, context, request, missing)
@@ -46,9 +58,16 @@ def serve(
 async def create_and_describe(
     node: Node, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
-    results = await create(node, [NewTopic(name) for name in dict.fromkeys(missing)])
-    refused = {result.name: result.outcome.error for result in results if result.outcome.failed}
+    try:
+        results = await create(node, [NewTopic(name) for name in dict.fromkeys(missing)])
+        refused = {result.name: result.outcome.error for result in results if result.outcome.failed}
+    except KafkaError as error:
+        refused = dict.fromkeys(missing, error.code)
     return describe(node, context, request, refused)
+
+
+def by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.topic_id != ZERO_UUID or topic.name is None
 
 
 def describe(
@@ -65,14 +84,14 @@ def describe(
     if request.topics is None or (context.version == 0 and not request.topics):
         topics = [described(node, topic, operations) for topic in image.topics()]
     else:
-        for wanted in request.topics:
-            if wanted.topic_id != ZERO_UUID:
-                found = image.topic_by_id(wanted.topic_id)
+        # Each once, however often it was named: else a small request makes an answer of any size.
+        for topic_id, name in dict.fromkeys((wanted.topic_id, wanted.name or "") for wanted in request.topics):
+            if topic_id != ZERO_UUID:
+                found = image.topic_by_id(topic_id)
                 unknown = MetadataResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
                 )
             else:
-                name = wanted.name or ""
                 found = image.topic(name)
                 code = (refused or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)

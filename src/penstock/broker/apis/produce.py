@@ -44,6 +44,16 @@ _pack_result = Struct(">ihqqq").pack
 _pack_result_v4 = Struct(">ihqq").pack
 
 
+NULL = 0
+ONE = 2
+"""How flexible versions write an absent string, and an array of one."""
+USUAL_BYTES_MIN = 80
+_pack_usual_head = Struct(">iiBB").pack
+_pack_usual_result = Struct(">Bihqqq").pack
+USUAL_TAIL = b"\x01\0\0\0\0\0\0\0\0"
+"""No record errors, no message, no tagged fields, no throttling."""
+
+
 class Result(NamedTuple):
     """What one partition's part of the request came to."""
 
@@ -73,6 +83,8 @@ class Produce:
         self._wall_ms = runtime.wall_ms
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        if version >= 9 and self._serve_usual(connection, version, correlation_id, position, end):
+            return
         try:
             acks, timeout_ms, results, waits = self._append_all(connection, version, position, end)
         except (StructError, IndexError, ValueError) as error:
@@ -93,6 +105,70 @@ class Produce:
             ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
             return
         connection.send(encode(version, correlation_id, results))
+
+    def _serve_usual(
+        self, connection: Connection, version: int, correlation_id: int, p: int, end: int
+    ) -> bool:
+        """The request that nearly all are: one batch for one partition. False, and nothing done, if it is another.
+
+        What `_append_all` and `encode` do, written out: it halves what a small request costs.
+        """
+        buffer = connection.buffer
+        if end - p < USUAL_BYTES_MIN or buffer[p] != NULL or buffer[p + 7] != ONE:
+            return False
+        view = connection.view
+        if version >= 13:
+            named = topic = bytes(view[p + 8 : p + 24])
+            p += 24
+            partitions = self._table.by_id.get(topic)
+        else:
+            length = buffer[p + 8]
+            if length > 127 or length < 2 or p + length + 24 > end:
+                return False
+            named = bytes(view[p + 8 : p + 8 + length])
+            topic = named[1:]
+            p += 8 + length
+            partitions = self._table.by_name.get(topic)
+        if partitions is None or buffer[p] != ONE:
+            return False
+        index = _int(buffer, p + 1)[0]
+        size, records_at = _uvarint(buffer, p + 5)
+        stop = records_at + size - 1
+        acks = _short(buffer, p - len(named) - 7)[0]
+        if stop >= end or size < HEADER_SIZE or not 0 <= index < len(partitions) or acks not in (-1, 1):
+            return False
+        partition = partitions[index]
+        leader, log = partition.leader, partition.log
+        if leader is None or log is None or partition.recompressor is not None:
+            return False
+        if _int(buffer, records_at + LENGTH_POSITION)[0] != stop - records_at - LENGTH_OVERHEAD:
+            return False
+        if buffer[records_at + ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_FLAG:
+            return False
+        try:
+            first, last, append_time_ms, duplicate = partition.append(view[records_at:stop], acks, self._wall_ms())
+        except KafkaError as error:
+            self._metrics.failed_produce += 1
+            connection.send(encode(version, correlation_id, [(topic, [refused(partition, error)])]))
+            return True
+        if not duplicate:
+            self._metrics.messages_in += last - first + 1
+            self._metrics.bytes_in += size - 1
+        committed = log.stable_end if acks == 1 and not duplicate else leader.high_watermark
+        if committed <= last:
+            timeout_ms = _int(buffer, p - len(named) - 5)[0]
+            results = [(topic, [Result(index, 0, first, append_time_ms, log.start_offset)])]
+            waits = [Wait(0, 0, partition, last + 1, -1 if duplicate else acks)]
+            slot = connection.defer(barrier=False)
+            ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
+            return True
+        connection.send(
+            _pack_usual_head(len(named) + 46, correlation_id, 0, ONE)
+            + named
+            + _pack_usual_result(ONE, index, 0, first, append_time_ms, log.start_offset)
+            + USUAL_TAIL
+        )
+        return True
 
     def _append_all(
         self, connection: Connection, version: int, p: int, end: int
