@@ -63,8 +63,36 @@ def configuration() -> str:
 
 
 def compatibility(table: str) -> str:
-    return "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip()]) + "\n"
+    return "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip(), _not_served(), COMPATIBILITY_GAPS]) + "\n"
 
+
+def _not_served() -> str:
+    from penstock.wire.apis import SERVED, ApiKey
+
+    missing = ", ".join(key.name.title().replace("_", "") for key in ApiKey if key not in SERVED)
+    return f"## Not served yet\n\nA client that asks finds these missing from the table above:\n{missing}."
+
+
+COMPATIBILITY_GAPS = """## Gaps in what is served
+
+- **Consumer groups**: consumers assign partitions themselves (`assign`); `subscribe` with a `group.id` does not work yet,
+  because the group APIs are missing. FindCoordinator answers, so that clients that ask in passing go on.
+- **Transactions**: a transactional id is refused (INVALID_REQUEST), and so are transactional batches. `read_committed` is
+  accepted and reads what `read_uncommitted` reads, which is the same while there are no transactions.
+- **Clusters**: one node, which is broker and controller. A replication factor above 1 is refused. A Fetch that claims to
+  come from a replica is served as a consumer's would be: up to the high watermark.
+- **Compaction**: `cleanup.policy=compact` is refused.
+- **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network.
+- **Record formats**: batches of version 2 (Kafka 0.11 and newer) only, as in Kafka 4.
+- **One listener** for clients per broker.
+- **A topic of exactly 10,000 partitions** in one request is refused (9,999 pass), because the whole request is one
+  atomic batch of at most 10,000 records, as in Kafka.
+
+## Clients that are tested
+
+Every commit runs librdkafka (confluent-kafka), kafka-python, aiokafka, kafkajs and kcat (on Debian's older librdkafka)
+against a broker process: each produces and consumes with every codec it has, with and without idempotence, and the
+stored batches are inspected (`tests/clients`)."""
 
 CONFIGURATION_HEAD = """# Configuration
 

@@ -200,7 +200,7 @@ _ROWS: Final = (
         "latest tiered (9) and earliest pending upload (11) offsets are unknown",
     ),
     ServedApi(ApiKey.METADATA, 0, 13, "All topics, by name, by id (10); automatic creation where it is enabled"),
-    ServedApi(ApiKey.FIND_COORDINATOR, 0, 6, "This broker for every group and transactional id; several keys from 4"),
+    ServedApi(ApiKey.FIND_COORDINATOR, 0, 6, "This broker for every group; other keys are refused; several from 4"),
     ServedApi(
         ApiKey.API_VERSIONS,
         0,
