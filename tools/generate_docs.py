@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (pages are written here as they read)
 """Writes the reference pages that come from the code, so that they cannot tell anything else than the code does.
 
     python tools/generate_docs.py            writes them
