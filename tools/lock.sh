@@ -2,8 +2,8 @@
 # Pins the packages of pyproject.toml, with hashes, for every Python that it allows.
 set -euo pipefail
 bin=$1
-"$bin/python" -m pip --quiet --disable-pip-version-check install uv
 compile=("$bin/uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade)
 echo "editables
 hatchling" | "${compile[@]}" pyproject.toml - --output-file requirements/run.lock
 "${compile[@]}" pyproject.toml --group dev --output-file requirements/dev.lock
+echo "uv" | "${compile[@]}" - --output-file requirements/uv.lock

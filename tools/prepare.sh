@@ -18,5 +18,11 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 
 pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check)
-"${pip[@]}" install --require-hashes -r "$lock"
-"${pip[@]}" install --no-deps --no-build-isolation --editable .
+install=("${pip[@]}")
+# uv fetches in parallel and takes seconds where pip takes minutes; where it cannot be had, pip does it all.
+if "${pip[@]}" install --require-hashes -r requirements/uv.lock 2>/dev/null; then
+    install=("$venv/bin/uv" --quiet pip)
+    export VIRTUAL_ENV="$PWD/$venv"
+fi
+"${install[@]}" install --require-hashes -r "$lock"
+"${install[@]}" install --no-deps --no-build-isolation --editable .

@@ -71,7 +71,7 @@ def mutate(frame: bytes, rng: Random) -> bytes:
     """A few bytes changed, removed, added or repeated; the API and version mostly stay."""
     mutant = bytearray(frame)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        place = rng.randrange(0 if rng.random() < 0.05 else 8, len(mutant) + 1)
+        place = rng.randrange(8 if len(mutant) >= 8 and rng.random() < 0.95 else 0, len(mutant) + 1)
         kind = rng.randrange(5)
         if kind == 0 and place < len(mutant):
             mutant[place] ^= 1 << rng.randrange(8)

@@ -82,18 +82,17 @@ def run_session(
             await scenario(await Session.open(runtime, node))
 
         world.execute(main)
-        assert unexpected(node) == []
+        expect_no_surprise(node)
         if stop and not node.process.is_dead:
             node.stop()
         return node
 
 
-def unexpected(node: SimBroker) -> list[str]:
-    """What handlers of this broker raised that they should not have."""
-    told = node.events.said("unexpected error", "error")
-    if node.broker is not None and not told and node.broker.metrics.unexpected_errors:
-        told = ["counted, but not told"]
-    return told
+def expect_no_surprise(node: SimBroker) -> None:
+    """No handler of this broker raised what it should not have."""
+    told = [f"{entry.fields['error']} at {entry.fields['trace']}" for entry in node.events.named("unexpected error")]
+    assert not told, "\n".join(dict.fromkeys(told))
+    assert node.broker is None or node.broker.metrics.unexpected_errors == 0
 
 
 class Session:

@@ -12,12 +12,12 @@ from broker.session import (
     BROKER,
     Session,
     batch,
+    expect_no_surprise,
     fetch_request,
     produce_request,
     records_of,
     run_session,
     simulated,
-    unexpected,
 )
 from penstock.broker import limits
 from penstock.sim import FrameClient, SimRuntime, World
@@ -398,7 +398,7 @@ def test_requests_that_come_before_the_broker_is_ready_wait() -> None:
             return runtime.now_ms() - began_ms
 
         assert world.execute(early) > 100
-        assert unexpected(node) == []
+        expect_no_surprise(node)
 
 
 def test_a_broker_that_stops_answers_what_is_under_way() -> None:

@@ -49,11 +49,11 @@ def _apply(
     settings: Mapping[str, str], alterations: Iterable[Alteration], definitions: Mapping[str, Definition]
 ) -> dict[str, str]:
     altered = dict(settings)
-    seen: list[str] = []
+    seen: dict[str, None] = {}
     for name, operation, value in alterations:
         if name in seen:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"The config {name} is altered twice in one request")
-        seen.append(name)
+        seen[name] = None
         if operation == AlterOperation.DELETE:
             altered.pop(name, None)
             continue

@@ -247,6 +247,8 @@ class Recovery:
             return None
         if hint.producers and listing.producers_offset != hint.end_offset:
             return None
+        if listing.snapshots and listing.snapshots[-1] > hint.end_offset:
+            return None  # something was written, and lost
         parts = from_state(self._disk, self._directory, hint, self._cache)
         parts.start_offset = min(max(self._start_offset, listing.bases[0]), hint.end_offset)
         parts.producers = listing.producers if hint.producers else ProducerState()

@@ -19,6 +19,7 @@ from penstock.metadata.topic_names import validate_topic_name
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
 
+ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER)
 BROKER_ID_MAX = 2**31 - 1
 BROKER_NAME_LENGTH_MAX = 11
 """Of the number above and a sign. Python refuses to read thousands of digits."""
@@ -64,6 +65,8 @@ class ConfigControl:
             try:
                 if asked[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+                if resource.resource_type not in ALTERED_TYPES:
+                    raise _unknown_resource(resource.resource_type)
                 altered = self._alter(resource.resource_type, resource.name, alterations(resource))
             except KafkaError as error:
                 results[key] = ConfigResult(*key, Outcome.of(error))
@@ -80,14 +83,12 @@ class ConfigControl:
         if resource_type == ResourceType.TOPIC:
             self._check_topic(resource_name)
             after = alter_topic(before, alterations)
-        elif resource_type == ResourceType.BROKER:
+        else:
             self._check_broker(resource_name)
             after = alter_broker(before, alterations, self._config, per_broker=resource_name != "")
-        else:
-            raise _unknown_resource(resource_type)
         # Brokers act on every record that names them, changed or not: that is how files they read again are
         # reloaded (KAFKA-14136).
-        always = [alteration.name for alteration in alterations] if resource_type == ResourceType.BROKER else []
+        always = dict.fromkeys(alteration.name for alteration in alterations if resource_type == ResourceType.BROKER)
         return _differences(resource_type, resource_name, before, after, always)
 
     def _check_topic(self, name: str) -> None:
@@ -118,7 +119,7 @@ def _unknown_resource(resource_type: int) -> KafkaError:
 
 
 def _differences(
-    resource_type: int, resource_name: str, before: Mapping[str, str], after: Mapping[str, str], always: list[str]
+    resource_type: int, resource_name: str, before: Mapping[str, str], after: Mapping[str, str], always: Mapping[str, None]
 ) -> list[ConfigRecord]:
     names = list(dict.fromkeys((*before, *after, *always)))
     return [

@@ -29,7 +29,8 @@ def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) 
         try:
             found = look_up(node, resource)
             if resource.configuration_keys is not None:
-                found = [config for config in found if config.name in resource.configuration_keys]
+                wanted = frozenset(resource.configuration_keys)
+                found = [config for config in found if config.name in wanted]
             result.configs = [answered(config, request) for config in found]
         except KafkaError as error:
             result.error_code = error.code
@@ -44,8 +45,10 @@ def each_once(resources: list[DescribeConfigsResource]) -> Iterable[DescribeConf
     for resource in resources:
         known = found.setdefault((resource.resource_type, resource.resource_name), resource)
         if known is not resource and known.configuration_keys is not None:
-            keys = resource.configuration_keys
-            known.configuration_keys = None if keys is None else known.configuration_keys + keys
+            if resource.configuration_keys is None:
+                known.configuration_keys = None
+            else:
+                known.configuration_keys += resource.configuration_keys
     return found.values()
 
 
