@@ -243,6 +243,16 @@ def test_a_produce_request_of_millions_of_parts_is_refused(shape: str) -> None:
     attack(scenario)
 
 
+@pytest.mark.parametrize("length", [b"\xff" * 10, b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x01"])
+@simulated()
+async def test_a_produce_request_with_an_endless_length_is_refused(s: Session, length: bytes) -> None:
+    await s.create("t")
+    # One topic, one partition, as nearly all requests have.
+    body = b"\2" + b"\2t" + b"\2" + pack(">i", 0) + length + bytes(100)
+    await is_closed(s, produce_frame(body), saying="Produce")
+    await survives(s)
+
+
 # ---- small requests, large work
 
 

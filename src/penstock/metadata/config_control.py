@@ -119,7 +119,11 @@ def _unknown_resource(resource_type: int) -> KafkaError:
 
 
 def _differences(
-    resource_type: int, resource_name: str, before: Mapping[str, str], after: Mapping[str, str], always: Mapping[str, None]
+    resource_type: int,
+    resource_name: str,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    always: Mapping[str, None],
 ) -> list[ConfigRecord]:
     names = list(dict.fromkeys((*before, *after, *always)))
     return [

@@ -33,6 +33,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
+from penstock.wire.records import write_unsigned_varint
 
 REQUEST_LIMITS = Limits(max_elements=200_000)
 READ_COMMITTED = 1
@@ -411,7 +412,7 @@ def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]
         if version >= 13:
             out += topic
         elif flexible:
-            _put_uvarint(out, len(topic) + 1)
+            write_unsigned_varint(out, len(topic) + 1)
             out += topic
         else:
             out += _pack_short(len(topic))
@@ -433,7 +434,7 @@ def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]
                 out += _pack_partition_v4(item.index, error, high_watermark, stable, -1)
             size = 0 if found is None else found.size
             if flexible:
-                _put_uvarint(out, size + 1)
+                write_unsigned_varint(out, size + 1)
             else:
                 out += _pack_int(size)
             if found is not None:
@@ -493,13 +494,6 @@ def partition_tags(diverging: tuple[int, int] | None, leader: tuple[int, int] | 
 
 def _count(out: bytearray, count: int, flexible: bool) -> None:
     if flexible:
-        _put_uvarint(out, count + 1)
+        write_unsigned_varint(out, count + 1)
     else:
         out += _pack_int(count)
-
-
-def _put_uvarint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append((value & 127) | 128)
-        value >>= 7
-    out.append(value)

@@ -23,11 +23,20 @@ from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
 from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
-from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.records import CRC_POSITION, HEADER_SIZE, LENGTH_OVERHEAD, TRANSACTIONAL_FLAG
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.records import (
+    CRC_POSITION,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    read_unsigned_varint,
+    write_unsigned_varint,
+)
 
-PARTITIONS_PER_REQUEST_MAX = 100_000
-TAGGED_FIELDS_MAX = 100
+PARTS_PER_REQUEST_MAX = 100_000
+"""Topics and partitions. Each costs more than the few bytes that it takes in the request."""
+TAGGED_FIELDS_MAX = 100_000
+"""In the whole request: newer clients may have some in each of its parts."""
 LENGTH_POSITION = 8
 ATTRIBUTES_LOW_POSITION = CRC_POSITION + 5
 TRANSACTIONS_ARE_MISSING = "transactions are not served by this version of Penstock: unset transactional.id"
@@ -83,11 +92,11 @@ class Produce:
         self._wall_ms = runtime.wall_ms
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        if version >= 9 and self._serve_usual(connection, version, correlation_id, position, end):
-            return
         try:
+            if version >= 9 and self._serve_usual(connection, version, correlation_id, position, end):
+                return
             acks, timeout_ms, results, waits = self._append_all(connection, version, position, end)
-        except (StructError, IndexError, ValueError) as error:
+        except (StructError, IndexError, ValueError, WireError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
         if acks == 0:
             for wait in waits:
@@ -132,7 +141,7 @@ class Produce:
         if partitions is None or buffer[p] != ONE:
             return False
         index = _int(buffer, p + 1)[0]
-        size, records_at = _uvarint(buffer, p + 5)
+        size, records_at = read_unsigned_varint(buffer, p + 5)
         stop = records_at + size - 1
         acks = _short(buffer, p - len(named) - 7)[0]
         if stop >= end or size < HEADER_SIZE or not 0 <= index < len(partitions) or acks not in (-1, 1):
@@ -178,7 +187,7 @@ class Produce:
         view = connection.view
         flexible = version >= 9
         if flexible:
-            length, p = _uvarint(buffer, p)
+            length, p = read_unsigned_varint(buffer, p)
             transactional = length > 0
             p += max(length - 1, 0)
         else:
@@ -188,7 +197,7 @@ class Produce:
         acks, timeout_ms = _acks_timeout(buffer, p)
         p += 6
         if flexible:
-            topic_count, p = _uvarint(buffer, p)
+            topic_count, p = read_unsigned_varint(buffer, p)
             topic_count -= 1
         else:
             topic_count = _int(buffer, p)[0]
@@ -206,13 +215,14 @@ class Produce:
         results: TopicResults = []
         waits: list[Wait] = []
         count = 0
+        tags = TAGGED_FIELDS_MAX
         for _ in range(topic_count):
             if version >= 13:
                 topic = bytes(view[p : p + 16])
                 p += 16
             else:
                 if flexible:
-                    length, p = _uvarint(buffer, p)
+                    length, p = read_unsigned_varint(buffer, p)
                     length -= 1
                 else:
                     length = _short(buffer, p)[0]
@@ -222,23 +232,23 @@ class Produce:
                 topic = bytes(view[p : p + length])
                 p += length
             if flexible:
-                partition_count, p = _uvarint(buffer, p)
+                partition_count, p = read_unsigned_varint(buffer, p)
                 partition_count -= 1
             else:
                 partition_count = _int(buffer, p)[0]
                 p += 4
             if p > end:
                 raise ValueError("it ends early")
-            count += partition_count
-            if count > PARTITIONS_PER_REQUEST_MAX:
-                raise ValueError(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request")
+            count += 1 + max(partition_count, 0)
+            if count > PARTS_PER_REQUEST_MAX:
+                raise ValueError(f"more than {PARTS_PER_REQUEST_MAX} topics and partitions in one request")
             partitions = lookup.get(topic)
             outcome: list[Result] = []
             results.append((topic, outcome))
             for _ in range(partition_count):
                 if flexible:
                     index = _int(buffer, p)[0]
-                    size, p = _uvarint(buffer, p + 4)
+                    size, p = read_unsigned_varint(buffer, p + 4)
                     size -= 1
                 else:
                     index, size = _index_length(buffer, p)
@@ -256,9 +266,9 @@ class Produce:
                     self._append_one(partitions[index], view[p : p + size], acks, wall_ms, outcome, waits, len(results))
                 p += size
                 if flexible:
-                    p = _skip_tags(buffer, p, end)
+                    p, tags = _skip_tags(buffer, p, end, tags)
             if flexible:
-                p = _skip_tags(buffer, p, end)
+                p, tags = _skip_tags(buffer, p, end, tags)
         return acks, timeout_ms, results, waits
 
     def _append_one(
@@ -272,14 +282,14 @@ class Produce:
         topic_number: int,
     ) -> None:
         recompressor = partition.recompressor
-        if recompressor is not None and recompressor.wants(records):
-            waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, bytes(records)))
-            outcome.append(Result(partition.index, 0))
-            return
         try:
             if is_transactional(records):
                 # Nobody could ever end that transaction: it would hold back readers of committed records for ever.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
+            if recompressor is not None and recompressor.wants(records):
+                waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, bytes(records)))
+                outcome.append(Result(partition.index, 0))
+                return
             appended = partition.append(records, acks, wall_ms)
         except KafkaError as error:
             outcome.append(refused(partition, error))
@@ -396,20 +406,20 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
     out = bytearray(_pack_head(0, correlation_id))
     if flexible:
         out.append(0)
-        _put_uvarint(out, len(results) + 1)
+        write_unsigned_varint(out, len(results) + 1)
     else:
         out += _pack_int(len(results))
     for topic, outcome in results:
         if version >= 13:
             out += topic
         elif flexible:
-            _put_uvarint(out, len(topic) + 1)
+            write_unsigned_varint(out, len(topic) + 1)
             out += topic
         else:
             out += _pack_short(len(topic))
             out += topic
         if flexible:
-            _put_uvarint(out, len(outcome) + 1)
+            write_unsigned_varint(out, len(outcome) + 1)
         else:
             out += _pack_int(len(outcome))
         for number, error, base_offset, append_time_ms, log_start_offset, message, leader in outcome:
@@ -423,7 +433,7 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
                     out.append(0)
                 else:
                     text = message.encode()
-                    _put_uvarint(out, len(text) + 1)
+                    write_unsigned_varint(out, len(text) + 1)
                     out += text
                 if leader is not None and version >= 10:
                     out += _CURRENT_LEADER_TAG
@@ -448,40 +458,18 @@ _CURRENT_LEADER_TAG = b"\x01\x00\x09"
 """One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
 
 
-def _uvarint(buffer: bytearray, p: int) -> tuple[int, int]:
-    byte = buffer[p]
-    if byte < 128:
-        return byte, p + 1
-    value = byte & 127
-    shift = 7
-    while True:
-        p += 1
-        byte = buffer[p]
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, p + 1
-        shift += 7
-        if shift > 28:
-            raise ValueError("a length of more than five bytes")
-
-
-def _put_uvarint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append((value & 127) | 128)
-        value >>= 7
-    out.append(value)
-
-
-def _skip_tags(buffer: bytearray, p: int, end: int) -> int:
+def _skip_tags(buffer: bytearray, p: int, end: int, left: int) -> tuple[int, int]:
+    """(position behind the tagged fields, how many the rest of the request may have)"""
     if buffer[p] == 0:
-        return p + 1
-    count, p = _uvarint(buffer, p)
-    if count > TAGGED_FIELDS_MAX:
-        raise ValueError(f"{count} tagged fields in one place")
+        return p + 1, left
+    count, p = read_unsigned_varint(buffer, p)
+    left -= count
+    if left < 0:
+        raise ValueError(f"more than {TAGGED_FIELDS_MAX} tagged fields in one request")
     for _ in range(count):
-        _, p = _uvarint(buffer, p)
-        size, p = _uvarint(buffer, p)
+        _, p = read_unsigned_varint(buffer, p)
+        size, p = read_unsigned_varint(buffer, p)
         p += size
         if p > end:
             raise ValueError("a tagged field ends beyond the request")
-    return p
+    return p, left
