@@ -70,6 +70,7 @@ class PartitionManager:
         self._recovery: Task[None] | None = None
         self._timers: dict[str, Timer] = {}
         self._closing = False
+        self._latest: tuple[TopicConfig | None, LogConfig] = None, LogConfig()
         self._slice_began_ms = 0.0
         self.table = PartitionTable()
         self.recovering = 0
@@ -182,6 +183,7 @@ class PartitionManager:
     def configure(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Settings of the broker changed: they are the defaults of its topics."""
         self._config = config
+        self._latest = None, LogConfig()
         for name in image.topic_names():
             self._configure_topic(image, name)
 
@@ -292,6 +294,12 @@ class PartitionManager:
         return TopicConfig.resolve(overrides, self._config) if overrides else self._config.topic_defaults
 
     def _log_config(self, topic: TopicConfig) -> LogConfig:
+        """Partitions of one topic, and all topics that set nothing themselves, share theirs."""
+        if topic is not self._latest[0]:
+            self._latest = topic, self._new_log_config(topic)
+        return self._latest[1]
+
+    def _new_log_config(self, topic: TopicConfig) -> LogConfig:
         return LogConfig(
             segment_bytes=topic.segment_bytes,
             segment_ms=topic.segment_ms,

@@ -185,7 +185,7 @@ class PendingFetch:
 
     # ---- reading
 
-    def _read(self, prefetched: dict[FetchItem, Slice | None]) -> list[Read] | None:
+    def _read(self, prefetched: dict[FetchItem, Slice | ErrorCode]) -> list[Read] | None:
         """Read every partition from what memory has. None: something must come from the device first."""
         fetch = self._fetch
         budget = self._max_bytes
@@ -217,11 +217,13 @@ class PendingFetch:
                         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
                     reads.append(Read(item, 0, high_watermark, log.start_offset, None))
                     continue
-                found: Slice | None = None
+                found: Slice | ErrorCode | None = None
                 # The first batch goes out whatever the limits are: they must not stop a reader for ever.
                 if budget > 0 or budget == self._max_bytes:
                     if item in prefetched:
                         found = prefetched[item]
+                        if isinstance(found, ErrorCode):
+                            raise KafkaError(found)
                     else:
                         found = log.try_read(
                             offset,
@@ -238,10 +240,11 @@ class PendingFetch:
                     else:
                         found = None
                 reads.append(Read(item, 0, high_watermark, log.start_offset, found))
-            except KafkaError as error:
+            except (KafkaError, OSError) as error:
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 known = (partition.leader_id, partition.leader_epoch)
-                moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-                reads.append(Read(item, error.code, -1, -1, None, leader=known if moved else None))
+                moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+                reads.append(Read(item, code, -1, -1, None, leader=known if moved else None))
         return reads
 
     def _enough(self, reads: list[Read]) -> bool:
@@ -259,7 +262,7 @@ class PendingFetch:
 
     async def _read_from_device(self, last_chance: bool) -> None:
         """The page cache lacks an index or the batches' headers: read them off the loop, then as usual."""
-        prefetched: dict[FetchItem, Slice | None] = {}
+        prefetched: dict[FetchItem, Slice | ErrorCode] = {}
         budget = self._max_bytes
         for item in list(self._items.values()):
             partition = item.resolve(self._fetch.table, self._by_id)
@@ -274,8 +277,10 @@ class PendingFetch:
                 found = await partition.log.read(
                     item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
                 )
-            except KafkaError:
-                continue  # the second look says which error it is
+            except (KafkaError, OSError) as error:
+                # Where the log was deleted meanwhile, the second look finds that out before it comes to this.
+                prefetched[item] = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                continue
             prefetched[item] = found
             budget -= found.size
         self._reading = False
