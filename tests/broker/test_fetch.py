@@ -274,3 +274,57 @@ async def test_a_log_that_starts_later_is_out_of_range_and_not_diverging(s: Sess
     assert (await s.fetch("t", 1, last_fetched_epoch=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await s.fetch("t", 1, last_fetched_epoch=9)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await s.fetch("t", 3, last_fetched_epoch=0)).error_code == 0
+
+
+# ---- what cannot be read
+
+
+@pytest.mark.parametrize("cold", [0.0, 1.0])
+@simulated()
+async def test_a_read_error_is_told_and_harms_nobody_else(s: Session, cold: float) -> None:
+    await s.create("t")
+    await s.create("other")
+    for topic in ("t", "other"):
+        for _ in range(5):
+            await s.produce(topic, bytes(3000))
+    disk = s.node.host.disk
+    disk.cold_read_probability = cold
+    disk.fail_reads("t-0/00000000000000000000.log", 1000)
+    data = await s.fetch("t", 1, partition_max_bytes=3500)
+    assert (data.error_code, data.records) in ((ErrorCode.KAFKA_STORAGE_ERROR, b""), (ErrorCode.NONE, b""))
+    assert (await s.produce("t", b"x")).error_code == 0
+    assert len(await s.records("other")) == 5
+
+
+@pytest.mark.parametrize("place", [0, 7, 8, 10, 11])
+@simulated()
+async def test_a_damaged_segment_is_not_read_for_ever(s: Session, place: int) -> None:
+    """Offset or length of a batch in the middle: the reader gets an error, or bytes whose checksum tells it."""
+    await s.create("t")
+    size = len(batch(bytes(300)))
+    for _ in range(5):
+        await s.produce("t", bytes(300))
+    s.node.host.disk.rot("t-0/00000000000000000000.log", size + place)
+    for offset in range(5):
+        began_ms = s.runtime.now_ms()
+        data = await s.fetch("t", offset, partition_max_bytes=size)
+        assert s.runtime.now_ms() - began_ms < 1_000
+        assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR or data.records
+    assert (await s.produce("t", b"x")).base_offset == 5
+
+
+@simulated()
+async def test_a_read_error_while_an_answer_is_sent_closes_that_connection_alone(s: Session) -> None:
+    await s.create("t")
+    for _ in range(5):
+        await s.produce("t", bytes(3000))
+    s.node.host.disk.fail_reads("t-0/00000000000000000000.log", 1000)
+    reader = await s.connect()
+    reader.post(fetch_request("t"), 12)
+    await reader.frames.closed()
+    assert (await s.produce("t", b"x")).error_code == 0
+    s.node.host.disk.fail_reads("t-0/00000000000000000000.log", 0)
+    assert len(await s.records("t")) == 6
+    assert s.node.served.metrics.unexpected_errors == 1
+    s.node.events.all.clear()
+    s.node.served.metrics.unexpected_errors = 0

@@ -147,6 +147,7 @@ class Connection(BufferedProtocol):
         "on_lost",
         "peer",
         "sent_ms",
+        "served_ms",
         "view",
     )
 
@@ -173,6 +174,9 @@ class Connection(BufferedProtocol):
         self.closed = False
         self.admitted = False
         self.active_ms = 0.0
+        """When bytes arrived last."""
+        self.served_ms = 0.0
+        """When the request before was served, in this turn: the next one waited until then."""
         """When bytes last came."""
         self.sent_ms = 0.0
         """When a peer that had fallen behind last took what waited for it."""
@@ -230,7 +234,7 @@ class Connection(BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        self.active_ms = self._service.now_ms()
+        self.active_ms = self.served_ms = self._service.now_ms()
         self._turn()
 
     def eof_received(self) -> bool:
@@ -273,16 +277,12 @@ class Connection(BufferedProtocol):
                 key = _read_key(self.buffer, start + 4)[0]
                 if (self._pending and (self._barrier or key != PRODUCE_KEY)) or self._write_paused or self._cold:
                     return
-            if there < size + 4:
-                if there >= 6 and size > service.frame_bytes_max(key):
+                if size > limits.FRAME_BYTES_OF_ANY_API and size > service.frame_bytes_max(key):
                     service.refused(self, f"a request of {size} bytes is beyond what API {key} may take")
                     self.abort()
                     return
+            if there < size + 4:
                 self._need = size + 4
-                return
-            if size > service.frame_bytes_max(key):
-                service.refused(self, f"a request of {size} bytes is beyond what API {key} may take")
-                self.abort()
                 return
             self._read = start + 4 + size
             service.serve(self, start + 4, start + 4 + size)
@@ -423,6 +423,7 @@ class Connection(BufferedProtocol):
 
     def _queued_turn(self) -> None:
         self._turn_queued = False
+        self.served_ms = self._service.now_ms()
         self._turn()
 
     def _enqueue(self, parts: Sequence[Part]) -> None:
@@ -489,7 +490,12 @@ class Connection(BufferedProtocol):
             if type(head) is Slice:
                 done = self._head_done
                 want = min(head.size - done, capacity - filled)
-                got = head.file.try_pread_into(view[filled : filled + want], head.position + done)
+                try:
+                    got = head.file.try_pread_into(view[filled : filled + want], head.position + done)
+                except OSError as error:
+                    self._service.failed(self, error)
+                    self.abort()
+                    return 0
                 if not got:
                     if not filled:
                         self._read_cold(head, want, head.position + done)

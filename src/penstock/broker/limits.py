@@ -24,7 +24,8 @@ PENDING_ANSWERS_MAX = 10_000
 WAKES_PER_TICK_MAX = 256
 """Parked fetches answered in one go; the rest wait for the next turn of the loop."""
 
-CLIENT_ID_LENGTH_MAX = 32_767
+FRAME_BYTES_OF_ANY_API = 4 * 1024
+"""A frame up to this size is read whatever API it names, so that the refusal can name it too."""
 
 REQUEST_SILENCE_MS = 30_000
 """Half a request and then silence: the connection is closed after this."""

@@ -76,14 +76,21 @@ class Rate:
 class RequestMetrics:
     """One API's requests."""
 
-    __slots__ = ("errors", "name", "queue", "requests", "total")
+    __slots__ = ("at_once", "errors", "name", "queue", "requests", "total")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.requests = 0
+        self.at_once = 0
+        """Requests that waited for none before them; they enter `queue` when someone looks."""
         self.errors = 0
         self.total = Histogram()
         self.queue = Histogram()
+
+    def settle(self) -> None:
+        self.queue.buckets[0] += self.at_once
+        self.queue.count += self.at_once
+        self.at_once = 0
 
 
 class Sample(NamedTuple):
@@ -177,6 +184,7 @@ class BrokerMetrics:
             yield from summary("kafka_network_requestmetrics_totaltimems", total, metrics.name, metrics.total)
         queue = "Time a whole request waited to be served, in ms"
         for metrics in requests:
+            metrics.settle()
             yield from summary("kafka_network_requestmetrics_requestqueuetimems", queue, metrics.name, metrics.queue)
         stall = "How late the event loop was, in ms: what garbage collection is to a JVM"
         yield from summary("penstock_event_loop_stall_ms", stall, None, self.stalls)

@@ -28,7 +28,6 @@ from penstock.wire.headers import read_request_header
 
 SWEEP_INTERVAL_MS = 10_000
 DRAIN_POLL_MS = 10
-UNKNOWN_API_FRAME_BYTES_MAX = 4096
 RECEIVE_BUDGET_BYTES = 1 << 30
 """What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
 
@@ -145,8 +144,7 @@ class Service:
     def frame_bytes_max(self, api_key: int) -> int:
         apis = self._apis
         api = apis[api_key] if 0 <= api_key < len(apis) else None
-        # An unknown API gets its short frame, so that the refusal can name it.
-        return UNKNOWN_API_FRAME_BYTES_MAX if api is None else api.frame_bytes_max
+        return limits.FRAME_BYTES_OF_ANY_API if api is None else api.frame_bytes_max
 
     def serve(self, connection: Connection, start: int, end: int) -> None:
         if end - start < 10:
@@ -173,8 +171,11 @@ class Service:
                 position = read_request_header(connection.view[:end], start).body_position
         metrics = api.metrics
         metrics.requests += 1
-        began = self.now_ms()
-        metrics.queue.record(began - connection.active_ms)
+        arrived_ms = connection.active_ms
+        if connection.served_ms == arrived_ms:
+            metrics.at_once += 1
+        else:
+            metrics.queue.record(connection.served_ms - arrived_ms)
         connection.deferred = None
         if api.raw is not None:
             api.raw(connection, version, correlation_id, position, end)
@@ -183,12 +184,13 @@ class Service:
             if client_id_length > 0:
                 client_id = str(connection.view[start + 10 : start + 10 + client_id_length], "utf-8", "replace")
             self._serve_message(api, connection, version, correlation_id, client_id, position, end)
+        now_ms = connection.served_ms = self.now_ms()
         slot = connection.deferred
         if slot is None:
-            metrics.total.record(self.now_ms() - connection.active_ms)
+            metrics.total.record(now_ms - arrived_ms)
         else:
             slot.api = api
-            slot.arrived_ms = connection.active_ms
+            slot.arrived_ms = arrived_ms
 
     def answered(self, slot: Slot) -> None:
         if isinstance(slot.api, Api):

@@ -28,7 +28,7 @@ from penstock.broker.fetch_sessions import (
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
-from penstock.log import Slice
+from penstock.log import Log, Slice
 from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -62,6 +62,15 @@ class Read(NamedTuple):
     slice: Slice | None
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+
+
+class Prefetched(NamedTuple):
+    """What the device had of a partition, good as long as its log has not been cut, trimmed or replaced."""
+
+    log: Log
+    version: int
+    slice: Slice | None
+    error: ErrorCode = ErrorCode.NONE
 
 
 class Fetch:
@@ -185,7 +194,7 @@ class PendingFetch:
 
     # ---- reading
 
-    def _read(self, prefetched: dict[FetchItem, Slice | ErrorCode]) -> list[Read] | None:
+    def _read(self, prefetched: dict[FetchItem, Prefetched]) -> list[Read] | None:
         """Read every partition from what memory has. None: something must come from the device first."""
         fetch = self._fetch
         budget = self._max_bytes
@@ -197,6 +206,7 @@ class PendingFetch:
                 if self._by_id and fetch.table.by_id.get(item.topic) is not None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 reads.append(Read(item, error, -1, -1, None))
+                fetch.metrics.failed_fetch += 1
                 continue
             try:
                 log, leader = partition.led()
@@ -217,13 +227,14 @@ class PendingFetch:
                         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
                     reads.append(Read(item, 0, high_watermark, log.start_offset, None))
                     continue
-                found: Slice | ErrorCode | None = None
+                found: Slice | None = None
                 # The first batch goes out whatever the limits are: they must not stop a reader for ever.
                 if budget > 0 or budget == self._max_bytes:
-                    if item in prefetched:
-                        found = prefetched[item]
-                        if isinstance(found, ErrorCode):
-                            raise KafkaError(found)
+                    early = prefetched.get(item)
+                    if early is not None and early.log is log and early.version == log.version:
+                        if early.error:
+                            raise KafkaError(early.error)
+                        found = early.slice
                     else:
                         found = log.try_read(
                             offset,
@@ -245,6 +256,7 @@ class PendingFetch:
                 known = (partition.leader_id, partition.leader_epoch)
                 moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
                 reads.append(Read(item, code, -1, -1, None, leader=known if moved else None))
+                fetch.metrics.failed_fetch += 1
         return reads
 
     def _enough(self, reads: list[Read]) -> bool:
@@ -262,7 +274,7 @@ class PendingFetch:
 
     async def _read_from_device(self, last_chance: bool) -> None:
         """The page cache lacks an index or the batches' headers: read them off the loop, then as usual."""
-        prefetched: dict[FetchItem, Slice | ErrorCode] = {}
+        prefetched: dict[FetchItem, Prefetched] = {}
         budget = self._max_bytes
         for item in list(self._items.values()):
             partition = item.resolve(self._fetch.table, self._by_id)
@@ -270,18 +282,19 @@ class PendingFetch:
                 continue
             if budget <= 0 and budget != self._max_bytes:
                 continue
-            upto = partition.leader.high_watermark
-            if not partition.log.start_offset <= item.fetch_offset < upto:
+            log, upto = partition.log, partition.leader.high_watermark
+            if not log.start_offset <= item.fetch_offset < upto:
                 continue
             try:
-                found = await partition.log.read(
+                found = await log.read(
                     item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
                 )
             except (KafkaError, OSError) as error:
                 # Where the log was deleted meanwhile, the second look finds that out before it comes to this.
-                prefetched[item] = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                prefetched[item] = Prefetched(log, log.version, None, code)
                 continue
-            prefetched[item] = found
+            prefetched[item] = Prefetched(log, log.version, found)
             budget -= found.size
         self._reading = False
         if self._connection.closed:

@@ -1,13 +1,15 @@
 """ListOffsets (2): the offset at an end of the log, or of a moment in time.
 
-Served: v1–v10. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 the offset of the largest timestamp
-(KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset (KIP-1005), v10 a timeout (KIP-1075).
+Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 the offset of the largest timestamp
+(KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset (KIP-1005), v10 a timeout (KIP-1075),
+v11 the earliest offset that waits for its tier (KIP-1023). A partition that is named twice is refused, as in Kafka.
 Consumers are told of the log up to the high watermark. No tier holds data yet, so the earliest local offset is the
 earliest, and there is no tiered one (-1).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable
 
 from penstock.broker.node import Node
@@ -25,6 +27,8 @@ from penstock.wire.messages.list_offsets import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
+SLICE_MS = 5.0
+"""Searches give the loop back after this long."""
 
 
 def serve(
@@ -48,9 +52,14 @@ def serve(
 
 async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
+    asked = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
+    began_ms = node.runtime.now_ms()
     for topic in request.topics:
         answers = []
         for entry in topic.partitions:
+            if asked[topic.name, entry.partition_index] > 1:
+                answers.append(refusal(entry, ErrorCode.INVALID_REQUEST))
+                continue
             partition = node.table.find(topic.name.encode(), entry.partition_index)
             if entry.timestamp in (LATEST, EARLIEST):
                 answers.append(at_end(partition, entry))
@@ -59,6 +68,13 @@ async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListO
                 answers.append(await at_time(partition, entry, version))
             except KafkaError as error:
                 answers.append(refusal(entry, error.code))
+            except OSError:
+                gone = partition is None or partition.retired
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR
+                answers.append(refusal(entry, code))
+            if node.runtime.now_ms() - began_ms > SLICE_MS:
+                await node.runtime.sleep(0)
+                began_ms = node.runtime.now_ms()
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
 
