@@ -195,7 +195,10 @@ def check_epochs(log: Log, batches: list[Stored]) -> None:
 
 
 def check_producers(log: Log, history: list[Stored]) -> None:
-    """The state of every producer that has a batch in the log must be that of its last batch. (`history` may have more.)"""
+    """The state of every producer that has a batch in the log must be that of its last batch.
+
+    `history` may have batches that retention has removed.
+    """
     last: dict[int, BatchHeader] = {}
     for one in history:
         if one.header.producer_id >= 0:

@@ -1,7 +1,7 @@
 """Crash at every operation on the disk, and again at every operation of the recovery: nothing durable may be missing.
 
 The scenario does everything that changes files: appends, rolls, syncs, retention, DeleteRecords, checkpoints,
-truncations, a clean stop and a second start. It runs once to the end to count its operations, then once for each of them.
+truncations, a clean stop and a second start. It runs once to the end to count its operations, then once for each.
 """
 
 from __future__ import annotations
@@ -71,13 +71,22 @@ async def scenario(runtime: SimRuntime, history: History) -> None:
     await directory.load()
     assert directory.is_clean
     log = await directory.open(NAME, CONFIG)
-    append(2, 4)
-    log.roll()
-    append(1, 4, 1)
+    while len(log.segments) < 4:
+        append(2, 4)
     await history.flush(log)
-    append(1, 4, 1)
+    await directory.checkpoint()
+    # Cut into a closed segment, and write as much as was there, by the same leader: if the segment behind it came
+    # back, its old records would follow the new ones as if they belonged there.
+    boundary = log.active.base_offset
+    await history.truncate(log, boundary - 6)
+    while history.end < boundary:
+        append(2, 4)
+    await history.flush(log)
+    append(1, 5, 1)
+    log.roll()
+    append(1, 5, 1)
     await history.truncate(log, history.batches[-2].first)
-    append(4, 5)
+    append(4, 6)
     await directory.close()
     history.durable = history.end
 
@@ -159,7 +168,9 @@ def test_a_crash_of_the_recovery_is_recovered_from(part: int) -> None:
         disk.restart(power_loss=power_loss)
         before = pickle.dumps((disk, history))
 
-        def crash_again(at: int | None, before: bytes = before, power_loss: bool = power_loss) -> tuple[SimDisk, History]:
+        def crash_again(
+            at: int | None, before: bytes = before, power_loss: bool = power_loss
+        ) -> tuple[SimDisk, History]:
             disk, history = pickle.loads(before)
             if at is not None:
                 disk.crash_after(at)

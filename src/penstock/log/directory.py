@@ -48,6 +48,7 @@ class LogDirectory:
         self._recovery_points: dict[str, int] = {}
         self._start_offsets: dict[str, int] = {}
         self._written: dict[str, bytes] = {}
+        """Checkpoint files as they are on disk, by name."""
         self._asked = 0
         self._done = 0
         self._writing: Future[None] | None = None
@@ -55,8 +56,12 @@ class LogDirectory:
     async def load(self) -> None:
         """Read the checkpoints, and note on disk that the logs are in use. Raises CheckpointDamaged."""
         disk = self.runtime.disk
-        if self.path:
+        if not disk.exists(self.path):
             disk.mkdir(self.path)
+            await disk.sync_dir(names.parent_of(self.path))
+        for name in (names.START_OFFSETS_NAME, names.RECOVERY_POINTS_NAME):
+            if disk.exists(self._at(name)):
+                self._written[name] = disk.read_bytes(self._at(name))
         self._recovery_points = read_offsets(disk, self._at(names.RECOVERY_POINTS_NAME))
         self._start_offsets = read_offsets(disk, self._at(names.START_OFFSETS_NAME))
         states = read_clean_shutdown(disk, self._at(names.CLEAN_SHUTDOWN_NAME))

@@ -106,6 +106,7 @@ class SegmentIndex:
         "_times_crc",
         "_times_first",
         "_times_stored",
+        "_trim",
         "base_offset",
         "last_timestamp",
     )
@@ -140,6 +141,8 @@ class SegmentIndex:
         if seal is not None:
             self._first, self._crc, self._times_first, self._times_crc = seal
             self._stored, self._times_stored = self._first, self._times_first
+        self._trim = seal is not None
+        """The files may have more than was sealed: what a process stored before it was killed."""
         self._stale = fresh
         """The files, if there are any, hold something else: they are removed before the first entry is stored."""
 
@@ -248,6 +251,10 @@ class SegmentIndex:
             self.remove_files()
         offsets_file = self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX), create=True)
         times_file = self._disk.open(self._path(names.TIME_INDEX_SUFFIX), create=True)
+        if self._trim:
+            self._trim = False
+            _cut_to(offsets_file, self._stored * OFFSET_ENTRY_BYTES)
+            _cut_to(times_file, self._times_stored * TIME_ENTRY_BYTES)
         skip = self._stored - self._first
         if skip < len(self._offsets):
             data = encode_offset_entries(self._offsets[skip:], self._positions[skip:])
@@ -418,6 +425,11 @@ class SegmentIndex:
 
     def _path(self, suffix: str) -> str:
         return names.path_of(self._directory, self.base_offset, suffix)
+
+
+def _cut_to(file: File, size: int) -> None:
+    if file.size() > size:
+        file.truncate(size)
 
 
 def encode_offset_entries(offsets: array[int], positions: array[int]) -> bytes:

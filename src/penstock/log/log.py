@@ -132,12 +132,11 @@ class Log(Appending, TimeSearching):
         """Bring to disk what an unclean stop would have to find out again."""
         for path in list(self._unlinks or ()):
             self._unlink_at_once(path)
-        if self._flusher is None and not self._names_in_doubt and self.durable_end == self.end_offset:
+        is_written = self.durable_end < self.end_offset or self._flusher is not None or self.version > 0
+        if not is_written and not self._names_in_doubt:
             return  # nothing happened since a clean start
-        active = self.active
-        index = active.loaded_index
-        if active.has_file and (self._file is not None or (index is not None and not index.is_stored)):
-            active.store_index()
+        if self.active.has_file:
+            self.active.store_index()
         self.write_snapshot()
         if self._snapshot_offset == self.end_offset and len(self.producers):
             # The next start believes that it is there, and whole.

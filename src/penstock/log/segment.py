@@ -229,6 +229,8 @@ def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_on
             if magic != MAGIC or length < LENGTH_MIN:
                 raise DamagedSegment(segment, position + at)
             at += LENGTH_OVERHEAD + length
+            if position + at > end:
+                raise DamagedSegment(segment, position + at - LENGTH_OVERHEAD - length)
             if position + at - start > max_bytes and not (min_one and next_offset < 0):
                 return position + at - LENGTH_OVERHEAD - length - start, next_offset
             next_offset = base_offset + last_offset_delta + 1

@@ -167,6 +167,8 @@ class Answer:
 
     def __init__(self, frame: Future[bytes], request: Message, version: int, correlation_id: int) -> None:
         self._frame = frame
+        # Who gives up on a connection does not ask for all that it was to bring.
+        frame.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._request = request
         self._version = version
         self._correlation_id = correlation_id

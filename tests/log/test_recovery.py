@@ -1,0 +1,351 @@
+"""Starts after an unclean stop: torn tails are cut, rot is told, and no more is read than must be."""
+
+from __future__ import annotations
+
+import pytest
+
+from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate
+from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, Progress
+from penstock.log.recovery import CONCURRENT_LOGS
+from penstock.runtime import Runtime
+from penstock.sim.disk import SimDisk
+from penstock.sim.mount import SimFile
+from penstock.sim.runtime import SimRuntime
+
+SIZE = len(batch(2, size=100))
+CONFIG = LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=SIZE)
+FIRST, SECOND, THIRD = (f"topic-0/{base:020d}.log" for base in (0, 10, 20))
+
+
+def written(count: int = 13) -> SimDisk:
+    """Batches of two records in segments of five, by a process that was killed."""
+    disk = SimDisk(0)
+
+    async def write(runtime: SimRuntime) -> None:
+        log = await open_log(runtime, CONFIG)
+        for number in range(count):
+            records = batch(2, size=100, timestamp=WALL_MS + number, producer_id=7, epoch=0, sequence=2 * number)
+            log.append_leader(records, number // 5, WALL_MS)
+
+    simulate(write, disk)
+    disk.restart(power_loss=False)
+    return disk
+
+
+def recovered(disk: SimDisk, *, recovery_point: int = 0, start_offset: int = 0) -> tuple[int, list[int], tuple[str, ...]]:
+    """(end offset, first offsets of the batches, damage) after a recovery, and again after another."""
+
+    async def look(runtime: SimRuntime) -> tuple[int, list[int], tuple[str, ...]]:
+        log = await open_log(runtime, CONFIG, recovery_point=recovery_point, start_offset=start_offset)
+        batches = await contents(log)
+        await check_indexes(log, batches)
+        return log.end_offset, [one.first for one in batches], log.damage
+
+    first = simulate(look, disk)
+    disk.restart(power_loss=False)
+    assert simulate(look, disk) == first
+    return first
+
+
+def damage(disk: SimDisk, path: str, position: int, byte: int | None = None) -> None:
+    inode = disk.namespace.file(path)
+    for data in (inode.data, inode.durable):
+        if position < len(data):
+            data[position] = byte if byte is not None else data[position] ^ 0xFF
+
+
+def test_everything_whole_is_kept() -> None:
+    end, firsts, problems = recovered(written())
+    assert (end, firsts, problems) == (26, list(range(0, 26, 2)), ())
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61, 100, SIZE - 1])
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(cut: int) -> None:
+    disk = written()
+    disk.namespace.file(THIRD).truncate(2 * SIZE + cut)
+    end, firsts, problems = recovered(disk)
+    assert (end, firsts[-1], problems) == (24, 22, ())
+    assert len(disk.content(THIRD)) == 2 * SIZE
+
+
+def test_zeros_at_the_end_are_cut() -> None:
+    disk = written()
+    disk.namespace.file(THIRD).data.extend(bytes(5_000))
+    assert recovered(disk)[0] == 26
+    assert len(disk.content(THIRD)) == 3 * SIZE
+
+
+def test_what_follows_a_torn_batch_goes_even_if_it_is_whole() -> None:
+    disk = written()
+    damage(disk, SECOND, SIZE + 70)
+    end, firsts, _ = recovered(disk)
+    assert (end, firsts) == (12, list(range(0, 12, 2)))
+    assert not disk.namespace.find(THIRD)
+
+
+@pytest.mark.parametrize(
+    ("position", "byte"),
+    [(7, 99), (8, 0x7F), (8, 0xFF), (16, 1), (26, 9), (23, 0xFF)],
+    ids=["offset", "length", "negative length", "magic", "delta", "negative delta"],
+)
+def test_a_header_that_does_not_follow_ends_the_log(position: int, byte: int) -> None:
+    disk = written()
+    damage(disk, SECOND, 2 * SIZE + position, byte)
+    assert recovered(disk)[0] == 14
+
+
+def test_a_batch_of_an_older_epoch_cannot_follow() -> None:
+    """A tail that was cut could come back behind newer records only with an older epoch."""
+    disk = written()
+    damage(disk, THIRD, 15, 0)
+    assert recovered(disk)[0] == 20
+
+
+def test_a_missing_segment_ends_the_log() -> None:
+    disk = written()
+    disk.namespace.remove(SECOND)
+    end, firsts, problems = recovered(disk)
+    assert (end, firsts, problems) == (10, [0, 2, 4, 6, 8], ())
+
+
+# ---- below the recovery point
+
+
+def test_rot_below_the_recovery_point_is_told_and_not_cut() -> None:
+    disk = written()
+    damage(disk, SECOND, SIZE + 70)
+    end, firsts, problems = recovered(disk, recovery_point=26)
+    assert end == 26
+    assert firsts == list(range(0, 26, 2))
+    assert problems == ()  # the segment lies before the last snapshot: nobody looked
+
+    disk = written()
+    damage(disk, THIRD, SIZE + 70)
+    end, _, problems = recovered(disk, recovery_point=26)
+    assert end == 26
+    assert problems == (f"{THIRD}: the batch of offsets 22..23 is damaged",)
+
+
+def test_a_torn_tail_is_cut_though_there_is_rot_before_it() -> None:
+    disk = written()
+    damage(disk, THIRD, 70)
+    disk.namespace.file(THIRD).truncate(2 * SIZE + 50)
+    end, _, problems = recovered(disk, recovery_point=24)
+    assert end == 24
+    assert len(problems) == 1
+
+
+def test_damage_that_hides_the_end_of_a_synced_log_is_refused() -> None:
+    disk = written()
+    damage(disk, THIRD, SIZE + 16, 77)
+    before = disk.content(THIRD)
+    with pytest.raises(CorruptLog, match="recovery-point-offset-checkpoint"):
+        recovered(disk, recovery_point=26)
+    assert disk.content(THIRD) == before
+
+
+def test_a_hole_in_what_was_synced_is_told() -> None:
+    disk = written()
+    for name in list(disk.namespace.directory("topic-0").entries):
+        if name.endswith(".snapshot"):
+            disk.namespace.remove(f"topic-0/{name}")
+    disk.namespace.remove(SECOND)
+
+    async def look(runtime: SimRuntime) -> None:
+        log = await open_log(runtime, CONFIG, recovery_point=26)
+        assert log.end_offset == 26
+        assert log.damage == ("topic-0: there is no file for offsets 10..19",)
+        assert (await log.read(12, 100, 26)).first_offset == 20
+
+    simulate(look, disk)
+
+
+def test_a_log_that_ends_before_what_was_synced_is_told() -> None:
+    disk = written()
+    disk.namespace.file(THIRD).truncate(SIZE)
+    end, _, problems = recovered(disk, recovery_point=26)
+    assert end == 22
+    assert problems == ("topic-0 ends at offset 22, but was synced up to 26",)
+
+
+# ---- how much is read
+
+
+class Reads:
+    """Counts the bytes of the log that are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        original = SimFile.pread
+
+        def counted(file: SimFile, size: int, position: int):  # type: ignore[no-untyped-def]
+            if file.path.endswith(".log"):
+                self.bytes += min(size, file.size() - position)
+            return original(file, size, position)
+
+        monkeypatch.setattr(SimFile, "pread", counted)
+
+
+def test_closed_segments_below_the_recovery_point_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = written()
+    reads = Reads(monkeypatch)
+
+    async def look(runtime: SimRuntime) -> int:
+        return (await open_log(runtime, CONFIG, recovery_point=20)).end_offset
+
+    assert simulate(look, disk) == 26
+    assert reads.bytes == 3 * SIZE
+
+
+async def directory_with(runtime: Runtime, names: list[str], count: int = 8) -> LogDirectory:
+    directory = LogDirectory(runtime)
+    await directory.load()
+    for name in names:
+        log = await directory.open(name, CONFIG)
+        for number in range(count):
+            log.append_leader(batch(2, size=100, producer_id=1, epoch=0, sequence=2 * number), 0, WALL_MS)
+    return directory
+
+
+def test_only_what_was_written_since_the_last_clean_stop_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(0)
+    reads = Reads(monkeypatch)
+
+    async def write(runtime: SimRuntime) -> None:
+        await (await directory_with(runtime, ["a-0", "b-0", "c-0"])).close()
+
+    async def write_a_little(runtime: SimRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        for name in ("a-0", "b-0", "c-0"):
+            await directory.open(name, CONFIG)
+        directory.logs["b-0"].append_leader(batch(1), 0, WALL_MS)
+
+    async def look(runtime: SimRuntime) -> list[int]:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        assert not directory.is_clean
+        reads.bytes = 0
+        ends = [(await directory.open(name, CONFIG)).end_offset for name in ("a-0", "b-0", "c-0")]
+        assert reads.bytes == len(batch(1))
+        for log in directory.logs.values():
+            await check_indexes(log, await contents(log))
+            assert log.producers.get(1) is not None
+        return ends
+
+    simulate(write, disk)
+    disk.restart(power_loss=False)
+    simulate(write_a_little, disk)
+    disk.restart(power_loss=False)
+    assert simulate(look, disk) == [16, 17, 16]
+
+
+def test_a_scan_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that runs while batches are looked at."""
+    monkeypatch.setattr("penstock.log.recovery.BATCHES_PER_VISIT", 10)
+    disk = SimDisk(0)
+
+    async def write(runtime: SimRuntime) -> None:
+        log = await open_log(runtime)
+        for _ in range(1_000):
+            log.append_leader(batch(1), 0, WALL_MS)
+
+    async def look(runtime: SimRuntime) -> tuple[int, float]:
+        clock, given, longest = [0.0], [0.0], [0.0]
+        turns = [0]
+        sleep = runtime.sleep
+
+        def now_ms() -> float:
+            clock[0] += 0.5
+            return clock[0]
+
+        async def give_back(delay_ms: float) -> None:
+            turns[0] += 1
+            longest[0] = max(longest[0], clock[0] - given[0])
+            given[0] = clock[0]
+            await sleep(delay_ms)
+
+        monkeypatch.setattr(runtime, "now_ms", now_ms)
+        monkeypatch.setattr(runtime, "sleep", give_back)
+        await open_log(runtime, slice_ms=2.0)
+        return turns[0], longest[0]
+
+    simulate(write, disk)
+    disk.restart(power_loss=False)
+    turns, longest_ms = simulate(look, disk)
+    assert turns > 15
+    assert longest_ms <= 4.0
+
+
+# ---- many logs
+
+
+def test_many_logs_are_opened_a_few_at_a_time_and_served_as_they_come() -> None:
+    disk = SimDisk(0)
+    names = [f"t-{number}" for number in range(20)]
+
+    async def write(runtime: SimRuntime) -> None:
+        await directory_with(runtime, names)
+
+    async def look(runtime: SimRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        assert directory.names() == sorted(names)
+        opened: list[Log] = []
+        progress: list[Progress] = []
+        served: list[int] = []
+
+        def serve(log: Log) -> None:
+            opened.append(log)
+            log.append_leader(batch(1), 0, WALL_MS)
+            served.append(len(opened))
+
+        done = await directory.open_all(dict.fromkeys(names, CONFIG), serve, on_progress=progress.append)
+        assert done == Progress(20, 0, 20)
+        assert progress[-1] == done
+        assert [one.opened for one in progress] == list(range(1, 21))
+        assert sorted(log.name for log in opened) == sorted(names)
+        assert all(log.end_offset == 17 for log in opened)
+
+    simulate(write, disk)
+    disk.restart(power_loss=False)
+    simulate(look, disk)
+
+
+def test_a_damaged_log_does_not_keep_the_others_from_opening() -> None:
+    disk = SimDisk(0)
+    names = [f"t-{number}" for number in range(2 * CONCURRENT_LOGS)]
+
+    async def write(runtime: SimRuntime) -> None:
+        directory = await directory_with(runtime, names)
+        for log in directory.logs.values():
+            await log.flush()
+        await directory.checkpoint()
+
+    async def look(runtime: SimRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        failed: list[str] = []
+        done = await directory.open_all(
+            dict.fromkeys(names, CONFIG),
+            lambda log: None,
+            on_failure=lambda name, error: failed.append(f"{name} {type(error).__name__}"),
+        )
+        assert failed == ["t-3 CorruptLog"]
+        assert done == Progress(len(names) - 1, 1, len(names))
+        await directory.close()
+
+    async def again(runtime: SimRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        assert directory.is_clean
+        await directory.open("t-1", CONFIG)
+        with pytest.raises(CorruptLog):
+            await directory.open("t-3", CONFIG)
+
+    simulate(write, disk)
+    disk.restart(power_loss=True)
+    damage(disk, "t-3/00000000000000000010.log", SIZE + 16, 77)
+    simulate(look, disk)
+    disk.restart(power_loss=False)
+    simulate(again, disk)
