@@ -114,6 +114,19 @@ class Session:
     async def connect(self) -> ProtocolClient:
         return await ProtocolClient.connect(self.runtime, self.node)
 
+    async def restarted(self, *, power_loss: bool = False) -> None:
+        """End the broker without warning, and wait until it serves again and has recovered."""
+        if power_loss:
+            self.node.host.power_loss()
+        else:
+            self.node.host.kill()
+        await self.started()
+
+    async def started(self) -> None:
+        self.node.begin()
+        await self.until(lambda: is_recovered(self.node))
+        await self.reconnect()
+
     async def reconnect(self) -> None:
         self.client.close()
         self.client = await self.connect()
@@ -223,6 +236,14 @@ class Session:
             assert self.runtime.now_ms() - began_ms < limit_ms, "it never became so"
             await self.runtime.sleep(step_ms)
         return self.runtime.now_ms() - began_ms
+
+
+def is_recovered(node: SimBroker) -> bool:
+    """The broker serves, and all that its logs have may be read."""
+    if not node.ready or node.served.manager.recovering:
+        return False
+    partitions = list(node.served.manager.table.all())
+    return all(p.leader and p.log and p.leader.high_watermark >= p.log.end_offset for p in partitions)
 
 
 def dotted(name: str) -> str:

@@ -168,10 +168,7 @@ async def test_changes_survive_a_restart(s: Session) -> None:
     await s.create("t")
     await altered(s, TOPIC, "t", ("retention.ms", SET, "123"))
     await altered(s, BROKER, "1", ("message.max.bytes", SET, "4000"))
-    s.node.host.power_loss()
-    s.node.begin()
-    await s.until(lambda: s.node.ready)
-    await s.reconnect()
+    await s.restarted(power_loss=True)
     assert (await described(s, TOPIC, "t"))["retention.ms"].value == "123"
     assert (await described(s, TOPIC, "t"))["max.message.bytes"].value == "4000"
     assert (await described(s, BROKER, "1"))["message.max.bytes"].value == "4000"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.load import IdempotentProducer, PlainProducer, Reader
-from broker.session import Session, batch, expect_no_surprise, produce_request, run_session
+from broker.session import Session, batch, expect_no_surprise, is_recovered, produce_request, run_session
 from penstock.sim import SimRuntime, World
 from penstock.sim.broker import SimBroker
 from penstock.wire.errors import ErrorCode
@@ -53,7 +53,7 @@ def under_load(seed: int, configs: dict[str, str], *, power_loss: bool, idempote
                 if all(producer.is_done for producer in producers):
                     break
                 await runtime.sleep(100)
-            await s.until(lambda: node.ready and not node.served.manager.recovering)
+            await s.until(lambda: is_recovered(node))
             for reader in readers:
                 reader.stop = True
             for task in tasks:
@@ -111,13 +111,9 @@ def test_the_leader_epoch_counts_unclean_restarts_and_no_others(how: str, epochs
             if how == "clean":
                 s.node.host.stop()
                 await s.until(lambda: s.node.process.is_dead)
-            elif how == "kill":
-                s.node.host.kill()
+                await s.started()
             else:
-                s.node.host.power_loss()
-            s.node.begin()
-            await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-            await s.reconnect()
+                await s.restarted(power_loss=how == "power loss")
         assert found == epochs
         assert len(await s.records("t")) == len(epochs)
 
@@ -142,10 +138,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_the_process_ends(acks: 
                 await answer
         assert s.node.process.exit is not None
         assert "sync failed" in s.node.process.exit.reason
-        s.node.host.power_loss()
-        s.node.begin()
-        await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-        await s.reconnect()
+        await s.restarted(power_loss=True)
         assert (await s.values("t"))[:1] == [b"safe"]
         assert (await s.produce("t", b"again")).error_code == 0
 
@@ -166,10 +159,7 @@ def test_after_a_failed_sync_of_the_metadata_nothing_is_acknowledged_and_the_pro
             with pytest.raises(ConnectionError):
                 await s.try_create("t")
         assert s.node.process.is_dead
-        s.node.host.power_loss()
-        s.node.begin()
-        await s.until(lambda: s.node.ready)
-        await s.reconnect()
+        await s.restarted(power_loss=True)
         assert "before" in await s.topics()
 
     run_session(scenario)
@@ -188,9 +178,7 @@ def test_a_full_disk_ends_the_process_and_loses_nothing_that_was_acknowledged() 
         assert s.node.process.exit is not None
         assert "no space left" in s.node.process.exit.reason
         s.node.host.disk.capacity_bytes += 1_000_000
-        s.node.begin()
-        await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-        await s.reconnect()
+        await s.started()
         assert len(await s.records("t")) == acknowledged
         assert (await s.produce("t", b"more")).error_code == ErrorCode.NONE
 

@@ -233,10 +233,7 @@ async def test_a_reader_that_goes_away_while_it_waits_leaves_nothing_behind(s: S
 async def test_a_client_with_another_leader_epoch_is_told(s: Session) -> None:
     await s.create("t")
     await s.produce("t", b"x")
-    s.node.host.kill()
-    s.node.begin()
-    await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-    await s.reconnect()
+    await s.restarted()
     epoch = (await s.describe("t")).partitions[0].leader_epoch
     assert epoch == 1
     fenced = await s.fetch("t", leader_epoch=epoch - 1)
@@ -251,10 +248,7 @@ async def test_a_client_with_another_leader_epoch_is_told(s: Session) -> None:
 async def test_a_log_that_differs_from_what_was_read_is_told_as_diverging(s: Session) -> None:
     await s.create("t")
     await s.produce("t", b"0", b"1")
-    s.node.host.kill()
-    s.node.begin()
-    await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-    await s.reconnect()
+    await s.restarted()
     await s.produce("t", b"2", b"3")
     assert (await s.fetch("t", 2, last_fetched_epoch=0)).diverging_epoch is None
     beyond = await s.fetch("t", 3, last_fetched_epoch=0)

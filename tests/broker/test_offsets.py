@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.session import EARLIEST, LATEST, Session, batch, simulated, versions
+from broker.session import EARLIEST, LATEST, Session, batch, is_recovered, simulated, versions
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -42,10 +42,7 @@ async def epoch_end(s: Session, epoch: int, current: int = -1, partition: int = 
 
 
 async def crash_and_restart(s: Session) -> None:
-    s.node.host.kill()
-    s.node.begin()
-    await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-    await s.reconnect()
+    await s.restarted()
 
 
 # ---- ListOffsets
@@ -148,10 +145,7 @@ async def test_deleted_records_stay_deleted_after_a_crash(s: Session) -> None:
     await s.create("t")
     await s.produce("t", *(b"%d" % n for n in range(10)))
     assert (await delete_records(s, 6)).low_watermark == 6
-    s.node.host.power_loss()
-    s.node.begin()
-    await s.until(lambda: s.node.ready and not s.node.served.manager.recovering)
-    await s.reconnect()
+    await s.restarted(power_loss=True)
     assert await s.offset("t", EARLIEST) == 6
 
 
@@ -181,3 +175,24 @@ async def test_segments_below_the_new_start_are_removed(s: Session) -> None:
     await delete_records(s, 25)
     await s.until(lambda: log.size_bytes < before / 2, limit_ms=60_000)
     assert await s.values("t") == [b"%d" % number for number in range(25, 30)]
+
+
+@pytest.mark.parametrize(("version", "error"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)])
+@simulated()
+async def test_the_end_is_not_told_before_it_is_known_again_after_a_crash(
+    s: Session, version: int, error: ErrorCode
+) -> None:
+    """KIP-207: what was acknowledged must not seem to be gone while the log is synced once more."""
+    await s.create("t", flush_messages="1")
+    await s.produce("t", b"0", b"1")
+    s.node.host.kill()
+    s.node.host.disk.slowness = 200.0
+    s.node.begin()
+    await s.until(lambda: s.node.ready and not s.node.served.manager.recovering, step_ms=1)
+    await s.reconnect()
+    early = [await list_offsets(s, timestamp, version) for timestamp in (LATEST, T + 10)]
+    assert [found.error_code for found in early] == [error, error]
+    assert (await list_offsets(s, EARLIEST, version)).offset == 0
+    s.node.host.disk.slowness = 1.0
+    await s.until(lambda: is_recovered(s.node))
+    assert (await list_offsets(s, LATEST, version)).offset == 2

@@ -185,9 +185,7 @@ def test_what_is_known_of_producers_survives_a_restart(clean: bool) -> None:
             await s.until(lambda: s.node.process.is_dead)
         else:
             s.node.host.kill()
-        s.node.begin()
-        await s.until(lambda: s.node.ready)
-        await s.reconnect()
+        await s.started()
         await s.until(lambda: not s.node.served.manager.recovering)
         # A snapshot, which is all that a clean stop leaves, has the last batch of each producer, as in Kafka.
         for number in [2] if clean else [2, 1, 0]:

@@ -12,9 +12,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.server_process import free_ports
 
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_UNAVAILABLE, EXIT_USAGE
+from support.server_process import free_ports
 
 SERVER = [sys.executable, "-m", "penstock", "server"]
 READY = re.compile(r"penstock: ready on 127\.0\.0\.1:(\d+) ")
@@ -144,9 +144,9 @@ def test_properties_come_from_a_file_and_options_are_stronger(tmp_path: Path) ->
 def test_metrics_are_served_under_kafkas_names(tmp_path: Path) -> None:
     (metrics,) = free_ports(1)
     where = f"127.0.0.1:{metrics}"
-    with Running("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--metrics", where):
-        with urllib.request.urlopen(f"http://{where}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+    server = Running("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--metrics", where)
+    with server, urllib.request.urlopen(f"http://{where}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
     assert "kafka_controller_kafkacontroller_activecontrollercount 1" in text
     assert "kafka_server_replicamanager_underreplicatedpartitions 0" in text
 

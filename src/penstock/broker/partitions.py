@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.broker.layout import (
     METADATA_DIRECTORY,
-    PARTITION_METADATA,
+    STRAY_SUFFIX,
     parse_partition_directory,
     parse_partition_metadata,
     partition_directory,
@@ -23,7 +23,7 @@ from penstock.broker.layout import (
 from penstock.broker.partition import Partition, Wakes
 from penstock.broker.recompressing import configure_compression
 from penstock.config import BrokerConfig, TopicConfig
-from penstock.log import Log, LogConfig, LogDirectory
+from penstock.log import Log, LogConfig, LogDirectory, names
 from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage
 from penstock.replication import Leader
 from penstock.runtime import Runtime, Task, Timer
@@ -83,6 +83,7 @@ class PartitionManager:
     async def open(self, image: MetadataImage) -> None:
         """Take up what the image gives this broker. Returns once every log that needs no recovery is open."""
         await self._remove_strays(image)
+        disk = self._runtime.disk
         self._slice_began_ms = self._runtime.now_ms()
         for topic in image.topics():
             config = self._topic_config(image, topic.name)
@@ -94,7 +95,12 @@ class PartitionManager:
                 if self._directory.is_clean:
                     await self._open_partition(partition, topic.partitions[partition.index], config)
                 else:
-                    self._to_recover[partition_directory(topic.name, partition.index)] = partition, config
+                    name = partition_directory(topic.name, partition.index)
+                    if not disk.exists(name):
+                        await self._directory.delete(name)  # what the checkpoints say is of an earlier one
+                    if self._owner(name) is None:
+                        self._claim(partition)
+                    self._to_recover[name] = partition, config
                 await self._breathe()
         self.recovering = len(self._to_recover)
         if self.recovering:
@@ -113,19 +119,60 @@ class PartitionManager:
             topic = image.topic(parsed[0])
             known = topic is not None and parsed[1] < len(topic.partitions)
             # After a clean stop no directory can be that of an earlier topic of the same name.
-            if known and topic is not None and (self._directory.is_clean or self._is_of(name, topic)):
+            if known and self._directory.is_clean:
                 continue
-            self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
-            await self._directory.open(name, LogConfig())
-            await self._directory.delete(name)
+            if not known or topic is None:
+                self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
+                await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
+                continue
+            owner = self._owner(name)
+            if owner == format_uuid(topic.topic_id) or (owner is None and not self._has_records(name)):
+                continue
+            if owner is not None:
+                self._events.warning("stray log removed", directory=name, reason="it is of an earlier topic")
+                await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
+                continue
+            # Records that were synced have an owner that was synced too: nothing that was promised is in there.
+            kept = await self._set_aside(name, STRAY_SUFFIX)
+            self._events.error(
+                "stray log set aside",
+                directory=name,
+                kept=kept,
+                reason="the machine stopped before it was written down whose records these are",
+            )
 
-    def _is_of(self, name: str, topic: TopicImage) -> bool:
-        path = f"{name}/{PARTITION_METADATA}"
+    async def _set_aside(self, name: str, suffix: str) -> str:
+        """Durably take away a directory that no log is open on. What is deleted goes now, or with the next start."""
         disk = self._runtime.disk
-        if not disk.exists(path):
-            return True
-        found = parse_partition_metadata(disk.read_bytes(path))
-        return found is None or found == format_uuid(topic.topic_id)
+        aside = names.aside(name, self._runtime.uuid().hex(), suffix)
+        disk.rename(name, aside)
+        await disk.sync_dir("")
+        await self._directory.delete(name)
+        if suffix == names.DELETED_DIRECTORY_SUFFIX:
+            self._runtime.spawn(self._remove_tree(aside), f"remove {aside}")
+        return aside
+
+    async def _remove_tree(self, name: str) -> None:
+        await self._runtime.offload(self._runtime.disk.rmtree, name)
+
+    def _owner(self, name: str) -> str | None:
+        """The id of the topic that a directory belongs to; None if that was lost in a crash, or not written yet."""
+        path = f"{name}/{names.PARTITION_METADATA_NAME}"
+        disk = self._runtime.disk
+        return parse_partition_metadata(disk.read_bytes(path)) if disk.exists(path) else None
+
+    def _claim(self, partition: Partition) -> None:
+        """Write down whose log this directory holds. It is synced with the first records."""
+        disk = self._runtime.disk
+        name = partition_directory(partition.topic, partition.index)
+        disk.mkdir(name)
+        file = disk.open(f"{name}/{names.PARTITION_METADATA_NAME}", create=True)
+        file.pwrite(partition_metadata_text(format_uuid(partition.topic_id)), 0)
+
+    def _has_records(self, name: str) -> bool:
+        disk = self._runtime.disk
+        logs = [file for file in disk.list(name) if file.endswith(names.LOG_SUFFIX)]
+        return any(disk.size(f"{name}/{file}") for file in logs)
 
     async def _recover(self) -> None:
         """Open the logs after a crash, some at a time; each is served as soon as it is open."""
@@ -142,6 +189,7 @@ class PartitionManager:
     def _recovered(self, log: Log) -> None:
         partition, config = self._to_recover.pop(log.name)
         self.recovering -= 1
+        log.config = self._log_config(config)
         for damage in log.damage:
             self._events.error("damaged log", partition=str(partition), what=damage)
         self._hold(partition, log, config)
@@ -193,8 +241,11 @@ class PartitionManager:
         for partition in self.table.by_name.get(name.encode(), []):
             partition.min_insync_replicas = config.min_insync_replicas
             configure_compression(self._runtime, partition, config)
+            directory = partition_directory(name, partition.index)
             if partition.log is not None:
                 partition.log.config = log_config
+            elif directory in self._to_recover:
+                self._to_recover[directory] = partition, config
 
     def _enter(self, topic: TopicImage) -> list[Partition]:
         partitions = [self._new_partition(topic, index) for index in range(len(topic.partitions))]
@@ -210,11 +261,7 @@ class PartitionManager:
         partition.follow_state(state)
         if self._holds(state):
             self.held += 1
-            disk = self._runtime.disk
-            name = partition_directory(partition.topic, partition.index)
-            disk.mkdir(name)
-            text = partition_metadata_text(format_uuid(partition.topic_id))
-            disk.open(f"{name}/{PARTITION_METADATA}", create=True).pwrite(text, 0)
+            self._claim(partition)
             await self._open_partition(partition, state, config)
         await self._breathe()
 
@@ -269,11 +316,15 @@ class PartitionManager:
         for partition in partitions:
             partition.retired = True
             partition.resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            name = partition_directory(partition.topic, partition.index)
             if partition.log is not None:
                 self.held -= 1
                 partition.log = None
-                name = partition_directory(partition.topic, partition.index)
                 removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
+            elif self._runtime.disk.exists(name):
+                # Its log could not be opened.
+                self.held -= 1
+                await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
         # Together, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal

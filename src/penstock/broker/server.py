@@ -43,6 +43,7 @@ from penstock.raft import Endpoint, RaftConfig, ReplicaKey, Voter, VoterSet
 from penstock.runtime import Listener as ListeningSocket
 from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.paths import TEMPORARY_SUFFIX
 from penstock.wire.apis import ApiKey
 from penstock.wire.uuids import format_uuid
 
@@ -52,7 +53,13 @@ DRAIN_MS = 5_000
 
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-FILES_OF_A_NEW_DIRECTORY = (".lock", "lost+found", METADATA_DIRECTORY, "penstock.pid")
+FILES_OF_A_NEW_DIRECTORY = (
+    ".lock",
+    "lost+found",
+    METADATA_DIRECTORY,
+    META_PROPERTIES + TEMPORARY_SUFFIX,
+    "penstock.pid",
+)
 """What may be there before `meta.properties` is: a lock, a file system's own, and a format that was cut short."""
 
 

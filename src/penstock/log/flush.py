@@ -117,6 +117,7 @@ class Flusher:
 
     async def _pass(self) -> None:
         log = self._log
+        disk = log.runtime.disk
         version = log.version
         active = log.active
         # A pass for a closed segment leaves the active one alone: nobody asked to sync that.
@@ -136,12 +137,14 @@ class Flusher:
             syncs += self._side_files(segment)
         if self._must_sync_names():
             self._names_changed = False
-            syncs.append(log.runtime.disk.sync_dir(log.directory))
-            syncs.append(log.runtime.disk.sync_dir(names.parent_of(log.directory)))
+            syncs += self._identity()
+            syncs.append(disk.sync_dir(names.parent_of(log.directory)))
+            if not log.epochs.is_dirty:
+                syncs.append(disk.sync_dir(log.directory))
         if log.epochs.is_dirty:
-            # An epoch that begins below the recovery point is not found again by a recovery.
+            # An epoch that begins below the recovery point is not found again by a recovery. (This syncs names, too.)
             log.epochs.is_dirty = False
-            syncs.append(log.runtime.disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
+            syncs.append(disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
         for sync in syncs:
             await sync
         if log.version == version:
@@ -157,6 +160,12 @@ class Flusher:
     def _must_sync_names(self) -> bool:
         """A log that was never written to has no directory yet."""
         return self._names_changed and self._log.active.has_file
+
+    def _identity(self) -> list[Future[None]]:
+        """Without it nobody knows whose records these are, and they would be set aside after a power loss."""
+        disk = self._log.runtime.disk
+        path = f"{self._log.directory}/{names.PARTITION_METADATA_NAME}"
+        return [disk.open(path).sync()] if disk.exists(path) else []
 
     def _side_files(self, segment: Segment) -> list[Future[None]]:
         if segment.is_removed:

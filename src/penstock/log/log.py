@@ -119,8 +119,7 @@ class Log(Appending, TimeSearching):
                 segment.loaded_index.discard()
         if not disk.exists(self.directory):
             return
-        unique = self.runtime.uuid().hex()
-        doomed = f"{self.directory}.{unique}{names.DELETED_DIRECTORY_SUFFIX}"
+        doomed = names.aside(self.directory, self.runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
         try:
             disk.rename(self.directory, doomed)
             await disk.sync_dir(names.parent_of(self.directory))

@@ -15,6 +15,10 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 START_OFFSETS_NAME = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN_NAME = "clean-shutdown-checkpoint"
 LAST_CLEAN_SHUTDOWN_NAME = "last-clean-shutdown-checkpoint"
+PARTITION_METADATA_NAME = "partition.metadata"
+"""Says whose log this is. Whoever makes the directory writes it; it is as durable as the records beside it."""
+
+NAME_BYTES_MAX = 255
 
 _DIGITS = 20
 
@@ -29,6 +33,13 @@ def offset_in(name: str, suffix: str) -> int | None:
     if name[_DIGITS:] == suffix and len(digits) == _DIGITS and digits.isascii() and digits.isdigit():
         return int(digits)
     return None
+
+
+def aside(directory: str, unique: str, suffix: str) -> str:
+    """What a directory is called that is on its way out. Long names are cut, as in Kafka, so that they stay names."""
+    parent, slash, name = directory.rpartition("/")
+    tail = f".{unique}{suffix}"
+    return parent + slash + name[: NAME_BYTES_MAX - len(tail)] + tail
 
 
 def parent_of(directory: str) -> str:

@@ -17,6 +17,9 @@ from penstock.sim.inode import Inode
 __all__ = ["Directory", "JournalEntry", "Namespace"]
 
 
+NAME_BYTES_MAX = 255
+
+
 @dataclass(slots=True, eq=False)
 class Directory:
     number: int
@@ -164,6 +167,9 @@ class Namespace:
                 self._reload(node)
 
     def _commit(self, *changes: _Change) -> None:
+        for change in changes:
+            if len(change.name.encode()) > NAME_BYTES_MAX:
+                raise OSError(errno.ENAMETOOLONG, "file name too long", change.name)
         for change in changes:
             if change.node is None:
                 change.directory.entries.pop(change.name, None)

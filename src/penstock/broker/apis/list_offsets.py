@@ -1,6 +1,6 @@
 """ListOffsets (2): the offset at an end of the log, or of a moment in time.
 
-Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 the offset of the largest timestamp
+Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE (KIP-207), v6 flexible, v7 the offset of the largest timestamp
 (KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset (KIP-1005), v10 a timeout (KIP-1075),
 v11 the earliest offset that waits for its tier (KIP-1023). A partition that is named twice is refused, as in Kafka.
 Consumers are told of the log up to the high watermark. No tier holds data yet, so the earliest local offset is the
@@ -15,6 +15,7 @@ from collections.abc import Awaitable
 from penstock.broker.node import Node
 from penstock.broker.partition import Partition
 from penstock.broker.service import RequestContext
+from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -40,7 +41,7 @@ def serve(
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
-                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry)
+                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry, context.version)
                         for entry in topic.partitions
                     ],
                 )
@@ -62,7 +63,7 @@ async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListO
                 continue
             partition = node.table.find(topic.name.encode(), entry.partition_index)
             if entry.timestamp in (LATEST, EARLIEST):
-                answers.append(at_end(partition, entry))
+                answers.append(at_end(partition, entry, version))
                 continue
             try:
                 answers.append(await at_time(partition, entry, version))
@@ -79,9 +80,13 @@ async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListO
     return response
 
 
-def at_end(partition: Partition | None, entry: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def at_end(
+    partition: Partition | None, entry: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
     try:
         log, leader = checked(partition, entry).led()
+        if entry.timestamp == LATEST:
+            check_end_is_known(leader, version)
     except KafkaError as error:
         return refusal(entry, error.code)
     offset = leader.high_watermark if entry.timestamp == LATEST else log.start_offset
@@ -105,6 +110,7 @@ async def at_time(
     else:
         found = await log.offset_for_timestamp(timestamp, leader.high_watermark)
     if found is None:
+        check_end_is_known(leader, version)
         return refusal(entry, ErrorCode.NONE)
     return ListOffsetsPartitionResponse(
         partition_index=entry.partition_index,
@@ -120,6 +126,13 @@ def checked(partition: Partition | None, entry: ListOffsetsPartition) -> Partiti
     partition.led()
     partition.check_epoch(entry.current_leader_epoch)
     return partition
+
+
+def check_end_is_known(leader: Leader, version: int) -> None:
+    """A new leader whose high watermark is still below what it found in its log would send clients back (KIP-207)."""
+    if leader.high_watermark < leader.epoch_start:
+        old = ErrorCode.LEADER_NOT_AVAILABLE
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else old)
 
 
 def answer(
