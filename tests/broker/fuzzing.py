@@ -20,7 +20,9 @@ INTERESTING = (
     b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\xfe\xff",
     b"\0", b"\x01", b"\x7f", b"\x80", b"\xff", b"\0\0\0\0", b"\x00\x00\x00\x01", b"\x00\x01",
 )  # fmt: skip
-DESTRUCTIVE = (ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+DESTRUCTIVE = (
+    ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS,
+)  # fmt: skip
 
 
 def odd_request(key: ApiKey, version: int, rng: Random, ids: dict[str, bytes]) -> Message:
@@ -86,9 +88,9 @@ def mutate(frame: bytes, rng: Random) -> bytes:
     return bytes(mutant)
 
 
-def random_frame(rng: Random, ids: dict[str, bytes]) -> bytes:
-    """An odd request of any API and version, as it is or mutated."""
-    key = rng.choice(list(SERVED))
+def random_frame(rng: Random, ids: dict[str, bytes], *, harmless: bool = False) -> bytes:
+    """An odd request of any API and version, as it is or mutated; a harmless one leaves topics and settings alone."""
+    key = rng.choice([key for key in SERVED if not harmless or key not in DESTRUCTIVE])
     version = rng.choice(list(SERVED[key].versions))
     frame = request_frame(odd_request(key, version, rng, ids), version, rng.randrange(1 << 31), rng.choice((None, "c")))
     return frame if rng.random() < 0.4 else mutate(frame, rng)

@@ -177,7 +177,9 @@ async def test_segments_below_the_new_start_are_removed(s: Session) -> None:
     assert await s.values("t") == [b"%d" % number for number in range(25, 30)]
 
 
-@pytest.mark.parametrize(("version", "error"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)])
+@pytest.mark.parametrize(
+    ("version", "error"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
 @simulated()
 async def test_the_end_is_not_told_before_it_is_known_again_after_a_crash(
     s: Session, version: int, error: ErrorCode

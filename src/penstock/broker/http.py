@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.runtime import BufferedProtocol, Transport
+from penstock.runtime import BufferedProtocol, Runtime, Timer, Transport
 
 REQUEST_BYTES_MAX = 8 * 1024
+IDLE_MS = 120_000
+"""Longer than anyone waits between two scrapes."""
 
 
 class MetricsConnection(BufferedProtocol):
     """One HTTP/1.1 connection. Whatever is not a short GET is answered with an error and closed."""
 
-    def __init__(self, render: Callable[[], str]) -> None:
+    def __init__(self, runtime: Runtime, render: Callable[[], str]) -> None:
+        self._runtime = runtime
         self._render = render
         self._buffer = bytearray(REQUEST_BYTES_MAX)
         self._filled = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        self._idle: Timer = self._runtime.call_later(IDLE_MS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle.cancel()
+
+    def pause_writing(self) -> None:
+        """It asks and does not read: no more is rendered until it does."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
+        self._idle.cancel()
+        self._idle = self._runtime.call_later(IDLE_MS, self._transport.abort)
         end = self._buffer.find(b"\r\n\r\n", 0, self._filled)
         if end < 0:
             if self._filled == REQUEST_BYTES_MAX:

@@ -121,7 +121,9 @@ class Broker:
         self.address = (endpoint.host, listener.port)
         if self._metrics_address is not None:
             host, port = self._metrics_address
-            metrics = await self._runtime.listen(host, port, lambda: MetricsConnection(self._render_metrics))
+            metrics = await self._runtime.listen(
+                host, port, lambda: MetricsConnection(self._runtime, self._render_metrics)
+            )
             self._listeners.append(metrics)
             self.metrics_port = metrics.port
 

@@ -177,13 +177,17 @@ class Service:
         else:
             metrics.queue.record(connection.served_ms - arrived_ms)
         connection.deferred = None
-        if api.raw is not None:
-            api.raw(connection, version, correlation_id, position, end)
-        else:
-            client_id = ""
-            if client_id_length > 0:
-                client_id = str(connection.view[start + 10 : start + 10 + client_id_length], "utf-8", "replace")
-            self._serve_message(api, connection, version, correlation_id, client_id, position, end)
+        try:
+            if api.raw is not None:
+                api.raw(connection, version, correlation_id, position, end)
+            else:
+                client_id = ""
+                if client_id_length > 0:
+                    client_id = str(connection.view[start + 10 : start + 10 + client_id_length], "utf-8", "replace")
+                self._serve_message(api, connection, version, correlation_id, client_id, position, end)
+        except Exception:
+            metrics.errors += 1
+            raise
         now_ms = connection.served_ms = self.now_ms()
         slot = connection.deferred
         if slot is None:
@@ -233,6 +237,7 @@ class Service:
             response = await result
             slot.send(self._framed(api, version, correlation_id, response))
         except Exception as error:
+            api.metrics.errors += 1
             self.failed(connection, error)
             if not connection.closed:
                 connection.abort()

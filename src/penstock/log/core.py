@@ -150,7 +150,7 @@ class LogCore:
     @property
     def recovery_point(self) -> int:
         """What an unclean start need not check."""
-        return self.durable_end
+        return self.durable_end if self._flusher is None else min(self.durable_end, self._flusher.proved_end)
 
     @property
     def size_bytes(self) -> int:

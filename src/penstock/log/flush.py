@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from penstock.log import names
 from penstock.log.config import NEVER
+from penstock.log.segment import OPEN_END
 from penstock.runtime import Future, Timer
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class Flusher:
     """The syncs of one log. Made when the first one is wanted."""
 
-    __slots__ = ("_closed", "_is_overdue", "_log", "_names_changed", "_running", "_target", "_timer", "_waiters")
+    __slots__ = ("_closed", "_closing", "_is_overdue", "_log", "_names_changed", "_running", "_target", "_timer", "_waiters")
 
     def __init__(self, log: LogCore) -> None:
         self._log = log
@@ -41,6 +42,8 @@ class Flusher:
         self._waiters: list[Future[None]] = []
         self._closed: list[Segment] = []
         """Segments that were closed and whose indexes and snapshots are not synced yet."""
+        self._closing: list[Segment] = []
+        """Those of them that the pass under way syncs."""
         self._names_changed = log._names_in_doubt
 
     # ---- asking
@@ -55,6 +58,12 @@ class Flusher:
             self._waiters.append(future)
             self._request(log.end_offset)
         return future
+
+    @property
+    def proved_end(self) -> int:
+        """A recovery believes the indexes of segments below the recovery point, so it must not lie beyond this."""
+        unproved = self._closing or self._closed
+        return unproved[0].base_offset if unproved else OPEN_END
 
     def segment_closed(self, segment: Segment) -> None:
         """A segment was rolled: sync it in the background, so that a recovery need not read it."""
@@ -125,6 +134,7 @@ class Flusher:
         # Who asks while this pass is under way waits for the next: what they wrote may not be in this one.
         waiters, self._waiters = self._waiters, []
         closed, self._closed = self._closed, []
+        self._closing = closed
         syncs = [
             segment.file.sync()
             for segment in log.segments
@@ -147,6 +157,7 @@ class Flusher:
             syncs.append(disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
         for sync in syncs:
             await sync
+        self._closing = []
         if log.version == version:
             self._is_durable(target)
         else:

@@ -22,12 +22,12 @@ from crc32c import crc32c
 from penstock.log import names
 from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
-from penstock.log.core import NO_SNAPSHOT
+from penstock.log.core import INDEX_GAP_BYTES_MIN, NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
-from penstock.log.indexes import IndexCache, Seal, SegmentIndex
+from penstock.log.indexes import IndexCache, IndexDamaged, Seal, SegmentIndex
 from penstock.log.listing import Listing, LogParts, from_state, split_obsolete
 from penstock.log.producers import ProducerState
-from penstock.log.scan import BATCHES_PER_VISIT, scan
+from penstock.log.scan import BATCHES_PER_VISIT, IndexBuilder, rebuild_index, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
 from penstock.runtime import Runtime
 from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
@@ -174,6 +174,10 @@ class Recovery:
         check = self._begin(segments[0].base_offset)
         number = bisect_right([segment.base_offset for segment in segments], check.from_offset) - 1
         rebuilt: list[Segment] = []
+        if number and segments[number - 1].end_offset == self._recovery_point:
+            # It may have been synced before it was closed, and the process died before its index was.
+            await self._prove_index(segments[number - 1])
+            rebuilt.append(segments[number - 1])
         while True:
             segment = segments[number]
             check.begin(segment, self._disk.mtime_ms(segment.path(names.LOG_SUFFIX)))
@@ -196,6 +200,22 @@ class Recovery:
             del segments[number + 1 :]
             segments[-1].end_offset = OPEN_END
             return check, rebuilt
+
+    async def _prove_index(self, segment: Segment) -> None:
+        """Load an index and compare its end with the log's; make it anew if it is not whole."""
+        interval_bytes = self._config.index_interval_bytes
+        try:
+            await segment.index.load(segment.size_bytes, max(interval_bytes, INDEX_GAP_BYTES_MIN))
+            timestamp, offset = segment.index.last_time()
+            tail = IndexBuilder(segment.base_offset, interval_bytes)
+            position = min(segment.index.floor(segment.end_offset), segment.index.floor(offset))
+            await scan(self._runtime, segment, position, segment.size_bytes, tail, slice_ms=self._slice_ms)
+            is_whole = tail.max_timestamp <= timestamp
+        except IndexDamaged:
+            is_whole = False
+        if not is_whole:
+            await rebuild_index(self._runtime, segment, interval_bytes)
+        segment.set_timestamps(*segment.index.last_time())
 
     def _begin(self, base_offset: int) -> Check:
         """Where to begin: at the newest snapshot that the recovery point vouches for, or else with the log."""

@@ -1,8 +1,9 @@
 """ListOffsets (2): the offset at an end of the log, or of a moment in time.
 
-Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE (KIP-207), v6 flexible, v7 the offset of the largest timestamp
-(KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset (KIP-1005), v10 a timeout (KIP-1075),
-v11 the earliest offset that waits for its tier (KIP-1023). A partition that is named twice is refused, as in Kafka.
+Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE (KIP-207), v6 flexible,
+v7 the offset of the largest timestamp (KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset
+(KIP-1005), v10 a timeout (KIP-1075), v11 the earliest offset that waits for its tier (KIP-1023).
+A partition that is named twice is refused, as in Kafka.
 Consumers are told of the log up to the high watermark. No tier holds data yet, so the earliest local offset is the
 earliest, and there is no tiered one (-1).
 """
