@@ -420,3 +420,26 @@ def test_a_broker_that_stops_answers_what_is_under_way() -> None:
 
     node = run_session(scenario)
     assert node.events.named("stopped")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_client_that_was_too_far_ahead_is_read_again_when_there_is_room(seed: int) -> None:
+    """Its buffer is full when it is let on: nothing may be read into it before the frames in it are served."""
+
+    async def scenario(s: Session) -> None:
+        await s.create("t", flush_messages="1")
+        await s.create("busy", compression_type="zstd")
+        clients = [await s.connect() for _ in range(4)]
+        answers = []
+        for number in range(120):
+            client = clients[number % 4]
+            if number % 10 == 0:
+                answers.append(client.send(fetch_request("t", max_wait_ms=20, min_bytes=1 << 20), 12))
+            size = s.runtime.rng.choice((10, 1_000, 50_000))
+            client.post(produce_request("busy", batch(bytes(size)), acks=0), 12)
+            answers.append(client.send(produce_request("t", batch(bytes(size))), 12))
+        for answer in answers:
+            await answer
+        await s.until(lambda: s.node.served.manager.table.find(b"busy", 0).log.end_offset == 120)
+
+    run_session(scenario, seed=seed)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.session import Session, batch, records_of, simulated
+from penstock.broker import limits
 from penstock.sim.broker import ProtocolClient
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -253,3 +254,21 @@ async def test_no_slots_means_no_sessions(s: Session) -> None:
     news = await fetcher.fetch(("t", 0, 0))
     assert fetcher.session_id == 0
     assert len(records_of(news["t", 0])) == 1
+
+
+@simulated()
+async def test_sessions_remember_only_so_much(s: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request opens a session, and the broker keeps it: else a few of them would fill the memory."""
+    monkeypatch.setattr(limits, "FETCH_SESSION_PARTITIONS_MAX", 10)
+    ids = {"t": await s.create("t", partitions=20)}
+    first, second, third = (Fetcher(s, NAMED, ids) for _ in range(3))
+    await first.fetch(*(("t", number, 0) for number in range(6)))
+    await second.fetch(*(("t", number, 0) for number in range(6)))
+    assert (first.session_id > 0, second.session_id) == (True, 0), "the second is served without one"
+    await third.fetch(*(("t", number, 0) for number in range(4)))
+    assert third.session_id > 0
+    assert (await third.ask(("t", 10, 0))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    sessions = s.node.served._fetch.sessions
+    assert (len(sessions), sessions.partition_count) == (1, 6)
+    await first.fetch(("t", 7, 0), forget=[("t", 0), ("t", 1)])
+    assert sessions.partition_count == 5

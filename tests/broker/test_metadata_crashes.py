@@ -145,6 +145,8 @@ def crash_at(operation: int | None, *, power_loss: bool, seed: int) -> int:
         world.execute(main)
         count = node.host.disk.operations - before
         node.host.disk.cancel_crash()
+        if operation is None:
+            assert node.events.named("metadata snapshot")
         node.restart(power_loss=power_loss)
 
         async def after(runtime: SimRuntime) -> None:

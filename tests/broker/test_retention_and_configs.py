@@ -15,6 +15,8 @@ from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.records import TimestampType, iter_batches, read_header
 
+SLOW_RECOVERY = {"num.recovery.threads.per.data.dir": "1"}
+MANY = 150
 OFTEN = {"log.retention.check.interval.ms": "1000"}
 AGE_MS = 1_200_000
 SMALL = {"internal.segment.bytes": "1000", "file.delete.delay.ms": "1000"}
@@ -226,6 +228,23 @@ async def test_timestamps_outside_of_what_is_allowed_are_refused(s: Session) -> 
         assert answer.error_code == error, offset_ms
 
 
+# ---- producers
+
+
+@simulated({"producer.id.expiration.ms": "60000", "producer.id.expiration.check.interval.ms": "5000"})
+async def test_producers_that_are_silent_for_long_are_forgotten(s: Session) -> None:
+    await s.create("t")
+    quiet, busy = await s.producer_id(), await s.producer_id()
+    first = batch(b"quiet", producer_id=quiet, epoch=0, sequence=0)
+    assert (await s.produce("t", records=first)).base_offset == 0
+    for number in range(8):
+        records = batch(b"busy", producer_id=busy, epoch=0, sequence=number)
+        assert (await s.produce("t", records=records)).base_offset == number + 1
+        await s.runtime.sleep(10_000)
+    assert (await s.produce("t", records=records)).base_offset == 8, "who writes is remembered"
+    assert (await s.produce("t", records=first)).base_offset == 9, "who does not is a stranger"
+
+
 # ---- sizes
 
 
@@ -243,22 +262,24 @@ async def test_batches_over_the_limit_are_refused_and_the_limit_can_be_moved(s: 
     assert (await s.produce("own", bytes(6_000))).error_code == 0
 
 
-@simulated()
-async def test_settings_made_while_logs_are_recovered_are_in_force_when_they_are(s: Session) -> None:
-    await s.create("t", partitions=30)
-    for partition in range(30):
+async def recovering(s: Session, partitions: int) -> None:
+    """Kill it with so many logs that it serves long before it has read them all."""
+    await s.create("t", partitions=partitions)
+    for partition in range(partitions):
         await s.produce("t", bytes(2_000), partition=partition)
     s.node.host.kill()
-    s.node.host.disk.slowness = 50.0
     s.node.begin()
-    await s.until(lambda: s.node.ready, step_ms=1)
+    await s.until(lambda: s.node.ready, step_ms=0.2)
     await s.reconnect()
-    assert s.node.served.manager.recovering > 0
+
+
+@simulated(SLOW_RECOVERY)
+async def test_settings_made_while_logs_are_recovered_are_in_force_when_they_are(s: Session) -> None:
+    await recovering(s, MANY)
     assert (await s.alter("t", max_message_bytes="100")).error_code == 0
     assert s.node.served.manager.recovering > 0, "the test is about the time before"
     await s.until(lambda: not s.node.served.manager.recovering)
-    s.node.host.disk.slowness = 1.0
-    for partition in range(30):
+    for partition in range(MANY):
         assert (await s.produce("t", bytes(200), partition=partition)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -288,26 +309,17 @@ async def test_files_that_a_crash_left_of_a_deleted_topic_go_with_the_next_start
     assert not [name for name in s.node.process.mount.list("") if name.startswith("t-")]
 
 
-@simulated()
+@simulated(SLOW_RECOVERY)
 async def test_a_topic_deleted_and_made_again_while_its_log_is_recovered_is_empty(s: Session) -> None:
-    await s.create("t", partitions=10)
-    for partition in range(10):
-        for _ in range(5):
-            await s.produce("t", bytes(2_000), partition=partition)
-    s.node.host.kill()
-    s.node.host.disk.slowness = 50.0
-    s.node.begin()
-    await s.until(lambda: s.node.ready, step_ms=1)
-    await s.reconnect()
-    assert s.node.served.manager.recovering > 0
+    await recovering(s, MANY)
+    assert s.node.served.manager.recovering > 0, "the test is about the time before"
     await s.delete("t")
-    await s.create("t", partitions=10)
-    s.node.host.disk.slowness = 1.0
-    for partition in range(10):
+    await s.create("t", partitions=MANY)
+    for partition in range(0, MANY, 10):
         assert await s.values("t", partition) == []
         assert (await s.produce("t", b"new", partition=partition)).base_offset == 0
     await s.restarted()
-    for partition in range(10):
+    for partition in range(0, MANY, 10):
         assert await s.values("t", partition) == [b"new"]
 
 

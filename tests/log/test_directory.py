@@ -42,7 +42,9 @@ def test_offset_checkpoints_are_kafkas() -> None:
     assert decode_offsets(b"0\n0\n") == {}
 
 
-@pytest.mark.parametrize("data", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"\0" * 20])
+@pytest.mark.parametrize(
+    "data", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"\0" * 20]
+)
 def test_a_damaged_offset_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         decode_offsets(data)

@@ -85,7 +85,9 @@ def test_the_file_is_kafkas() -> None:
     assert decode_epochs(b"0\n0\n") == []
 
 
-@pytest.mark.parametrize("data", [b"", b"0\n", b"1\n0\n", b"0\n2\n1 1\n", b"0\n1\nx y\n", b"0\n2\n5 10\n4 20\n", b"\xff\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"0\n", b"1\n0\n", b"0\n2\n1 1\n", b"0\n1\nx y\n", b"0\n2\n5 10\n4 20\n", b"\xff\xff"]
+)
 def test_a_file_that_is_not_one_is_refused(data: bytes) -> None:
     with pytest.raises(EpochsDamaged):
         decode_epochs(data)

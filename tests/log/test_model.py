@@ -348,6 +348,7 @@ async def _bytes_of(found: Any) -> bytes:
 
 
 TestLogAgainstAList = LogMachine.TestCase
+TestLogAgainstAList.pytestmark = [pytest.mark.timeout(600)]  # to shrink a failure takes a while
 TestLogAgainstAList.settings = settings(
     max_examples=60,
     stateful_step_count=40,

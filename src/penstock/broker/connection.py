@@ -288,7 +288,10 @@ class Connection(BufferedProtocol):
             service.serve(self, start + 4, start + 4 + size)
 
     def _make_room(self) -> None:
-        """Leave room for the next read, by moving or growing the buffer as far as what has arrived justifies."""
+        """Leave room for the next read, by moving or growing the buffer as far as what has arrived justifies.
+
+        Only then is a socket read again that was left alone because its client was ahead: a full buffer takes nothing.
+        """
         read, filled, capacity = self._read, self._filled, len(self.buffer)
         if read == filled:
             self._read = self._filled = 0
@@ -297,15 +300,20 @@ class Connection(BufferedProtocol):
             ):
                 self._resize(limits.RECEIVE_BUFFER_START_BYTES)
             self._limit = len(self.buffer)
+            if self._muted & AHEAD:
+                self.unmute(AHEAD)
             return
         held = filled - read
         need = self._need
         if not need:
             if held >= limits.RECEIVE_AHEAD_BYTES_MAX:
                 self.mute(AHEAD)
-            elif capacity - filled < 1024 and not self._resize(capacity if held <= capacity // 2 else capacity * 2):
+                return
+            if capacity - filled < 1024 and not self._resize(capacity if held <= capacity // 2 else capacity * 2):
                 return
             self._limit = len(self.buffer)
+            if self._muted & AHEAD:
+                self.unmute(AHEAD)
             return
         if read + need > capacity:
             wanted = capacity if need <= capacity else min(need, max(2 * capacity, 2 * held))
@@ -314,6 +322,8 @@ class Connection(BufferedProtocol):
         end = self._read + need
         # A large frame is read exactly to its end: what follows then starts at the front of an empty buffer.
         self._limit = min(end, len(self.buffer)) if end - self._filled > 65536 else len(self.buffer)
+        if self._muted & AHEAD:
+            self.unmute(AHEAD)
 
     def _resize(self, capacity: int) -> bool:
         """Move what is held to the front of a buffer of this capacity. False: no memory now, muted until there is."""
@@ -415,9 +425,7 @@ class Connection(BufferedProtocol):
 
     def _resume(self) -> None:
         """Nothing holds the frames back any more: serve them in a turn of their own, so that stacks stay flat."""
-        if self._muted & AHEAD:
-            self.unmute(AHEAD)
-        if self._filled - self._read >= 4 and not self._turn_queued:
+        if (self._filled - self._read >= 4 or self._muted & AHEAD) and not self._turn_queued:
             self._turn_queued = True
             self._service.call_soon(self._queued_turn)
 
@@ -567,6 +575,12 @@ class Connection(BufferedProtocol):
             self.abort()
         else:
             self.close()
+
+    def fail(self, error: Exception) -> None:
+        """End it, for what its peer did or what went wrong for it."""
+        if not self.closed:
+            self._service.failed(self, error)
+            self.abort()
 
     def abort(self) -> None:
         self.closed = True

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from penstock.broker import limits
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -81,14 +82,12 @@ class FetchSessions:
         self._now_ms = now_ms
         self.slots = slots
         self._sessions: dict[int, FetchSession] = {}
+        self.partition_count = 0
+        """In all sessions."""
         self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.items) for session in self._sessions.values())
 
     def find(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
         session = self._sessions.get(session_id)
@@ -104,7 +103,9 @@ class FetchSessions:
 
     def open(self, items: dict[tuple[bytes, int], FetchItem], by_id: bool) -> int:
         """The id of a new session for these partitions, or 0 if there is no slot for it."""
-        if not items or not self._make_slot(len(items)):
+        if not items or self.partition_count + len(items) > limits.FETCH_SESSION_PARTITIONS_MAX:
+            return NO_SESSION
+        if not self._make_slot(len(items)):
             return NO_SESSION
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
@@ -112,10 +113,20 @@ class FetchSessions:
         session = FetchSession(session_id, by_id, self._now_ms())
         session.items = items
         self._sessions[session_id] = session
+        self.partition_count += len(items)
         return session_id
 
+    def resized(self, session: FetchSession, before: int) -> None:
+        """Partitions joined or left it: there were `before`. Raises KafkaError, and ends it, if it is too large."""
+        self.partition_count += len(session.items) - before
+        if self.partition_count > limits.FETCH_SESSION_PARTITIONS_MAX and len(session.items) > before:
+            self.close(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.items)
 
     def _touch(self, session: FetchSession) -> None:
         session.used_ms = self._now_ms()

@@ -30,6 +30,10 @@ FRAME_BYTES_OF_ANY_API = 4 * 1024
 REQUEST_SILENCE_MS = 30_000
 """Half a request and then silence: the connection is closed after this."""
 
+FETCH_SESSION_PARTITIONS_MAX = 1_000_000
+"""What all fetch sessions together may remember: a session costs its client one request, and the broker memory for as
+long as it likes. Beyond this clients are served without one."""
+
 FETCH_RESPONSE_BYTES_MAX = 55 * 1024 * 1024
 """Kafka's `fetch.max.bytes` default: the broker's own cap on one fetch answer."""
 

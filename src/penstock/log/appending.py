@@ -100,23 +100,23 @@ class Appending(LogCore):
         _stamp(records, 0, offset, length, leader_epoch)
         try:
             file.pwrite(records, position)
+            # What follows is `Segment.note`, written out: calls are most of what an append costs.
+            if max_timestamp > active.max_timestamp:
+                active.max_timestamp = max_timestamp
+                active.max_timestamp_offset = last_offset
+            active.size_bytes = position + size
+            if not position:
+                active.first_timestamp = max_timestamp
+                self._set_roll_time()
+            if active.unindexed_bytes > self._index_interval_bytes:
+                entries = active.index.add(last_offset, position, active.max_timestamp, active.max_timestamp_offset)
+                active.unindexed_bytes = size
+                if entries >= self._index_entries_max:
+                    self._roll_after = ROLL_NOW
+            else:
+                active.unindexed_bytes += size
         except OSError as error:
             self.fail("writing", error)
-        # What follows is `Segment.note`, written out: calls are most of what an append costs.
-        if max_timestamp > active.max_timestamp:
-            active.max_timestamp = max_timestamp
-            active.max_timestamp_offset = last_offset
-        active.size_bytes = position + size
-        if not position:
-            active.first_timestamp = max_timestamp
-            self._set_roll_time()
-        if active.unindexed_bytes > self._index_interval_bytes:
-            entries = active.index.add(last_offset, position, active.max_timestamp, active.max_timestamp_offset)
-            active.unindexed_bytes = size
-            if entries >= self._index_entries_max:
-                self._roll_after = ROLL_NOW
-        else:
-            active.unindexed_bytes += size
         self.end_offset = end = last_offset + 1
         if producer is not None:
             producer.add((base_sequence + last_offset_delta) & _SEQUENCE_MASK, last_offset, last_offset_delta, wall_ms)
@@ -205,16 +205,16 @@ class Appending(LogCore):
         file = self._make_room(len(records), last.last_offset, max_timestamp, wall_ms)
         active = self.active
         position = active.size_bytes
+        begins = not position
         try:
             file.pwrite(records, position)
+            for batch in batches:
+                header = batch.header
+                size = header.size_bytes
+                active.note(header.last_offset, position, size, header.max_timestamp, self._index_interval_bytes)
+                position += size
         except OSError as error:
             self.fail("writing", error)
-        begins = not position
-        for batch in batches:
-            header = batch.header
-            size = header.size_bytes
-            active.note(header.last_offset, position, size, header.max_timestamp, self._index_interval_bytes)
-            position += size
         if begins:
             self._set_roll_time()
         if active.index.entries_known >= self._index_entries_max:

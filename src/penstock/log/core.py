@@ -41,11 +41,11 @@ class LogCore:
         "_index_interval_bytes",
         "_is_frozen",
         "_is_plain",
-        "_is_retaining",
         "_marks",
         "_message_bytes_max",
         "_names_in_doubt",
         "_producers",
+        "_retaining",
         "_roll_after",
         "_segment_bytes",
         "_snapshot_offset",
@@ -53,6 +53,7 @@ class LogCore:
         "active",
         "cache",
         "checkpoint",
+        "cut_bytes",
         "damage",
         "directory",
         "durable_end",
@@ -62,6 +63,7 @@ class LogCore:
         "is_closed",
         "on_durable",
         "runtime",
+        "scanned_bytes",
         "segments",
         "stable_end",
         "start_offset",
@@ -103,11 +105,16 @@ class LogCore:
         self.on_durable: Callable[..., None] | None = None
         self.damage: tuple[str, ...] = ()
         """What was found rotten below the recovery point, and left alone."""
+        self.scanned_bytes = 0
+        """What was read to open the log."""
+        self.cut_bytes = 0
+        """What was cut off because it was not whole."""
         self.version = 0
         """Counts what invalidates positions: truncations, removed segments."""
         self.is_closed = False
         self._is_frozen = False
-        self._is_retaining = False
+        self._retaining: Future[None] | None = None
+        """Until the segments that retention has taken out are gone."""
         self._names_in_doubt = True
         """A process that was killed may have made files and not have come to sync their directory."""
         self._producers = producers

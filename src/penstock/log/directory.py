@@ -47,6 +47,8 @@ class LogDirectory:
         """Those of them that have not been opened since, if that was the last stop."""
         self._recovery_points: dict[str, int] = {}
         self._start_offsets: dict[str, int] = {}
+        self._present: dict[str, None] = {}
+        """What was in the directory when it was loaded, as far as it has not been deleted since."""
         self._written: dict[str, bytes] = {}
         """Checkpoint files as they are on disk, by name."""
         self._asked = 0
@@ -74,7 +76,8 @@ class LogDirectory:
         self._states = states or {}
         if self.is_clean:
             self._untouched = dict.fromkeys(self._states)
-        for name in disk.list(self.path):
+        self._present = dict.fromkeys(disk.list(self.path))
+        for name in self._present:
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
                 await self.runtime.offload(disk.rmtree, self._at(name))
 
@@ -92,7 +95,7 @@ class LogDirectory:
         assert name not in self.logs, f"{name} is open already"
         directory = self._at(name)
         clean = name in self._untouched
-        if not clean and not self.runtime.disk.exists(directory):
+        if not clean and name not in self._present:
             await self._forget(name)
         self._untouched.pop(name, None)
         log = await Log.open(
@@ -156,6 +159,7 @@ class LogDirectory:
         if log is not None:
             await log.delete()
         self._untouched.pop(name, None)
+        self._present.pop(name, None)
         await self._forget(name)
 
     async def close(self) -> None:

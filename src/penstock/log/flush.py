@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 class Flusher:
     """The syncs of one log. Made when the first one is wanted."""
 
-    __slots__ = ("_closed", "_closing", "_is_overdue", "_log", "_names_changed", "_running", "_target", "_timer", "_waiters")
+    __slots__ = (
+        "_closed",
+        "_closing",
+        "_is_overdue",
+        "_log",
+        "_names_changed",
+        "_running",
+        "_target",
+        "_timer",
+        "_waiters",
+    )
 
     def __init__(self, log: LogCore) -> None:
         self._log = log

@@ -40,7 +40,10 @@ INDEX_CACHE_BYTES_MAX = 64 << 20
 ENTRIES_UNSTORED_MAX = 512
 """Entries that gather in memory before they go to the file."""
 
-_OBJECT_BYTES = 512
+ENTRIES_PER_TOUCH = 64
+"""Entries that are added before the cache is told that an index grew."""
+
+EMPTY_INDEX_BYTES = 512
 """What an index costs in memory beside its entries."""
 _SAMPLE_STRIDE = 32
 """At least one entry of every 512-byte sector, the smallest unit that a power loss can lose, is looked at."""
@@ -81,8 +84,10 @@ class IndexCache:
         indexes[index] = size_bytes
         indexes.move_to_end(index)
         while self.size_bytes > self.bytes_max and len(indexes) > 1:
-            oldest = next(iter(indexes))
-            oldest.drop()
+            try:
+                next(iter(indexes)).drop()
+            except OSError:
+                return  # what cannot be stored stays in memory; the next append finds out what is wrong with the disk
 
     def forget(self, index: SegmentIndex) -> None:
         self.size_bytes -= self._indexes.pop(index, 0)
@@ -175,7 +180,7 @@ class SegmentIndex:
 
     @property
     def memory_bytes(self) -> int:
-        return _OBJECT_BYTES + 8 * len(self._offsets) + len(self._times)
+        return EMPTY_INDEX_BYTES + 8 * len(self._offsets) + len(self._times)
 
     @property
     def entries_known(self) -> int:
@@ -227,7 +232,7 @@ class SegmentIndex:
     def add(self, last_offset: int, position: int, timestamp: int, timestamp_offset: int) -> int:
         """Index the batch at `position`; `timestamp` is the segment's largest so far. Returns the count of entries."""
         offsets = self._offsets
-        if not offsets:
+        if not len(offsets) % ENTRIES_PER_TOUCH:
             self._cache.touch(self)
         offsets.append(last_offset - self.base_offset)
         self._positions.append(position)
@@ -235,7 +240,6 @@ class SegmentIndex:
             self.add_time(timestamp, timestamp_offset)
         if self._first + len(offsets) - self._stored >= ENTRIES_UNSTORED_MAX:
             self.store()
-            self._cache.touch(self)
         return self._first + len(offsets)
 
     def add_time(self, timestamp: int, timestamp_offset: int) -> None:

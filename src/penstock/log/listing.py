@@ -93,7 +93,9 @@ class Listing:
             ) is not None:
                 indexes.append((base, path))
         self.useless += [path for base, path in indexes if base not in self.bases]
-        self.sizes = [disk.size(names.path_of(directory, base, names.LOG_SUFFIX)) for base in self.bases]
+        paths = [names.path_of(directory, base, names.LOG_SUFFIX) for base in self.bases]
+        self.sizes = [disk.size(path) for path in paths]
+        self.mtimes_ms = dict(zip(self.bases, map(disk.mtime_ms, paths), strict=True))
         self.epochs = _read_epochs(disk, directory)
         """None: the file is damaged."""
         first = max([base for base in self.bases if base <= start_offset], default=self.bases[0] if self.bases else 0)

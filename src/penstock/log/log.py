@@ -69,6 +69,7 @@ class Log(Appending, TimeSearching):
             checkpoint=checkpoint,
         )
         log.damage = tuple(parts.damage)
+        log.scanned_bytes, log.cut_bytes = parts.scanned_bytes, parts.cut_bytes
         log._names_in_doubt = not clean or state is None
         for path in parts.deleted:
             log._unlink_later(path)
@@ -88,6 +89,8 @@ class Log(Appending, TimeSearching):
         if self.is_closed:
             return None
         state = None
+        if self._retaining is not None:
+            await self._retaining
         if clean:
             try:
                 await self._settle()

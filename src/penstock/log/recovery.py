@@ -30,12 +30,15 @@ from penstock.log.producers import ProducerState
 from penstock.log.scan import BATCHES_PER_VISIT, IndexBuilder, rebuild_index, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
 from penstock.runtime import Runtime
-from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, SEQUENCE_MODULUS, BatchHeader
 
 CONCURRENT_LOGS = 4
 """Logs that are recovered at once: while one waits for the device, others keep the loop busy."""
 LOOP_SHARE_MS = 4.0
 """How long all of them together may hold the loop."""
+
+CODEC_MAX = 4
+SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 
 _unpack_header = HEADER.unpack_from
 
@@ -151,6 +154,8 @@ class Recovery:
         check.epochs.truncate_end(end_offset)
         check.epochs.truncate_start(segments[0].base_offset)
         check.producers.expire(self._runtime.wall_ms(), self._config.producer_id_expiration_ms)
+        for segment in segments:
+            segment.rest()
         return LogParts(
             segments=segments,
             start_offset=start_offset,
@@ -180,7 +185,7 @@ class Recovery:
             rebuilt.append(segments[number - 1])
         while True:
             segment = segments[number]
-            check.begin(segment, self._disk.mtime_ms(segment.path(names.LOG_SUFFIX)))
+            check.begin(segment, self._listing.mtimes_ms[segment.base_offset])
             position = await self._known_position(segment, check)
             whole = await self._scan_segment(segment, position, check)
             later = segments[number + 1 :]
@@ -412,50 +417,58 @@ class Check:
         self._append_ms = append_ms
 
     def visit(self, view: memoryview, position: int) -> int:
+        # A start after a crash waits for this loop, so what it needs is in local variables.
         segment = self._segment
         assert segment is not None
-        expected = self.expected
-        interval_bytes = self._interval_bytes
-        unindexed_bytes = segment.unindexed_bytes
+        index = segment.index
+        expected, current_epoch = self.expected, self._epoch
+        largest, largest_offset = segment.max_timestamp, segment.max_timestamp_offset
+        unindexed_bytes, interval_bytes = segment.unindexed_bytes, self._interval_bytes
+        append_ms = self._append_ms
+        header_end = len(view) - HEADER_SIZE
         end = len(view)
         at = 0
         for _ in range(BATCHES_PER_VISIT):
-            if end - at < HEADER_SIZE:
+            if at > header_end:
                 break
             # fmt: off
-            (base_offset, length, epoch, magic, crc, _, last_offset_delta, _, max_timestamp,
-             producer_id, _, _, _) = fields = _unpack_header(view, at)
+            (base_offset, length, epoch, magic, crc, attributes, last_offset_delta, _, max_timestamp,
+             producer_id, producer_epoch, base_sequence, _) = fields = _unpack_header(view, at)
             # fmt: on
             batch_end = at + LENGTH_OVERHEAD + length
             if (
-                batch_end > end
-                or magic != MAGIC
-                or length < HEADER_SIZE - LENGTH_OVERHEAD
+                not at + HEADER_SIZE <= batch_end <= end
+                or magic != 2
                 or (base_offset != expected and not (self._allows_gaps and base_offset > expected))
                 or last_offset_delta < 0
-                or epoch < self._epoch
+                or epoch < current_epoch
                 or crc32c(view[at + 21 : batch_end]) != crc
             ):
                 break
             last_offset = base_offset + last_offset_delta
-            if epoch != self._epoch:
-                self._epoch = epoch
+            if epoch != current_epoch:
+                current_epoch = epoch
                 if epoch > self.epochs.latest_epoch:
                     self.epochs.assign(epoch, base_offset)
-            if max_timestamp > segment.max_timestamp:
-                segment.max_timestamp = max_timestamp
-                segment.max_timestamp_offset = last_offset
+            if max_timestamp > largest:
+                largest, largest_offset = max_timestamp, last_offset
             if unindexed_bytes > interval_bytes:
-                segment.index.add(last_offset, position + at, segment.max_timestamp, segment.max_timestamp_offset)
+                index.add(last_offset, position + at, largest, largest_offset)
                 unindexed_bytes = 0
             unindexed_bytes += batch_end - at
             if producer_id >= 0 and base_offset >= self.from_offset:
-                self.producers.replay(BatchHeader._make(fields), view[at:batch_end], self._append_ms)
-            if position + at == 0:
+                producer = self.producers.get(producer_id)
+                if producer is not None and producer.epoch == producer_epoch and 0 <= attributes <= CODEC_MAX:
+                    last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
+                    producer.add(last_sequence, last_offset, last_offset_delta, append_ms)
+                else:
+                    self.producers.replay(BatchHeader._make(fields), view[at:batch_end], append_ms)
+            if not at and not position:
                 segment.first_timestamp = max_timestamp
             expected = last_offset + 1
             at = batch_end
-        self.expected = expected
+        self.expected, self._epoch = expected, current_epoch
+        segment.max_timestamp, segment.max_timestamp_offset = largest, largest_offset
         segment.unindexed_bytes = unindexed_bytes
         segment.size_bytes = position + at
         return at

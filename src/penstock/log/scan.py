@@ -1,7 +1,8 @@
 """Going through the batches of a segment, in order: for recovery, and where an index or a state must be rebuilt.
 
-The bytes are read off the loop, in large chunks; the loop is given back after `slice_ms`. What is done with the batches
-is a `Visitor`'s business: it takes whole batches from the front of what it is shown, some at a time.
+The bytes are read in large chunks, off the loop unless they are cached; the loop is given back after `slice_ms`. What
+is done with the batches is a `Visitor`'s business: it takes whole batches from the front of what it is shown, some at
+a time, and keeps no reference to the bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ SLICE_MS = 4.0
 BATCHES_PER_VISIT = 256
 """After so many batches a visitor lets the scan look at the clock."""
 
+SPARE_BUFFERS_MAX = 4
+
+_spare_buffers: list[memoryview] = []
 _unpack_header = HEADER.unpack_from
 
 
@@ -37,12 +41,18 @@ async def scan(
 ) -> int:
     """Show the batches between two positions to a visitor. Returns where it stopped: at the end, or at no batch."""
     file = segment.file
+    buffer = _spare_buffers.pop() if _spare_buffers else memoryview(bytearray(CHUNK_BYTES))
     want = CHUNK_BYTES
+    started_ms = runtime.now_ms()
     while position < end:
-        view = memoryview(await file.pread(min(want, end - position), position))
+        size = min(want, end - position)
+        # After a crash of the process most of it is in the page cache, and a thread would only cost time.
+        view = buffer[:size]
+        if len(view) < size or file.try_pread_into(view, position) < size:
+            view = memoryview(await file.pread(size, position))
+            started_ms = runtime.now_ms()
         want = CHUNK_BYTES
         taken = 0
-        started_ms = runtime.now_ms()
         while took := visitor.visit(view[taken:], position + taken):
             taken += took
             if runtime.now_ms() - started_ms > slice_ms:
@@ -50,11 +60,13 @@ async def scan(
                 started_ms = runtime.now_ms()
         if not taken:
             if len(view) < SPAN_BYTES:
-                return position
+                break
             want = LENGTH_OVERHEAD + SPAN.unpack_from(view)[1]
             if want <= len(view) or position + want > end:
-                return position
+                break
         position += taken
+    if len(_spare_buffers) < SPARE_BUFFERS_MAX:
+        _spare_buffers.append(buffer)
     return position
 
 

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from penstock.log import names
-from penstock.log.indexes import IndexCache, Seal, SegmentIndex
+from penstock.log.indexes import EMPTY_INDEX_BYTES, IndexCache, Seal, SegmentIndex
 from penstock.runtime import Disk, File
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
@@ -165,6 +165,13 @@ class Segment:
 
     def index_files(self) -> tuple[File, File]:
         return self.index.files()
+
+    def rest(self) -> None:
+        """Nobody needs it for now: give the descriptor back, and let the cache know how large the index is."""
+        if self._index is not None and self._index.memory_bytes > EMPTY_INDEX_BYTES:
+            self._cache.touch(self._index)
+        if self._file is not None:
+            self._file.close()
 
     def release(self) -> None:
         """Let go of descriptors and memory; all of it can be had again."""

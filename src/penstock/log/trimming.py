@@ -40,35 +40,43 @@ class Trimming(Reading):
 
         Only segments that lie below `upto`, the high watermark. Returns how many.
         """
-        if self._is_retaining or self._is_untouchable():
+        if self._retaining is not None or self._is_untouchable():
             return 0
-        self._is_retaining = True
+        self._retaining = self.runtime.future()
         try:
-            await self._load_timestamps()
-            if self._is_untouchable():
-                return 0
-            expired = self.segments[: self._count_expired(wall_ms, upto)]
-            if not expired:
-                return 0
-            if expired[-1] is self.active:
-                # The name of the new segment tells where the log ends, once the others are gone.
-                self.roll()
-            del self.segments[: len(expired)]
-            self.start_offset = max(self.start_offset, self.segments[0].base_offset)
-            self._changed()
-            await self.runtime.disk.sync_dir(self.directory)
-            for segment in expired:
-                self._remove(segment)
-                await self.runtime.disk.sync_dir(self.directory)
-            # Only now: a segment that came back after a power loss would have no epoch.
-            self.epochs.truncate_start(self.segments[0].base_offset)
-            return len(expired)
+            return await self._retain(wall_ms, upto)
+        except FileNotFoundError as error:
+            # Someone has taken a file away: that log is damaged, the disk is not.
+            self.damage += (str(error),)
+            return 0
         except OSError as error:
-            if self._is_untouchable():
-                return 0  # the log was deleted meanwhile
             self.fail("removing old segments", error)
         finally:
-            self._is_retaining = False
+            self._retaining.set_result(None)
+            self._retaining = None
+
+    async def _retain(self, wall_ms: int, upto: int) -> int:
+        await self._load_timestamps()
+        if self._is_untouchable():
+            return 0
+        expired = self.segments[: self._count_expired(wall_ms, upto)]
+        if not expired:
+            return 0
+        if expired[-1] is self.active:
+            # The name of the new segment tells where the log ends, once the others are gone.
+            self.roll()
+        del self.segments[: len(expired)]
+        self.start_offset = max(self.start_offset, self.segments[0].base_offset)
+        self._changed()
+        await self.runtime.disk.sync_dir(self.directory)
+        for segment in expired:
+            if self.is_closed:
+                return 0  # the whole log was deleted meanwhile
+            self._remove(segment)
+            await self.runtime.disk.sync_dir(self.directory)
+        # Only now: a segment that came back after a power loss would have no epoch.
+        self.epochs.truncate_start(self.segments[0].base_offset)
+        return len(expired)
 
     def _is_untouchable(self) -> bool:
         return self._is_frozen or self.is_closed
@@ -167,6 +175,7 @@ class Trimming(Reading):
             self.active.create_file()
             await self.runtime.disk.sync_dir(self.directory)
             await self.runtime.disk.sync_dir(names.parent_of(self.directory))
+            self.durable_end = self.stable_end = offset
         except OSError as error:
             self.fail("truncating", error)
         finally:

@@ -10,6 +10,7 @@ difference, so what runs here is the server that runs in production: real bytes 
 - `Network` (`world.network`): latency, chunks, back-pressure; `cut`, `heal`, `reset_connections`, `slow`.
 - `FrameClient`: a peer that exchanges length-prefixed frames, on any runtime.
 - `run`: one coroutine on one host, for tests that need no more.
+- `penstock.sim.broker`: a whole broker on a host, and a client that speaks its protocol; imported by those who need it.
 
 A test:
 

@@ -109,11 +109,13 @@ class Fetch:
             opened = self.sessions.open(items, by_id) if epoch == INITIAL_EPOCH else NO_SESSION
             return opened, items, None
         session = self.sessions.find(session_id, epoch, by_id)
+        before = len(session.items)
         for forgotten in request.forgotten_topics_data:
             topic = forgotten.topic_id if by_id else forgotten.topic.encode()
             for index in forgotten.partitions:
                 session.items.pop((topic, index), None)
         self._update(session.items, request, by_id)
+        self.sessions.resized(session, before)
         return session_id, session.items, session
 
     def _update(self, items: dict[tuple[bytes, int], FetchItem], request: FetchRequest, by_id: bool) -> None:

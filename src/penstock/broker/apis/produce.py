@@ -98,22 +98,14 @@ class Produce:
             acks, timeout_ms, results, waits = self._append_all(connection, version, position, end)
         except (StructError, IndexError, ValueError, WireError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
-        if acks == 0:
-            for wait in waits:
-                recompressor = wait.partition.recompressor
-                assert recompressor is not None
-                assert wait.records is not None
-                recompressor.submit(wait.records, 0, lambda appended: None)
-            failed = next((r for _, rs in results for r in rs if r.error), None)
-            if failed is not None:
-                raise KafkaError(ErrorCode(failed.error), failed.message or "acks=0 produce failed")
-            return
         if waits:
             # Copies that wait to be compressed are held by their connection's place: one request each.
             slot = connection.defer(barrier=any(wait.records is not None for wait in waits))
-            ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
-            return
-        connection.send(encode(version, correlation_id, results))
+            ParkedProduce(self._runtime, self._metrics, slot, version, correlation_id, results, waits, timeout_ms)
+        elif acks:
+            connection.send(encode(version, correlation_id, results))
+        if acks == 0:
+            check_unanswered(results)
 
     def _serve_usual(
         self, connection: Connection, version: int, correlation_id: int, p: int, end: int
@@ -169,7 +161,7 @@ class Produce:
             results = [(topic, [Result(index, 0, first, append_time_ms, log.start_offset)])]
             waits = [Wait(0, 0, partition, last + 1, -1 if duplicate else acks)]
             slot = connection.defer(barrier=False)
-            ParkedProduce(self._runtime, slot, version, correlation_id, results, waits, timeout_ms)
+            ParkedProduce(self._runtime, self._metrics, slot, version, correlation_id, results, waits, timeout_ms)
             return True
         connection.send(
             _pack_usual_head(len(named) + 46, correlation_id, 0, ONE)
@@ -322,11 +314,12 @@ class Wait(NamedTuple):
 class ParkedProduce:
     """A produce request that waits for its records to be committed, or for its timeout."""
 
-    __slots__ = ("_correlation_id", "_remaining", "_results", "_slot", "_timer", "_version", "_waits")
+    __slots__ = ("_correlation_id", "_metrics", "_remaining", "_results", "_slot", "_timer", "_version", "_waits")
 
     def __init__(
         self,
         runtime: Runtime,
+        metrics: BrokerMetrics,
         slot: Slot,
         version: int,
         correlation_id: int,
@@ -334,6 +327,7 @@ class ParkedProduce:
         waits: list[Wait],
         timeout_ms: int,
     ) -> None:
+        self._metrics = metrics
         self._slot = slot
         self._version = version
         self._correlation_id = correlation_id
@@ -354,13 +348,17 @@ class ParkedProduce:
         outcome = self._results[wait.topic_number][1]
         if isinstance(appended, KafkaError):
             outcome[wait.partition_number] = refused(wait.partition, appended)
+            self._metrics.failed_produce += 1
             self.reached(token, ErrorCode.NONE)
             return
         log = wait.partition.log
         start = -1 if log is None else log.start_offset
         first, last, append_time_ms, duplicate = appended
         outcome[wait.partition_number] = Result(wait.partition.index, 0, first, append_time_ms, start)
-        if wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
+        if not duplicate:
+            self._metrics.messages_in += last - first + 1
+            self._metrics.bytes_in += len(wait.records or b"")
+        if not wait.acks or wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
             self.reached(token, ErrorCode.NONE)
 
     def reached(self, token: int, error: ErrorCode) -> None:
@@ -369,14 +367,30 @@ class ParkedProduce:
             outcome = self._results[wait.topic_number][1]
             outcome[wait.partition_number] = refused(wait.partition, KafkaError(error))
         self._remaining -= 1
-        if not self._remaining:
-            self._timer.cancel()
+        if self._remaining:
+            return
+        self._timer.cancel()
+        if self._waits[token].acks:
             self._slot.send(encode(self._version, self._correlation_id, self._results))
+            return
+        self._slot.send(b"")
+        try:
+            check_unanswered(self._results)
+        except KafkaError as failure:
+            self._slot.connection.fail(failure)
 
     def _timed_out(self) -> None:
         for token, wait in enumerate(self._waits):
             if wait.partition.forget(self, token):
                 self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def check_unanswered(results: TopicResults) -> None:
+    """A producer that wants no answer is told of an error by the end of its connection: raises KafkaError."""
+    for _, outcome in results:
+        for result in outcome:
+            if result.error:
+                raise KafkaError(ErrorCode(result.error), result.message or "acks=0 produce failed")
 
 
 def is_transactional(records: memoryview) -> bool:
