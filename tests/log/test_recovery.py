@@ -176,14 +176,21 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
-        original = SimFile.pread
+        pread, try_pread_into = SimFile.pread, SimFile.try_pread_into
 
         def counted(file: SimFile, size: int, position: int):  # type: ignore[no-untyped-def]
             if file.path.endswith(".log"):
                 self.bytes += min(size, file.size() - position)
-            return original(file, size, position)
+            return pread(file, size, position)
+
+        def counted_if_cached(file: SimFile, buffer: memoryview, position: int) -> int:
+            got = try_pread_into(file, buffer, position)
+            if file.path.endswith(".log") and got == len(buffer):
+                self.bytes += got
+            return got
 
         monkeypatch.setattr(SimFile, "pread", counted)
+        monkeypatch.setattr(SimFile, "try_pread_into", counted_if_cached)
 
 
 def test_closed_segments_below_the_recovery_point_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,19 +103,23 @@ class Slot:
 
 
 class ChunkPool:
-    """Chunks that file bytes pass through on their way to a socket; one is enough while sockets keep up."""
+    """Chunks that file bytes pass through on their way to a socket; few are enough while sockets keep up."""
 
     __slots__ = ("_free",)
 
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
+    KEPT = 4
 
-    def take(self) -> bytearray:
-        return self._free.pop() if self._free else bytearray(limits.SEND_CHUNK_BYTES)
+    def __init__(self) -> None:
+        self._free: dict[int, list[bytearray]] = {}
+
+    def take(self, size: int) -> bytearray:
+        free = self._free.get(size)
+        return free.pop() if free else bytearray(size)
 
     def give(self, chunk: bytearray) -> None:
-        if len(self._free) < 4:
-            self._free.append(chunk)
+        free = self._free.setdefault(len(chunk), [])
+        if len(free) < self.KEPT:
+            free.append(chunk)
 
 
 class Connection(BufferedProtocol):
@@ -125,18 +129,21 @@ class Connection(BufferedProtocol):
         "_cold",
         "_filled",
         "_head_done",
+        "_lent",
         "_limit",
         "_muted",
         "_need",
         "_out",
         "_pending",
         "_read",
+        "_reads",
         "_service",
         "_serving",
         "_slices",
         "_transport",
         "_turn_queued",
         "_write_paused",
+        "_written",
         "active_ms",
         "admitted",
         "buffer",
@@ -170,6 +177,11 @@ class Connection(BufferedProtocol):
         self._head_done = 0
         self._cold = False
         self._write_paused = False
+        self._written = 0
+        self._lent: deque[tuple[int, bytearray]] = deque()
+        """Chunks that the transport may still hold, and how much will have been sent when it does not."""
+        self._reads = False
+        """The peer has been seen to read what did not fit the socket's buffer."""
         self._turn_queued = False
         self.closed = False
         self.admitted = False
@@ -445,6 +457,11 @@ class Connection(BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        if not self._reads:
+            self._reads = True
+            self._transport.set_write_buffer_limits(
+                high=limits.SEND_HIGH_WATER_OF_READERS_BYTES, low=limits.SEND_LOW_WATER_OF_READERS_BYTES
+            )
         self.sent_ms = self._service.now_ms()
         if self.closed:
             return
@@ -460,11 +477,11 @@ class Connection(BufferedProtocol):
             return
         if not self._slices:
             if len(out) == 1:
-                self._transport.write(out.popleft())  # type: ignore[arg-type]
+                self._write(out.popleft())  # type: ignore[arg-type]
             else:
                 data = b"".join(out)  # type: ignore[arg-type]
                 out.clear()
-                self._transport.write(data)
+                self._write(data)
             return
         sent = 0
         while out and not self._write_paused and not self._cold:
@@ -474,6 +491,17 @@ class Connection(BufferedProtocol):
             sent += self._send_chunk()
             if self.closed:
                 return
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        self._written += len(data)
+        self._transport.write(data)
+
+    def _reclaim(self) -> None:
+        """Take back the chunks that the transport has sent: it keeps what it was given, not a copy."""
+        lent = self._lent
+        sent = self._written - self._transport.get_write_buffer_size()
+        while lent and lent[0][0] <= sent:
+            self._chunks.give(lent.popleft()[1])
 
     def _pump_again(self) -> None:
         if self._out:
@@ -489,7 +517,11 @@ class Connection(BufferedProtocol):
             queued += part.size if type(part) is Slice else len(part)  # type: ignore[arg-type]
         pooled = queued > limits.SEND_HIGH_WATER_BYTES
         # The transport sends a small write at the end of the turn and keeps its buffer until then: one of its own.
-        chunk = self._chunks.take() if pooled else bytearray(queued)
+        if pooled:
+            self._reclaim()
+            chunk = self._chunks.take(limits.SEND_CHUNK_OF_READERS_BYTES if self._reads else limits.SEND_CHUNK_BYTES)
+        else:
+            chunk = bytearray(queued)
         view = memoryview(chunk)
         capacity = len(chunk)
         filled = 0
@@ -518,18 +550,16 @@ class Connection(BufferedProtocol):
                     out.popleft()
                     if pooled:
                         self._chunks.give(chunk)
-                    self._transport.write(head)  # type: ignore[arg-type]
+                    self._write(head)  # type: ignore[arg-type]
                     return count
                 view[filled : filled + count] = head  # type: ignore[assignment]
                 filled += count
                 out.popleft()
         if filled:
-            transport = self._transport
-            transport.write(view[:filled])
-            if transport.get_write_buffer_size():
-                return filled  # the transport still holds the chunk; it goes when that is sent
+            self._write(view[:filled])
         if pooled:
-            self._chunks.give(chunk)
+            self._lent.append((self._written, chunk))
+            self._reclaim()
         return filled
 
     def _advance_slice(self, head: Slice, count: int) -> None:
@@ -559,7 +589,7 @@ class Connection(BufferedProtocol):
         head = self._out[0]
         assert type(head) is Slice
         self._advance_slice(head, len(data))
-        self._transport.write(data)
+        self._write(data)
         self._pump_again()
 
     # ---- end
