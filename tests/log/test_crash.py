@@ -160,6 +160,32 @@ def test_a_power_loss_loses_nothing_that_was_durable_wherever_it_strikes(part: i
             simulate(lambda runtime, h=history: recover(runtime, h, power_loss=True, go_on=True), disk)
 
 
+async def recover_and_write(runtime: SimRuntime, history: History) -> None:
+    """Write over what was lost: batches of the same sizes, by the same leader. Then the power goes again."""
+    directory = LogDirectory(runtime)
+    await directory.load()
+    log = await directory.open(NAME, CONFIG)
+    await history.check(log, power_loss=True)
+    epoch = max(0, log.latest_epoch)
+    for number in range(6):
+        wall_ms = runtime.wall_ms()
+        history.append(log, batch(2, size=60, timestamp=wall_ms, label=f"w{number}"), epoch, wall_ms)
+        if number == 2 and log.end_offset % 3:
+            await history.flush(log)
+    await runtime.sleep(runtime.rng.random() * 5)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_was_lost_does_not_come_back_after_a_second_power_loss(part: int) -> None:
+    for operation in range(1 + part, OPERATIONS + 1, 4):
+        disk, history = crashed(operation, seed=5000 + operation)
+        for life in range(2):
+            disk.restart(power_loss=True)
+            simulate(lambda runtime, h=history: recover_and_write(runtime, h), disk, seed=life)
+        disk.restart(power_loss=True)
+        simulate(lambda runtime, h=history: recover(runtime, h, power_loss=True, go_on=False), disk)
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_a_crash_of_the_recovery_is_recovered_from(part: int) -> None:
     for operation in range(1 + part, OPERATIONS + 1, 4):
@@ -184,7 +210,7 @@ def test_a_crash_of_the_recovery_is_recovered_from(part: int) -> None:
             also_power_loss = power_loss or again % 2 == 0
             once_more.restart(power_loss=also_power_loss)
             simulate(
-                lambda runtime, h=history, p=also_power_loss, g=again % 4 == 0: recover(
+                lambda runtime, h=history, p=also_power_loss, g=again % 6 == 0: recover(
                     runtime, h, power_loss=p, go_on=g
                 ),
                 once_more,

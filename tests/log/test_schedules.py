@@ -1,4 +1,7 @@
-"""Schedules that once broke the log, found by `test_model` and shrunk: each is run with several seeds of the disk."""
+"""Schedules that once broke the log, or would if one line were missing. Most were found by `test_model` and shrunk.
+
+Each is run with several seeds of the disk.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +146,32 @@ def entries_beyond_a_clean_stop(log: LogMachine) -> None:
     log.find_time(share=0.9, shift=0)
 
 
+def a_log_that_was_cut_and_grew_to_the_size_it_had(log: LogMachine) -> None:
+    """What the last clean stop wrote down looks true and is not."""
+    for _ in range(4):
+        append(log)
+    log.stop_cleanly(at_once=False)
+    log.truncate(share=0.5)
+    log.new_leader()
+    append(log)
+    append(log)
+    log.flush()
+    log.be_killed()
+
+
+def a_snapshot_of_a_tail_that_was_cut(log: LogMachine) -> None:
+    """It lists producers that never wrote what the log has now."""
+    idempotent(log, 7)
+    log.roll()
+    idempotent(log, 7)
+    log.truncate(share=0.3)
+    idempotent(log, 8)
+    idempotent(log, 8)
+    log.flush()
+    log.checkpoint()
+    log.be_killed()
+
+
 SCHEDULES: list[Callable[[LogMachine], None]] = [
     names_made_by_a_killed_process,
     a_segment_made_by_a_killed_process,
@@ -155,11 +184,13 @@ SCHEDULES: list[Callable[[LogMachine], None]] = [
     an_index_that_was_synced_with_nobody,
     an_index_lost_after_a_clean_stop,
     entries_beyond_a_clean_stop,
+    a_log_that_was_cut_and_grew_to_the_size_it_had,
+    a_snapshot_of_a_tail_that_was_cut,
 ]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.__name__)
-def test_a_schedule_that_broke_the_log_does_so_no_more(schedule: Callable[[LogMachine], None]) -> None:
+def test_a_schedule_that_could_break_the_log_does_not(schedule: Callable[[LogMachine], None]) -> None:
     for seed in SEEDS:
         machine = LogMachine()
         machine.begin(seed=seed)

@@ -107,19 +107,17 @@ class ChunkPool:
 
     __slots__ = ("_free",)
 
-    KEPT = 4
+    KEPT = 16
 
     def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {}
+        self._free: list[bytearray] = []
 
-    def take(self, size: int) -> bytearray:
-        free = self._free.get(size)
-        return free.pop() if free else bytearray(size)
+    def take(self) -> bytearray:
+        return self._free.pop() if self._free else bytearray(limits.SEND_CHUNK_BYTES)
 
     def give(self, chunk: bytearray) -> None:
-        free = self._free.setdefault(len(chunk), [])
-        if len(free) < self.KEPT:
-            free.append(chunk)
+        if len(self._free) < self.KEPT:
+            self._free.append(chunk)
 
 
 class Connection(BufferedProtocol):
@@ -204,7 +202,7 @@ class Connection(BufferedProtocol):
         self.active_ms = self._service.now_ms()
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES)
+        transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES, low=limits.SEND_HIGH_WATER_BYTES)
         self.admitted = self._service.admit(self)
         if not self.admitted:
             self.abort()
@@ -457,11 +455,7 @@ class Connection(BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if not self._reads:
-            self._reads = True
-            self._transport.set_write_buffer_limits(
-                high=limits.SEND_HIGH_WATER_OF_READERS_BYTES, low=limits.SEND_LOW_WATER_OF_READERS_BYTES
-            )
+        self._reads = True
         self.sent_ms = self._service.now_ms()
         if self.closed:
             return
@@ -473,7 +467,7 @@ class Connection(BufferedProtocol):
     def _pump(self) -> None:
         """Hand the queue to the transport, as far as it takes it."""
         out = self._out
-        if self._write_paused or self._cold or self.closed:
+        if self._is_full() or self._cold or self.closed:
             return
         if not self._slices:
             if len(out) == 1:
@@ -484,13 +478,20 @@ class Connection(BufferedProtocol):
                 self._write(data)
             return
         sent = 0
-        while out and not self._write_paused and not self._cold:
+        while out and not self._is_full() and not self._cold:
             if sent >= limits.SEND_TURN_BYTES_MAX:
                 self._service.call_soon(self._pump_again)
                 return
             sent += self._send_chunk()
             if self.closed:
                 return
+
+    def _is_full(self) -> bool:
+        """Whether more would only wait in memory. A small high-water mark makes the transport send at once; it is not
+        how much may wait for a peer that reads."""
+        if not self._write_paused:
+            return False
+        return not self._reads or self._transport.get_write_buffer_size() >= limits.SEND_AHEAD_OF_READERS_BYTES
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self._written += len(data)
@@ -519,7 +520,7 @@ class Connection(BufferedProtocol):
         # The transport sends a small write at the end of the turn and keeps its buffer until then: one of its own.
         if pooled:
             self._reclaim()
-            chunk = self._chunks.take(limits.SEND_CHUNK_OF_READERS_BYTES if self._reads else limits.SEND_CHUNK_BYTES)
+            chunk = self._chunks.take()
         else:
             chunk = bytearray(queued)
         view = memoryview(chunk)

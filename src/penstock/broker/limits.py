@@ -15,10 +15,8 @@ SEND_CHUNK_BYTES = 256 * 1024
 SEND_HIGH_WATER_BYTES = 64 * 1024
 """Above this the transport's buffer counts as full and no more requests of the connection are served."""
 
-SEND_CHUNK_OF_READERS_BYTES = 1024 * 1024
-SEND_HIGH_WATER_OF_READERS_BYTES = 512 * 1024
-SEND_LOW_WATER_OF_READERS_BYTES = 256 * 1024
-"""For a connection whose peer has been seen to read: the next chunk is filled while the last one is on its way."""
+SEND_AHEAD_OF_READERS_BYTES = 1024 * 1024
+"""For a peer that has been seen to read, chunks are filled while others are on their way, up to this much."""
 
 SEND_TURN_BYTES_MAX = 2 * 1024 * 1024
 """What one connection may send before others get their turn."""
