@@ -254,6 +254,7 @@ class MetadataQuorum:
                 began_ms = self._runtime.now_ms()
         await disk.replace_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(image.snapshot_id)}", bytes(data))
         self._log.advance_start_offset(image.snapshot_id.offset)
+        await self._log.retain(self._runtime.wall_ms(), image.snapshot_id.offset)
         await self._step(SnapshotTaken(image.snapshot_id, self._log.start_offset))
         for name in disk.list(METADATA_DIRECTORY):
             older = parse_snapshot_name(name)
