@@ -34,7 +34,7 @@ from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, S
 
 CONCURRENT_LOGS = 4
 """Logs that are recovered at once: while one waits for the device, others keep the loop busy."""
-LOOP_SHARE_MS = 4.0
+LOOP_SHARE_MS = 3.0
 """How long all of them together may hold the loop."""
 
 CODEC_MAX = 4
