@@ -6,8 +6,9 @@ are served straight from that buffer: a handler's view of it is dead when the ha
 
 Out: answers leave in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
 later; produce may overlap produce, everything else is a barrier that holds back the frames behind it. All answers of
-one read leave in one write. File slices are read when the socket has room, so a reader that does not read costs
-one chunk (`limits.SEND_CHUNK_BYTES`) and no more.
+one read leave in one write. File slices are read when the socket has room: a peer that has never read costs one chunk
+(`limits.SEND_CHUNK_BYTES`), one that has read before and stopped what is filled ahead for it
+(`limits.SEND_AHEAD_OF_READERS_BYTES`) and a chunk.
 """
 
 from __future__ import annotations

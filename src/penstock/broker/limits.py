@@ -39,6 +39,3 @@ long as it likes. Beyond this clients are served without one."""
 
 FETCH_RESPONSE_BYTES_MAX = 55 * 1024 * 1024
 """Kafka's `fetch.max.bytes` default: the broker's own cap on one fetch answer."""
-
-DESCRIBE_TOPIC_PARTITIONS_MAX = 2_000
-"""`max.request.partition.size.limit`: partitions in one page of DescribeTopicPartitions."""
