@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from asyncio import BaseTransport, BufferedProtocol
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -363,5 +364,57 @@ def test_the_frame_client_exchanges_frames(run_on: RunOn) -> None:
             await client.receive()
         with pytest.raises(ConnectionError):
             client.send(b"late")
+
+    run_on(main)
+
+
+def test_a_file_goes_straight_to_the_socket_as_far_as_it_takes_it(run_on: RunOn) -> None:
+    content = b"".join(number.to_bytes(4, "big") for number in range(4_000_000))
+
+    async def main(runtime: Runtime) -> None:
+        file = runtime.disk.open("big", create=True)
+        file.pwrite(content, 0)
+        pair = await connect(runtime)
+        direct = runtime.direct_socket(pair.near.transport)
+        assert direct is not None
+
+        def send_from(position: int) -> int:
+            while position < len(content):
+                size = min(100_000, len(content) - position)
+                taken = direct.send_file(file, position, size)
+                if taken is None:
+                    assert file.read(size, position), "now it is there"
+                elif not taken:
+                    break
+                else:
+                    position += taken
+            return position
+
+        pair.far.transport.pause_reading()
+        assert direct.send(b"h") == 1
+        sent = send_from(0)
+        assert sent < len(content), "a peer that does not read takes no more than its buffers hold"
+        assert send_from(sent) == sent
+        pair.far.transport.resume_reading()
+        while sent < len(content):
+            await runtime.sleep(1)
+            sent = send_from(sent)
+        await until(runtime, lambda: len(pair.far.received) == len(content) + 1)
+        assert pair.far.received == b"h" + content
+
+    run_on(main)
+
+
+def test_direct_sends_go_on_until_the_connection_is_known_to_be_lost(run_on: RunOn) -> None:
+    async def main(runtime: Runtime) -> None:
+        pair = await connect(runtime)
+        direct = runtime.direct_socket(pair.near.transport)
+        assert direct is not None
+        pair.far.transport.abort()
+        with suppress(ConnectionError):
+            while "lost" not in pair.near.happened:
+                direct.send(b"x")
+                await runtime.sleep(1)
+        await pair.near.lost
 
     run_on(main)

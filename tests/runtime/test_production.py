@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -164,6 +165,24 @@ def test_jobs_run_in_a_process_of_low_priority_that_is_replaced_when_it_dies(tmp
         with pytest.raises(Exception, match="terminated abruptly"):
             await runtime.job("os:_exit", 1)
         assert await runtime.job("os:getpid") not in (first, os.getpid())
+
+    production.run(main, root=str(tmp_path))
+
+
+def test_a_process_without_jobs_ends_and_the_next_job_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(production, "JOB_IDLE_S", 0.05)
+
+    async def main(runtime: ProductionRuntime) -> None:
+        first = await runtime.job("os:getpid")
+        ended = os.pidfd_open(first)
+        try:
+            while not select.select([ended], [], [], 0)[0]:
+                await runtime.sleep(10)
+        finally:
+            os.close(ended)
+        assert await runtime.job("os:getpid") != first
 
     production.run(main, root=str(tmp_path))
 

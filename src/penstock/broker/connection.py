@@ -6,9 +6,7 @@ are served straight from that buffer: a handler's view of it is dead when the ha
 
 Out: answers leave in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
 later; produce may overlap produce, everything else is a barrier that holds back the frames behind it. All answers of
-one read leave in one write. File slices are read when the socket has room: a peer that has never read costs one chunk
-(`limits.SEND_CHUNK_BYTES`), one that has read before and stopped what is filled ahead for it
-(`limits.SEND_AHEAD_OF_READERS_BYTES`) and a chunk.
+one read leave in one write, through an `Outbox`.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from struct import Struct
 from typing import Protocol
 
 from penstock.broker import limits
-from penstock.log import Slice
-from penstock.runtime import BufferedProtocol, Future, Transport
+from penstock.broker.outbox import ChunkPool, Outbox, Part, release
+from penstock.runtime import BufferedProtocol, DirectSocket, Transport
 
 _SIZE = Struct(">i")
 _read_size = _SIZE.unpack_from
@@ -35,7 +33,6 @@ AHEAD, MEMORY, STARTING = 1, 2, 4
 """Why a socket is left unread: its client is ahead of its answers; the broker's receive budget is used up; the broker
 is not ready to serve."""
 
-Part = bytes | bytearray | Slice
 Answer = bytes | bytearray | Sequence[Part]
 
 
@@ -77,6 +74,9 @@ class Service(Protocol):
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object: ...
 
+    def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        """See `penstock.runtime.Runtime.direct_socket`."""
+
 
 class Slot:
     """The place of one answer in its connection's order."""
@@ -103,46 +103,20 @@ class Slot:
         return self._answer
 
 
-class ChunkPool:
-    """Chunks that file bytes pass through on their way to a socket; few are enough while sockets keep up."""
-
-    __slots__ = ("_free",)
-
-    KEPT = 16
-
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
-
-    def take(self) -> bytearray:
-        return self._free.pop() if self._free else bytearray(limits.SEND_CHUNK_BYTES)
-
-    def give(self, chunk: bytearray) -> None:
-        if len(self._free) < self.KEPT:
-            self._free.append(chunk)
-
-
 class Connection(BufferedProtocol):
     __slots__ = (
         "_barrier",
-        "_chunks",
-        "_cold",
         "_filled",
-        "_head_done",
-        "_lent",
         "_limit",
         "_muted",
         "_need",
-        "_out",
+        "_outbox",
         "_pending",
         "_read",
-        "_reads",
         "_service",
         "_serving",
-        "_slices",
         "_transport",
         "_turn_queued",
-        "_write_paused",
-        "_written",
         "active_ms",
         "admitted",
         "buffer",
@@ -159,7 +133,7 @@ class Connection(BufferedProtocol):
 
     def __init__(self, service: Service, chunks: ChunkPool, number: int) -> None:
         self._service = service
-        self._chunks = chunks
+        self._outbox = Outbox(self, chunks, service.call_soon)
         self.number = number
         self.buffer = bytearray(limits.RECEIVE_BUFFER_START_BYTES)
         self.view = memoryview(self.buffer)
@@ -171,16 +145,6 @@ class Connection(BufferedProtocol):
         self._pending: deque[Slot] = deque()
         self._barrier = False
         self._serving = False
-        self._out: deque[Part] = deque()
-        self._slices = 0
-        self._head_done = 0
-        self._cold = False
-        self._write_paused = False
-        self._written = 0
-        self._lent: deque[tuple[int, bytearray]] = deque()
-        """Chunks that the transport may still hold, and how much will have been sent when it does not."""
-        self._reads = False
-        """The peer has been seen to read what did not fit the socket's buffer."""
         self._turn_queued = False
         self.closed = False
         self.admitted = False
@@ -188,7 +152,6 @@ class Connection(BufferedProtocol):
         """When bytes arrived last."""
         self.served_ms = 0.0
         """When the request before was served, in this turn: the next one waited until then."""
-        """When bytes last came."""
         self.sent_ms = 0.0
         """When a peer that had fallen behind last took what waited for it."""
         self.peer = ""
@@ -203,7 +166,7 @@ class Connection(BufferedProtocol):
         self.active_ms = self._service.now_ms()
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES, low=limits.SEND_HIGH_WATER_BYTES)
+        self._outbox.attach(transport, self._service.direct_socket(transport))
         self.admitted = self._service.admit(self)
         if not self.admitted:
             self.abort()
@@ -221,17 +184,17 @@ class Connection(BufferedProtocol):
     @property
     def mid_request(self) -> bool:
         """Part of a request has arrived and nothing but the peer holds up the rest."""
-        return self._filled > self._read and not self._pending and not self._write_paused and not self._muted
+        return self._filled > self._read and not self._pending and not self._outbox.paused and not self._muted
 
     @property
     def waiting(self) -> bool:
         """Requests of this client wait for their answer (a long poll, a commit)."""
-        return bool(self._pending or self._out)
+        return bool(self._pending or self._outbox.queue)
 
     @property
     def blocked(self) -> bool:
         """Answers wait for a peer that does not read."""
-        return self._write_paused
+        return self._outbox.paused
 
     @property
     def parked(self) -> bool:
@@ -265,13 +228,13 @@ class Connection(BufferedProtocol):
             self._serving = False
         if self.closed:
             return
-        if self._out:
-            self._pump()
+        if self._outbox.queue:
+            self._outbox.pump()
         self._make_room()
         self._service.after_turn()
 
     def _serve_frames(self) -> None:
-        service = self._service
+        service, outbox = self._service, self._outbox
         while not self.closed:
             start = self._read
             there = self._filled - start
@@ -286,7 +249,7 @@ class Connection(BufferedProtocol):
                 return
             if there >= 6:
                 key = _read_key(self.buffer, start + 4)[0]
-                if (self._pending and (self._barrier or key != PRODUCE_KEY)) or self._write_paused or self._cold:
+                if (self._pending and (self._barrier or key != PRODUCE_KEY)) or outbox.paused or outbox.cold:
                     return
                 if size > limits.FRAME_BYTES_OF_ANY_API and size > service.frame_bytes_max(key):
                     service.refused(self, f"a request of {size} bytes is beyond what API {key} may take")
@@ -372,7 +335,7 @@ class Connection(BufferedProtocol):
         if not self._muted:
             self._transport.resume_reading()
         if reason == STARTING:
-            self._resume()
+            self.drained()
 
     # ---- out
 
@@ -383,9 +346,9 @@ class Connection(BufferedProtocol):
             self._pending.append(slot)
             slot.send(answer)
             return
-        self._out.append(answer)
+        self._outbox.queue.append(answer)
         if not self._serving:
-            self._pump()
+            self._outbox.pump()
 
     def send_parts(self, parts: Sequence[Part]) -> None:
         """Answer with bytes and file slices. The slices' files are retained already; they are released once sent."""
@@ -394,9 +357,9 @@ class Connection(BufferedProtocol):
             self._pending.append(slot)
             slot.send(parts)
             return
-        self._enqueue(parts)
+        self._outbox.add_parts(parts)
         if not self._serving:
-            self._pump()
+            self._outbox.pump()
 
     def defer(self, *, barrier: bool) -> Slot:
         """Take the place of the answer that is due, to fill it later."""
@@ -422,19 +385,19 @@ class Connection(BufferedProtocol):
             pending.popleft()
             if isinstance(answer, (bytes, bytearray)):
                 if answer:
-                    self._out.append(answer)
+                    self._outbox.queue.append(answer)
             else:
-                self._enqueue(answer)
+                self._outbox.add_parts(answer)
         if not pending:
             self._barrier = False
         if self._serving:
             return
-        if self._out:
-            self._pump()
+        if self._outbox.queue:
+            self._outbox.pump()
         if not pending and not self.closed:
-            self._resume()
+            self.drained()
 
-    def _resume(self) -> None:
+    def drained(self) -> None:
         """Nothing holds the frames back any more: serve them in a turn of their own, so that stacks stay flat."""
         if (self._filled - self._read >= 4 or self._muted & AHEAD) and not self._turn_queued:
             self._turn_queued = True
@@ -445,154 +408,12 @@ class Connection(BufferedProtocol):
         self.served_ms = self._service.now_ms()
         self._turn()
 
-    def _enqueue(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            self._out.append(part)
-            if type(part) is Slice:
-                self._slices += 1
-
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._outbox.paused = True
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._reads = True
         self.sent_ms = self._service.now_ms()
-        if self.closed:
-            return
-        if self._out:
-            self._pump()
-        if not self._write_paused:
-            self._resume()
-
-    def _pump(self) -> None:
-        """Hand the queue to the transport, as far as it takes it."""
-        out = self._out
-        if self._is_full() or self._cold or self.closed:
-            return
-        if not self._slices:
-            if len(out) == 1:
-                self._write(out.popleft())  # type: ignore[arg-type]
-            else:
-                data = b"".join(out)  # type: ignore[arg-type]
-                out.clear()
-                self._write(data)
-            return
-        sent = 0
-        while out and not self._is_full() and not self._cold:
-            if sent >= limits.SEND_TURN_BYTES_MAX:
-                self._service.call_soon(self._pump_again)
-                return
-            sent += self._send_chunk()
-            if self.closed:
-                return
-
-    def _is_full(self) -> bool:
-        """Whether more would only wait in memory. A small high-water mark makes the transport send at once; it is not
-        how much may wait for a peer that reads."""
-        if not self._write_paused:
-            return False
-        return not self._reads or self._transport.get_write_buffer_size() >= limits.SEND_AHEAD_OF_READERS_BYTES
-
-    def _write(self, data: bytes | bytearray | memoryview) -> None:
-        self._written += len(data)
-        self._transport.write(data)
-
-    def _reclaim(self) -> None:
-        """Take back the chunks that the transport has sent: it keeps what it was given, not a copy."""
-        lent = self._lent
-        sent = self._written - self._transport.get_write_buffer_size()
-        while lent and lent[0][0] <= sent:
-            self._chunks.give(lent.popleft()[1])
-
-    def _pump_again(self) -> None:
-        if self._out:
-            self._pump()
-        if not self._write_paused and not self._out and not self.closed:
-            self._resume()
-
-    def _send_chunk(self) -> int:
-        """Fill one chunk from the front of the queue and write it."""
-        out = self._out
-        queued = -self._head_done
-        for part in out:
-            queued += part.size if type(part) is Slice else len(part)  # type: ignore[arg-type]
-        pooled = queued > limits.SEND_HIGH_WATER_BYTES
-        # The transport sends a small write at the end of the turn and keeps its buffer until then: one of its own.
-        if pooled:
-            self._reclaim()
-            chunk = self._chunks.take()
-        else:
-            chunk = bytearray(queued)
-        view = memoryview(chunk)
-        capacity = len(chunk)
-        filled = 0
-        while out and filled < capacity:
-            head = out[0]
-            if type(head) is Slice:
-                done = self._head_done
-                want = min(head.size - done, capacity - filled)
-                try:
-                    got = head.file.try_pread_into(view[filled : filled + want], head.position + done)
-                except OSError as error:
-                    self._service.failed(self, error)
-                    self.abort()
-                    return 0
-                if not got:
-                    if not filled:
-                        self._read_cold(head, want, head.position + done)
-                    break
-                filled += got
-                self._advance_slice(head, got)
-            else:
-                count = len(head)  # type: ignore[arg-type]
-                if count > capacity - filled:
-                    if filled:
-                        break
-                    out.popleft()
-                    if pooled:
-                        self._chunks.give(chunk)
-                    self._write(head)  # type: ignore[arg-type]
-                    return count
-                view[filled : filled + count] = head  # type: ignore[assignment]
-                filled += count
-                out.popleft()
-        if filled:
-            self._write(view[:filled])
-        if pooled:
-            self._lent.append((self._written, chunk))
-            self._reclaim()
-        return filled
-
-    def _advance_slice(self, head: Slice, count: int) -> None:
-        self._head_done += count
-        if self._head_done == head.size:
-            self._out.popleft()
-            self._slices -= 1
-            self._head_done = 0
-            head.file.release()
-
-    def _read_cold(self, head: Slice, size: int, position: int) -> None:
-        """The page cache has not got it: a thread reads it while the loop goes on."""
-        self._cold = True
-        head.file.pread(size, position).add_done_callback(self._cold_done)
-
-    def _cold_done(self, future: Future[bytes]) -> None:
-        self._cold = False
-        if self.closed:
-            self._release_unsent()
-            return
-        error = future.exception()
-        if error is not None or not future.result():
-            self._service.failed(self, RuntimeError(f"a log file ended early or could not be read: {error}"))
-            self.abort()
-            return
-        data = future.result()
-        head = self._out[0]
-        assert type(head) is Slice
-        self._advance_slice(head, len(data))
-        self._write(data)
-        self._pump_again()
+        self._outbox.resume()
 
     # ---- end
 
@@ -620,25 +441,18 @@ class Connection(BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        if not self._cold:
-            self._release_unsent()
+        self._release_unsent()
         if self.on_lost is not None:
             self.on_lost()
         if self.admitted:
             self._service.departed(self)
 
     def _release_unsent(self) -> None:
-        for part in self._out:
-            if type(part) is Slice:
-                part.file.release()
-        self._out.clear()
-        self._slices = 0
+        self._outbox.clear()
         while self._pending and self._pending[0].answer is not None:
             answer = self._pending.popleft().answer
             if answer is not None and not isinstance(answer, (bytes, bytearray)):
-                for part in answer:
-                    if type(part) is Slice:
-                        part.file.release()
+                release(answer)
 
 
 def describe_bad_size(data: memoryview, size: int, size_max: int) -> str:

@@ -12,8 +12,14 @@ RECEIVE_AHEAD_BYTES_MAX = 256 * 1024
 SEND_CHUNK_BYTES = 256 * 1024
 """File bytes in memory per connection: a reader that never reads costs this and no more."""
 
-SEND_HIGH_WATER_BYTES = 64 * 1024
+SEND_HIGH_WATER_BYTES = 4 * 1024
 """Above this the transport's buffer counts as full and no more requests of the connection are served."""
+
+SENDFILE_BYTES_MIN = 64 * 1024
+"""For less, reading and writing costs no more than `sendfile`."""
+
+SENDFILE_PIECE_BYTES = 256 * 1024
+"""What is asked to be in the page cache at a time; a socket with the default buffer takes about as much."""
 
 SEND_AHEAD_OF_READERS_BYTES = 1024 * 1024
 """For a peer that has been seen to read, chunks are filled while others are on their way, up to this much."""

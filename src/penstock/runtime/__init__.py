@@ -28,10 +28,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 __all__ = [
     "BufferedProtocol",
+    "DirectSocket",
     "DirectoryInUse",
     "Disk",
     "File",
     "Future",
+    "JobDisk",
     "Listener",
     "Lock",
     "LoopStalls",
@@ -148,6 +150,35 @@ class File(Protocol):
         """Give the descriptor back now. The next use opens the file again."""
 
 
+class DirectSocket(Protocol):
+    """A connection's socket, past its transport: to be used only while the transport has nothing left to send.
+
+    Both calls return how many bytes the socket took, which is less than all when it is full, and raise OSError when
+    the connection is broken.
+    """
+
+    def send(self, data: Buffer) -> int: ...
+    def send_file(self, file: File, position: int, size: int) -> int | None:
+        """Send from the page cache without a copy through this process. None: the page cache has not got it."""
+
+
+class JobDisk(Protocol):
+    """A disk as a `Runtime.job` sees it: few calls, all of which may wait. It can be sent to a subprocess.
+
+    What a job writes is not durable, and nobody may rely on it, until the broker has synced it.
+    """
+
+    def read(self, path: str, size: int, position: int) -> bytes:
+        """Short only at the end of the file."""
+
+    def create(self, path: str) -> None:
+        """Make an empty file, in place of one that may be there."""
+
+    def write(self, path: str, data: bytes, position: int) -> None: ...
+    def mtime_ms(self, path: str) -> int: ...
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None: ...
+
+
 class Disk(Protocol):
     """A directory tree. Paths are relative to its root and use '/'; the root itself is ''.
 
@@ -187,6 +218,8 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
     def total_bytes(self) -> int: ...
+    def for_jobs(self) -> JobDisk:
+        """The same tree, as an argument of `Runtime.job`."""
 
 
 P = TypeVar("P", bound=BufferedProtocol)
@@ -230,11 +263,18 @@ class Runtime(Protocol):
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         """Connect and return the protocol, on which `connection_made` has been called."""
 
+    def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        """The transport's own socket, or None where bytes must pass through the transport (TLS)."""
+
     def offload(self, function: Callable[..., T], *args: object) -> Future[T]:
         """Run system calls in a thread. Not for CPU work: Python threads would starve the loop."""
 
     def job(self, function: str, *args: object) -> Future[Any]:
-        """Run CPU work ("package.module:function", picklable arguments) in a subprocess."""
+        """Run CPU work ("package.module:function", picklable arguments) in a subprocess.
+
+        There is one, and it does one job after the other, so a job may leave something in its memory for the next; but
+        it may die, and then the next finds nothing.
+        """
 
     def fatal(self, reason: str, error: BaseException | None = None) -> None:
         """End the process at once, saying why: nothing that waits for an answer gets one."""

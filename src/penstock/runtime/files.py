@@ -29,6 +29,7 @@ from typing import TypeVar
 from weakref import ref
 
 from penstock.runtime import Buffer
+from penstock.runtime.job_disk import RealJobDisk
 from penstock.runtime.locks import RealLock
 from penstock.runtime.paths import join, normal, split
 from penstock.runtime.syncer import SyncThread
@@ -40,10 +41,14 @@ DESCRIPTORS_MIN = 64
 DESCRIPTORS_MAX = 4096
 IO_THREADS_DEFAULT = 8
 
+SENDFILE_PROBE_BYTES = 64 * 1024
+"""The page cache reads ahead and reclaims in pieces about as large: a byte of each tells of the rest."""
+
 T = TypeVar("T")
 
 _pwrite = os.pwrite
 _preadv = os.preadv
+_sendfile = os.sendfile
 _RWF_NOWAIT = os.RWF_NOWAIT
 
 
@@ -103,6 +108,20 @@ class RealFile:
             # The file system (an old overlay, some network ones) cannot say whether it would wait.
             self._disk._read_flags = 0
             return _preadv(descriptor, (buffer,), position)
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int | None:
+        """See `DirectSocket.send_file`. Asks for a byte here and there: `sendfile` waits for what is not there."""
+        byte = memoryview(bytearray(1))
+        last = position + size - 1
+        for probe in range(position, last, SENDFILE_PROBE_BYTES):
+            if not self.try_pread_into(byte, probe):
+                return None
+        if not self.try_pread_into(byte, last):
+            return None
+        try:
+            return _sendfile(descriptor, self._descriptor, position, size)
+        except BlockingIOError:
+            return 0
 
     def pread(self, size: int, position: int) -> Future[bytes]:
         descriptor = self._pin()
@@ -286,6 +305,9 @@ class RealDisk:
     def total_bytes(self) -> int:
         status = os.statvfs(self.root)
         return status.f_blocks * status.f_frsize
+
+    def for_jobs(self) -> RealJobDisk:
+        return RealJobDisk(self.root)
 
     @property
     def descriptors_open(self) -> int:

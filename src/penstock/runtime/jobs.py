@@ -13,54 +13,83 @@ import threading
 from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing.connection import wait
+from types import FrameType
 from typing import Any
 
 __all__ = ["JobRunner"]
 
 WORKERS = 1
 NICENESS = 10
+GIVE_WAY_INTERVAL_S = 0.0005
+"""How often the worker offers the processor. A low priority alone is not enough: when the broker wakes up, the
+scheduler lets whoever runs finish a slice of some milliseconds first, and requests wait for it."""
 
 
 class JobRunner:
-    """Runs "package.module:function" with picklable arguments elsewhere."""
+    """Runs "package.module:function" with picklable arguments elsewhere. Any thread may ask."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
+        self._starting = threading.Lock()
 
     def submit(self, function: str, *args: object) -> ConcurrentFuture[Any]:
-        try:
-            return self._living_pool().submit(_call, function, *args)
-        except BrokenProcessPool:
-            # The worker died in an earlier job, which has failed; this one gets a new worker.
-            self._pool = None
-            return self._living_pool().submit(_call, function, *args)
+        with self._starting:
+            try:
+                return self._submit(function, *args)
+            except BrokenProcessPool:
+                # The worker died in an earlier job, which has failed; this one gets a new worker.
+                self._pool = None
+                return self._submit(function, *args)
 
     def stop(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        """End the worker, after what it is doing. The next job starts another."""
+        with self._starting:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
 
-    def _living_pool(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            # Forking a process that has threads and a running loop can deadlock the child.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(WORKERS, mp_context=context, initializer=_begin)
-        return self._pool
+    def _submit(self, function: str, *args: object) -> ConcurrentFuture[Any]:
+        if self._pool is not None:
+            return self._pool.submit(_call, function, *args)
+        # Forking a process that has threads and a running loop can deadlock the child.
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(WORKERS, mp_context=context, initializer=_begin)
+        running = self._pool.submit(_call, function, *args)
+        for worker in multiprocessing.active_children():
+            # It does so itself, but only after it has imported what it needs, which is half a second of work.
+            if worker.pid is not None:
+                _be_nice(worker.pid)
+        return running
 
 
 def _call(function: str, *args: object) -> Any:
     module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(*args)
+    signal.setitimer(signal.ITIMER_REAL, GIVE_WAY_INTERVAL_S, GIVE_WAY_INTERVAL_S)
+    try:
+        return getattr(importlib.import_module(module), name)(*args)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _give_way(_number: int, _frame: FrameType | None) -> None:
+    os.sched_yield()
 
 
 def _begin() -> None:
     """In the worker: be nice, leave signals to the broker, and never outlive it."""
-    os.nice(NICENESS)
+    _be_nice(os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, _give_way)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _be_nice(process: int) -> None:
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process, NICENESS)
 
 
 def _die_with(sentinel: int) -> None:

@@ -26,16 +26,27 @@ import time
 import warnings
 from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import uvloop
 
-from penstock.runtime import DEFAULT_SOCKET_OPTIONS, LoopStalls, Runtime, SocketOptions, Timer
+from penstock.runtime import (
+    DEFAULT_SOCKET_OPTIONS,
+    Buffer,
+    DirectSocket,
+    File,
+    LoopStalls,
+    Runtime,
+    SocketOptions,
+    Timer,
+    Transport,
+)
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
-from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk, raise_descriptor_limit
+from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk, RealFile, raise_descriptor_limit
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.jobs import JobRunner
 from penstock.runtime.stalls import StallMeter
@@ -44,6 +55,8 @@ from penstock.runtime.tasks import watch_task
 __all__ = ["ProductionRuntime", "RealListener", "run"]
 
 OFFLOAD_THREADS = 4
+JOB_IDLE_S = 300
+"""After so long without a job its subprocess ends: it holds more memory than the broker."""
 # Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
 # only makes the loop stop more often.
 GC_YOUNG_THRESHOLD = 50_000
@@ -103,6 +116,8 @@ class ProductionRuntime:
         self._stalls = StallMeter(loop)
         self._offload_threads = ThreadPoolExecutor(OFFLOAD_THREADS, thread_name_prefix="penstock-offload")
         self._jobs = JobRunner()
+        self._jobs_running = 0
+        self._jobs_timer: asyncio.TimerHandle | None = None
         # asyncio itself holds tasks only weakly.
         self._tasks: dict[Task[Any], None] = {}
         self._stop_callbacks: list[Callable[[], object]] = []
@@ -161,13 +176,45 @@ class ProductionRuntime:
         _, protocol = await self._loop.create_connection(factory, host, port)
         return protocol
 
+    def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        if transport.get_extra_info("sslcontext") is not None:
+            return None
+        return RealSocket(transport.get_extra_info("socket").fileno())
+
     # --- off the loop --------------------------------------------------------------------------------------------
 
     def offload(self, function: Callable[..., T], *args: object) -> Future[T]:
         return asyncio.wrap_future(self._offload_threads.submit(function, *args), loop=self._loop)
 
     def job(self, function: str, *args: object) -> Future[Any]:
-        return asyncio.wrap_future(self._jobs.submit(function, *args), loop=self._loop)
+        future: Future[Any] = self._loop.create_future()
+        self._jobs_running += 1
+        if self._jobs_timer is not None:
+            self._jobs_timer.cancel()
+            self._jobs_timer = None
+        # In a thread: it takes milliseconds to start the worker.
+        self._offload_threads.submit(self._begin_job, future, function, args)
+        return future
+
+    def _begin_job(self, future: Future[Any], function: str, args: tuple[object, ...]) -> None:
+        try:
+            running = self._jobs.submit(function, *args)
+        except Exception as error:
+            running = ConcurrentFuture()
+            running.set_exception(error)
+        running.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._job_ended, future, done))
+
+    def _job_ended(self, future: Future[Any], done: ConcurrentFuture[Any]) -> None:
+        self._jobs_running -= 1
+        if not self._jobs_running:
+            self._jobs_timer = self._loop.call_later(JOB_IDLE_S, self._offload_threads.submit, self._jobs.stop)
+        if future.done():
+            return
+        error = done.exception()
+        if error is None:
+            future.set_result(done.result())
+        else:
+            future.set_exception(error)
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -182,6 +229,8 @@ class ProductionRuntime:
     def stop(self) -> None:
         """After the main coroutine: end background tasks, threads and the subprocess."""
         self._stalls.stop()
+        if self._jobs_timer is not None:
+            self._jobs_timer.cancel()
         self._cancel_tasks()
         self._offload_threads.shutdown(wait=True)
         self._jobs.stop()
@@ -248,6 +297,25 @@ if TYPE_CHECKING:
 
     def _is_a_runtime(runtime: ProductionRuntime) -> Runtime:
         return runtime
+
+
+class RealSocket:
+    """The socket of a uvloop transport. uvloop keeps its descriptor open until after `connection_lost`."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send(self, data: Buffer) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            return 0
+
+    def send_file(self, file: File, position: int, size: int) -> int | None:
+        assert isinstance(file, RealFile)
+        return file.send_to(self._descriptor, position, size)
 
 
 class RealListener:

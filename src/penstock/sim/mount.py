@@ -22,6 +22,7 @@ from penstock.runtime.locks import LOCK_NAME
 from penstock.runtime.paths import join, normal, split
 from penstock.sim.disk import READ_LATENCY_MS, SimDisk, SimulatedCrash
 from penstock.sim.inode import Inode
+from penstock.sim.job_disk import SimJobDisk
 from penstock.sim.namespace import Directory
 from penstock.sim.syncer import SimSyncThread, fail, succeed
 
@@ -246,6 +247,9 @@ class MountedDisk:
 
     def total_bytes(self) -> int:
         return self.disk.capacity_bytes
+
+    def for_jobs(self) -> SimJobDisk:
+        return SimJobDisk(self)
 
     def check_alive(self) -> None:
         if self.is_dead or self.disk.crashed:

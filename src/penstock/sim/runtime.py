@@ -10,10 +10,20 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.runtime import DEFAULT_SOCKET_OPTIONS, Listener, LoopStalls, Runtime, SocketOptions, Timer
+from penstock.runtime import (
+    DEFAULT_SOCKET_OPTIONS,
+    DirectSocket,
+    Listener,
+    LoopStalls,
+    Runtime,
+    SocketOptions,
+    Timer,
+    Transport,
+)
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.tasks import watch_task
 from penstock.sim.disk import SimulatedCrash
+from penstock.sim.transport import SimSocket, SimTransport
 
 if TYPE_CHECKING:
     from penstock.sim.host import Host, Process
@@ -92,6 +102,10 @@ class SimRuntime:
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         protocol: P = await self.world.network.connect(self.process, host, port, factory)
         return protocol
+
+    def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        assert isinstance(transport, SimTransport)
+        return SimSocket(transport)
 
     def offload(self, function: Callable[..., T], *args: object) -> Future[T]:
         return self._run_later(OFFLOAD_LATENCY_MS, partial(function, *args))

@@ -21,13 +21,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from penstock.runtime import Buffer
+from penstock.runtime import Buffer, File
 
 if TYPE_CHECKING:
     from penstock.sim.host import Process
     from penstock.sim.network import Network
 
-__all__ = ["Pipe", "SimTransport"]
+__all__ = ["Pipe", "SimSocket", "SimTransport"]
 
 HIGH_WATER_BYTES = 65536
 READ_HINT_BYTES = 65536
@@ -35,6 +35,7 @@ READS_PER_TURN = 16
 RETRANSMIT_FIRST_MS = 200.0
 RETRANSMIT_MAX_MS = 4000.0
 RESET_ON_DEATH_PROBABILITY = 0.3
+SHORT_SEND_PROBABILITY = 0.1
 
 
 class Pipe:
@@ -253,6 +254,18 @@ class SimTransport:
     def get_protocol(self) -> BufferedProtocol | None:
         return self._protocol
 
+    def take_now(self, data: Buffer) -> int:
+        """What the kernel takes of a write that passes the transport by, now and then less than it has room for."""
+        assert not self._unsent, "bytes would overtake those that the transport still has"
+        if self._is_losing:
+            raise BrokenPipeError(errno.EPIPE, "the connection is over")
+        size = min(len(data), self.outgoing.room_bytes)
+        if size > 1 and self.world.rng.random() < SHORT_SEND_PROBABILITY:
+            size = self.world.rng.randint(1, size - 1)
+        if size:
+            self.outgoing.send(bytes(memoryview(data)[:size]))
+        return size
+
     # --- life ----------------------------------------------------------------------------------------------------
 
     @property
@@ -439,3 +452,18 @@ class SimTransport:
 
     def _report(self, message: str, error: Exception) -> None:
         self.process.loop.call_exception_handler({"message": message, "exception": error})
+
+
+class SimSocket:
+    """`DirectSocket` of a simulated connection."""
+
+    def __init__(self, transport: SimTransport) -> None:
+        self._transport = transport
+
+    def send(self, data: Buffer) -> int:
+        return self._transport.take_now(data)
+
+    def send_file(self, file: File, position: int, size: int) -> int | None:
+        data = memoryview(bytearray(size))
+        there = file.try_pread_into(data, position)
+        return self._transport.take_now(data[:there]) if there else None

@@ -1,0 +1,290 @@
+"""What a connection has to send: bytes and slices of files, in order, as fast as its socket takes them.
+
+Large slices go from the page cache to the socket without passing through this process (`DirectSocket.send_file`). When
+the socket is full a little is handed to the transport instead, which calls back once it could send it. Small slices,
+and all those of a connection without a direct socket (TLS), are read into chunks and written like other bytes.
+
+A peer that does not read costs next to nothing on the direct way; on the other, one chunk (`limits.SEND_CHUNK_BYTES`)
+if it has never read, and up to `limits.SEND_AHEAD_OF_READERS_BYTES` more if it did and stopped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.broker import limits
+from penstock.log import Slice
+from penstock.runtime import DirectSocket, Future, Transport
+
+Part = bytes | bytearray | Slice
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    closed: bool
+
+    def drained(self) -> None:
+        """There is room again, and nothing queued."""
+
+    def fail(self, error: Exception) -> None:
+        """A log file could not be read: end the connection, and tell."""
+
+    def abort(self) -> None:
+        """The peer is gone."""
+
+
+class ChunkPool:
+    """Chunks that file bytes pass through on their way to a socket; few are enough while sockets keep up."""
+
+    __slots__ = ("_free",)
+
+    KEPT = 16
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        return self._free.pop() if self._free else bytearray(limits.SEND_CHUNK_BYTES)
+
+    def give(self, chunk: bytearray) -> None:
+        if len(self._free) < self.KEPT:
+            self._free.append(chunk)
+
+
+class Outbox:
+    __slots__ = (
+        "_call_soon",
+        "_chunks",
+        "_file_bytes",
+        "_head_done",
+        "_lent",
+        "_owner",
+        "_peer_reads",
+        "_socket",
+        "_transport",
+        "_written",
+        "cold",
+        "paused",
+        "queue",
+    )
+
+    def __init__(self, owner: Owner, chunks: ChunkPool, call_soon: Callable[..., object]) -> None:
+        self._owner = owner
+        self._chunks = chunks
+        self._call_soon = call_soon
+        self._transport: Transport
+        self._socket: DirectSocket | None
+        self.queue: deque[Part] = deque()
+        self._file_bytes = 0
+        """Of the slices in the queue."""
+        self._head_done = 0
+        """How much of the queue's first part has been sent."""
+        self.cold = False
+        """A thread reads what the page cache has not got."""
+        self.paused = False
+        """The transport has more than it could send."""
+        self._written = 0
+        self._lent: deque[tuple[int, bytearray]] = deque()
+        """Chunks that the transport may still hold, and how much will have been written when it does not."""
+        self._peer_reads = False
+        """The peer has been seen to read what did not fit the socket's buffer."""
+
+    def attach(self, transport: Transport, socket: DirectSocket | None) -> None:
+        self._transport = transport
+        self._socket = socket
+        # A small mark makes the transport send at once; it is not how much may wait for a peer that reads. Resuming
+        # only when nothing is left lets the direct socket take over.
+        transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES, low=0)
+
+    def add_parts(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self.queue.append(part)
+            if isinstance(part, Slice):
+                self._file_bytes += part.size
+
+    def resume(self) -> None:
+        """The transport has sent all it had."""
+        self.paused = False
+        self._peer_reads = True
+        self._pump_on()
+
+    def pump(self) -> None:
+        """Send what is queued, as far as there is room."""
+        queue = self.queue
+        if self.cold or self._owner.closed:
+            return
+        if not self._file_bytes and not self._head_done:
+            if not self._is_full():
+                data = queue.popleft() if len(queue) == 1 else b"".join(queue)  # type: ignore[arg-type]
+                queue.clear()
+                self._write(data)  # type: ignore[arg-type]
+            return
+        sent = 0
+        while queue and not self.cold:
+            if sent >= limits.SEND_TURN_BYTES_MAX:
+                self._call_soon(self._pump_on)
+                return
+            if self._socket is not None and self._is_direct():
+                sent += self._send_direct(self._socket)
+            elif self._is_full():
+                return
+            else:
+                sent += self._send_chunk(limits.SEND_CHUNK_BYTES)
+            if self._owner.closed:
+                return
+
+    def _pump_on(self) -> None:
+        if self.queue:
+            self.pump()
+        if not self.paused and not self.queue and not self._owner.closed:
+            self._owner.drained()
+
+    def _is_full(self) -> bool:
+        """Whether more would only wait in memory."""
+        if not self.paused:
+            return False
+        return not self._peer_reads or self._transport.get_write_buffer_size() >= limits.SEND_AHEAD_OF_READERS_BYTES
+
+    # ---- past the transport
+
+    def _is_direct(self) -> bool:
+        return self._file_bytes >= limits.SENDFILE_BYTES_MIN and not self._transport.get_write_buffer_size()
+
+    def _send_direct(self, socket: DirectSocket) -> int:
+        """Send from the front of the queue until the socket is full or the queue empty. Returns the bytes sent."""
+        queue = self.queue
+        sent = 0
+        try:
+            while queue and sent < limits.SEND_TURN_BYTES_MAX:
+                head, done = queue[0], self._head_done
+                if isinstance(head, Slice):
+                    size = min(head.size - done, limits.SENDFILE_PIECE_BYTES)
+                    taken = socket.send_file(head.file, head.position + done, size)
+                    if taken is None:
+                        self._read_cold(head, size)
+                        return sent
+                else:
+                    size = len(head) - done
+                    taken = socket.send(memoryview(head)[done:])
+                sent += taken
+                if taken:
+                    self._advance(head, taken)
+                if taken < size:
+                    # As much as makes the transport wait for room, and call back.
+                    return sent + self._send_chunk(2 * limits.SEND_HIGH_WATER_BYTES)
+        except ConnectionError:
+            self._owner.abort()
+        except OSError as error:
+            self._owner.fail(error)
+        return sent
+
+    # ---- through the transport
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        self._written += len(data)
+        self._transport.write(data)
+
+    def _send_chunk(self, capacity: int) -> int:
+        """Fill a chunk from the front of the queue and write it."""
+        queue = self.queue
+        pooled = capacity == limits.SEND_CHUNK_BYTES and self._file_bytes > limits.SEND_HIGH_WATER_BYTES
+        # The transport sends a small write at the end of the turn and keeps its buffer until then: one of its own.
+        if pooled:
+            self._reclaim()
+            chunk = self._chunks.take()
+        else:
+            chunk = bytearray(min(capacity, self._queued_bytes()))
+        view = memoryview(chunk)
+        capacity = len(chunk)
+        filled = 0
+        try:
+            while queue and filled < capacity:
+                head, done = queue[0], self._head_done
+                if isinstance(head, Slice):
+                    size = min(head.size - done, capacity - filled)
+                    got = head.file.try_pread_into(view[filled : filled + size], head.position + done)
+                    if not got:
+                        if not filled:
+                            self._read_cold(head, size)
+                        break
+                else:
+                    got = min(len(head) - done, capacity - filled)
+                    view[filled : filled + got] = memoryview(head)[done : done + got]
+                filled += got
+                self._advance(head, got)
+        except OSError as error:
+            self._owner.fail(error)
+            return 0
+        if filled:
+            self._write(view[:filled])
+        if pooled:
+            self._lent.append((self._written, chunk))
+            self._reclaim()
+        return filled
+
+    def _queued_bytes(self) -> int:
+        return sum(part.size if isinstance(part, Slice) else len(part) for part in self.queue) - self._head_done
+
+    def _reclaim(self) -> None:
+        """Take back the chunks that the transport has sent: it keeps what it was given, not a copy."""
+        lent = self._lent
+        sent = self._written - self._transport.get_write_buffer_size()
+        while lent and lent[0][0] <= sent:
+            self._chunks.give(lent.popleft()[1])
+
+    def _advance(self, head: Part, count: int) -> None:
+        done = self._head_done + count
+        if isinstance(head, Slice):
+            self._file_bytes -= count
+            size = head.size
+        else:
+            size = len(head)
+        if done < size:
+            self._head_done = done
+            return
+        self._head_done = 0
+        self.queue.popleft()
+        if isinstance(head, Slice):
+            head.file.release()
+
+    # ---- from the device
+
+    def _read_cold(self, head: Slice, size: int) -> None:
+        """The page cache has not got it: a thread reads it while the loop goes on."""
+        self.cold = True
+        head.file.pread(size, head.position + self._head_done).add_done_callback(self._cold_done)
+
+    def _cold_done(self, future: Future[bytes]) -> None:
+        self.cold = False
+        if self._owner.closed:
+            self.clear()
+            return
+        error = future.exception()
+        if error is not None or not future.result():
+            self._owner.fail(RuntimeError(f"a log file ended early or could not be read: {error}"))
+            return
+        data = future.result()
+        self._advance(self.queue[0], len(data))
+        self._write(data)
+        self._pump_on()
+
+    # ---- end
+
+    def clear(self) -> None:
+        """Release what will not be sent. A file that a thread reads stays until the thread is done."""
+        if self.cold:
+            return
+        release(self.queue)
+        self.queue.clear()
+        self._file_bytes = 0
+        self._head_done = 0
+
+
+def release(parts: Sequence[Part]) -> None:
+    """Let go of the files of an answer that is not sent."""
+    for part in parts:
+        if isinstance(part, Slice):
+            part.file.release()
