@@ -1,0 +1,368 @@
+"""A classic group: who is in it, and where it stands. Pure data with the questions one may ask of it.
+
+                        ┌──────────── all members left or died ────────────┐
+                        ▼                                                  │
+    (new) ──► Empty ──► PreparingRebalance ──► CompletingRebalance ──► Stable
+                        ▲     JoinGroup awaited      SyncGroup awaited     │
+                        └──── somebody joins, leaves, dies, changes ───────┘
+
+Counts are kept as members come and go (`awaiting_join`, `supported`), so that no question costs a walk over the members
+but those that are asked once per phase: the vote, the rebalance timeout, the subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from functools import lru_cache
+from sys import intern
+from typing import Final
+
+from penstock.coordinators.shard import Ticket
+from penstock.wire.codec import decode
+from penstock.wire.errors import ErrorCode, WireError
+from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from penstock.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+NO_MEMBER_ID: Final = ""
+NO_TOPICS: Final[frozenset[str]] = frozenset()
+SUBSCRIPTIONS_REMEMBERED_MAX: Final = 1_024
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""What a member can do, best first: (name, metadata). Names are distinct."""
+
+
+class ClassicState(Enum):
+    """The values are Kafka's names, as tools show them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+VALID_PREVIOUS: Final = {
+    ClassicState.EMPTY: (ClassicState.PREPARING_REBALANCE,),
+    ClassicState.PREPARING_REBALANCE: (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY),
+    ClassicState.COMPLETING_REBALANCE: (ClassicState.PREPARING_REBALANCE,),
+    ClassicState.STABLE: (ClassicState.COMPLETING_REBALANCE,),
+    ClassicState.DEAD: tuple(ClassicState),
+}
+
+
+class ClassicMember:
+    """One member. `join_ticket` and `sync_ticket` are those who wait for the answer of the phase."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_ticket",
+        "join_version",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_ticket",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        # Thousands of members come from few clients and hosts.
+        self.client_id = intern(client_id)
+        self.client_host = intern(client_host)
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.join_ticket: Ticket | None = None
+        self.join_version = 0
+        """Of the request that waits."""
+        self.sync_ticket: Ticket | None = None
+        # Until the first rebalance is over: such a member can expire even while it waits for its answer.
+        self.is_new = False
+
+    @property
+    def awaits_answer(self) -> bool:
+        """One who waits for us sends no heartbeats, and need not."""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise AssertionError(f"member {self.member_id} has no protocol {protocol}, which the group chose")
+
+
+class ClassicGroup:
+    """A group of the classic protocol, or a "simple" one: offsets without members (`protocol_type` is None)."""
+
+    __slots__ = (
+        "awaiting_join",
+        "generation",
+        "group_id",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_join",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "supported",
+    )
+
+    def __init__(self, group_id: str, state_timestamp_ms: int = -1) -> None:
+        self.group_id = group_id
+        self.state = ClassicState.EMPTY
+        self.previous_state = ClassicState.DEAD
+        self.state_timestamp_ms = state_timestamp_ms
+        """The calendar's; -1 where an old record did not tell."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        """group.instance.id → member id."""
+        self.pending_join: dict[str, None] = {}
+        """Ids that were handed out with MEMBER_ID_REQUIRED and did not come back yet (KIP-394)."""
+        self.pending_sync: dict[str, None] = {}
+        self.supported: dict[str, int] = {}
+        """Protocol → how many members have it."""
+        self.awaiting_join = 0
+        self.new_member_added = False
+        """Somebody joined during the initial delay: it is extended."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """Of a consumer group whose subscriptions could be read, else None. Never iterated."""
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is ClassicState.EMPTY
+
+    @property
+    def is_simple(self) -> bool:
+        """Nobody ever joined, somebody committed offsets."""
+        return self.protocol_type is None and self.is_empty and not self.pending_join
+
+    @property
+    def is_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def all_members_joined(self) -> bool:
+        return self.awaiting_join == len(self.members) and not self.pending_join
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS[ClassicState.PREPARING_REBALANCE]
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this is a member, and still the one that has the instance id."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols can take part: one of them must be common to all."""
+        if self.is_empty:
+            return True
+        count = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self.supported.get(name, 0) == count for name, _ in protocols
+        )
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """A consumer group whose subscriptions cannot be read may be subscribed to anything."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def selected_protocol(self) -> str:
+        """The vote: each member for the first of its protocols that all have. Ties go to the earliest ballot."""
+        count = len(self.members)
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if self.supported[name] == count)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def joined_members(self) -> list[JoinGroupResponseMember]:
+        """What the leader needs for the assignment."""
+        protocol = self.protocol_name
+        return [
+            JoinGroupResponseMember(member.member_id, member.instance_id, member.metadata(protocol))
+            for member in self.members.values()
+        ]
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def transition_to(self, state: ClassicState, wall_ms: int) -> None:
+        assert self.state in VALID_PREVIOUS[state], f"{self.group_id}: {self.state.value} → {state.value}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = wall_ms
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members
+            self.static_members[member.instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = intern(protocol_type)
+        assert protocol_type == self.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member.protocols, 1)
+        assert not member.awaits_answer
+        self.pending_join.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> ClassicMember | None:
+        """Take out a member or a pending one. Whoever waits for an answer must have got it."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member.protocols, -1)
+            self.awaiting_join -= member.join_ticket is not None
+            if member.instance_id is not None:
+                del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+        return member
+
+    def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
+        """The instance came back: the same member under a new id. Nobody may wait in the old one's name any more."""
+        old = self.members.pop(self.static_members[instance_id])
+        assert not old.awaits_answer
+        member = self.members[new_member_id] = ClassicMember(
+            new_member_id,
+            instance_id,
+            old.client_id,
+            old.client_host,
+            old.rebalance_timeout_ms,
+            old.session_timeout_ms,
+            old.protocols,
+            old.assignment,
+        )
+        if self.leader_id == old.member_id:
+            self.leader_id = new_member_id
+        if old.member_id in self.pending_sync:
+            del self.pending_sync[old.member_id]
+            self.pending_sync[new_member_id] = None
+        self.static_members[instance_id] = new_member_id
+        return member
+
+    def update(
+        self, member: ClassicMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        self._count_protocols(member.protocols, -1)
+        member.protocols = protocols
+        self._count_protocols(protocols, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def set_join_ticket(self, member: ClassicMember, ticket: Ticket, version: int) -> None:
+        assert member.join_ticket is None
+        member.join_ticket = ticket
+        member.join_version = version
+        self.awaiting_join += 1
+
+    def take_join_ticket(self, member: ClassicMember) -> Ticket | None:
+        """Who waited, and does no longer."""
+        ticket, member.join_ticket = member.join_ticket, None
+        self.awaiting_join -= ticket is not None
+        return ticket
+
+    def elect_joined_leader(self) -> bool:
+        """The leader must be one who joined this time. False if nobody did."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].join_ticket is None:
+            joined = next((member for member in self.members.values() if member.join_ticket is not None), None)
+            if joined is None:
+                return False
+            self.leader_id = joined.member_id
+        return True
+
+    def start_generation(self, wall_ms: int) -> None:
+        """Whoever is here now is in; an empty group gets a generation too, so that nobody of the old one is valid."""
+        self.generation += 1
+        self.pending_sync.clear()
+        self.protocol_name = self.selected_protocol() if self.members else None
+        self.subscribed_topics = self.read_subscriptions()
+        next_state = ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY
+        self.transition_to(next_state, wall_ms)
+
+    def read_subscriptions(self) -> frozenset[str] | None:
+        """All topics that members subscribe to, or None where that cannot be known."""
+        if not self.is_consumer_protocol:
+            return None
+        if self.members and self.protocol_name is None:
+            return None
+        # Members of one application mostly send the same bytes.
+        distinct = {member.metadata(self.protocol_name): None for member in self.members.values()}
+        try:
+            subscriptions = [subscribed_topics(metadata) for metadata in distinct]
+        except WireError:
+            return None
+        if len(subscriptions) == 1:
+            return subscriptions[0]
+        return NO_TOPICS.union(*subscriptions)
+
+    def _count_protocols(self, protocols: Protocols, change: int) -> None:
+        for name, _ in protocols:
+            count = self.supported.get(name, 0) + change
+            if count:
+                self.supported[name] = count
+            else:
+                del self.supported[name]
+
+
+def protocols_of(request: Iterable[JoinGroupRequestProtocol]) -> Protocols:
+    """The first of each name counts, as in Kafka, where the list is a linked set."""
+    distinct: dict[str, bytes] = {}
+    for protocol in request:
+        distinct.setdefault(intern(protocol.name), protocol.metadata)
+    return tuple(distinct.items())
+
+
+@lru_cache(maxsize=SUBSCRIPTIONS_REMEMBERED_MAX)
+def subscribed_topics(metadata: bytes) -> frozenset[str]:
+    """From a consumer's embedded metadata. All versions start alike, so newer ones can be read too.
+
+    Remembered, because many groups of few members say the same, and then share the answer.
+    """
+    if len(metadata) < 2 or metadata[0] & 0x80:
+        raise WireError("the metadata of a consumer starts with a version")
+    return frozenset(decode(ConsumerProtocolSubscription, 0, metadata, 2)[0].topics)

@@ -1,0 +1,298 @@
+"""Rebalances of classic groups: the two phases, their timers, and the sessions of members.
+
+A rebalance starts when the group's members change or one of them says something new (`prepare`). Everybody is
+expected to join again, until all have or the longest rebalance timeout among them is over (`complete_join`); a group
+that was empty waits the initial delay instead, extended while more keep joining, so that a fleet that starts up gives
+one rebalance and not a hundred. Then everybody syncs, and gets what the leader assigned (`assign`); whoever does not
+sync in time is out (`_expire_pending_sync`).
+
+The walk over all members happens once per phase. What a single join, leave or death costs does not depend on the size
+of the group, or a storm of them would be quadratic.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.coordinators.groups.classic_group import NO_MEMBER_ID, ClassicGroup, ClassicMember, ClassicState
+from penstock.coordinators.groups.records import (
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    group_key,
+    group_value,
+)
+from penstock.coordinators.shard import Ticket, Turn
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from penstock.wire.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from penstock.coordinators.groups.shard import GroupShard
+
+# A new member is waited for at most this long to see its first rebalance through (Kafka's constant, KIP-394).
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+
+NULL_PROTOCOL_FROM: Final = 7
+
+NOBODY: Final[list[JoinGroupResponseMember]] = []
+
+
+class Rebalances:
+    """All that moves a classic group from state to state."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    # -- first phase: everybody joins --------------------------------------------------------------------------------
+
+    def prepare_or_complete(self, turn: Turn, group: ClassicGroup) -> None:
+        """The members have changed: start a rebalance, or see whether the one under way has all it waits for."""
+        if group.can_rebalance():
+            self.prepare(turn, group)
+        else:
+            self.complete_if_all_joined(turn, group)
+
+    def prepare(self, turn: Turn, group: ClassicGroup) -> None:
+        """Start a rebalance: everybody must join (again)."""
+        if group.state is ClassicState.COMPLETING_REBALANCE:
+            self.fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        turn.cancel_timer(_sync_key(group))
+        initial = group.is_empty
+        group.transition_to(ClassicState.PREPARING_REBALANCE, turn.wall_ms)
+        if initial:
+            delay_ms = self._shard.config.group_initial_rebalance_delay_ms
+            remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
+            turn.set_timer(
+                _join_key(group), delay_ms, partial(self._initial_delay_over, group.group_id, delay_ms, remaining_ms)
+            )
+        elif group.all_members_joined:
+            self.complete_join(turn, group)
+        else:
+            self._schedule_join(turn, group)
+
+    def complete_if_all_joined(self, turn: Turn, group: ClassicGroup) -> None:
+        """Not during the initial delay: others may be on their way."""
+        if (
+            group.state is ClassicState.PREPARING_REBALANCE
+            and group.previous_state is not ClassicState.EMPTY
+            and group.all_members_joined
+        ):
+            self.complete_join(turn, group)
+
+    def complete_join(self, turn: Turn, group: ClassicGroup) -> None:
+        """The phase is over. Who did not join is out, unless it is static: then only its session decides (KIP-345)."""
+        turn.cancel_timer(_join_key(group))
+        late = [m for m in group.members.values() if m.join_ticket is None and m.instance_id is None]
+        for member in late:
+            self.drop(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.members and not group.elect_joined_leader():
+            self._schedule_join(turn, group)  # only static members are left and none of them is there
+            return
+        group.new_member_added = False
+        group.start_generation(turn.wall_ms)
+        if group.is_empty:
+            turn.append(group_key(group.group_id), group_value(group))
+            return
+        leader_id = group.leader_id
+        for member in group.members.values():
+            members = group.joined_members() if member.member_id == leader_id else NOBODY
+            self.reply_join(turn, group, member, self.joined(group, member.member_id, members))
+            self.schedule_session(turn, group, member)
+            member.is_new = False
+            group.pending_sync[member.member_id] = None
+        turn.set_timer(
+            _sync_key(group),
+            group.rebalance_timeout_ms(),
+            partial(self._expire_pending_sync, group.group_id, group.generation),
+        )
+
+    def _schedule_join(self, turn: Turn, group: ClassicGroup) -> None:
+        turn.set_timer(_join_key(group), group.rebalance_timeout_ms(), partial(self._join_over, group.group_id))
+
+    def _join_over(self, group_id: str, turn: Turn) -> None:
+        group = self._shard.classic_group(group_id)
+        if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
+            self.complete_join(turn, group)
+
+    def _initial_delay_over(self, group_id: str, delay_ms: int, remaining_ms: int, turn: Turn) -> None:
+        group = self._shard.classic_group(group_id)
+        if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
+            return
+        if group.new_member_added and remaining_ms:
+            group.new_member_added = False
+            next_delay_ms = min(self._shard.config.group_initial_rebalance_delay_ms, remaining_ms)
+            next_remaining_ms = max(remaining_ms - delay_ms, 0)
+            turn.set_timer(
+                _join_key(group),
+                next_delay_ms,
+                partial(self._initial_delay_over, group_id, next_delay_ms, next_remaining_ms),
+            )
+        else:
+            self.complete_join(turn, group)
+
+    # -- second phase: everybody syncs -------------------------------------------------------------------------------
+
+    def assign(self, turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        """The leader has decided. Members it does not mention get nothing; those it made up are ignored."""
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        group.transition_to(ClassicState.STABLE, turn.wall_ms)
+        key = group_key(group.group_id)
+        value = group_value(group)
+        size_bytes = len(key) + len(value) + RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
+        if size_bytes > self._shard.config.batch_bytes_max:
+            # Kafka's answer to a generation that is too large to be stored.
+            self.fail_syncs(turn, group, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self.prepare(turn, group)
+            return
+        turn.append(key, value)
+        for member in group.members.values():
+            if member.sync_ticket is not None:
+                self.reply_sync(turn, member, self.synced(group, member))
+                self.schedule_session(turn, group, member)
+
+    def fail_syncs(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync_ticket is not None:
+                self.reply_sync(turn, member, SyncGroupResponse(error_code=error))
+                self.schedule_session(turn, group, member)
+
+    def has_synced(self, turn: Turn, group: ClassicGroup, member_id: str) -> None:
+        group.pending_sync.pop(member_id, None)
+        if not group.pending_sync:
+            turn.cancel_timer(_sync_key(group))
+
+    def _expire_pending_sync(self, group_id: str, generation: int, turn: Turn) -> None:
+        group = self._shard.classic_group(group_id)
+        if group is None or group.generation != generation or not group.pending_sync:
+            return
+        if group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            for member_id in list(group.pending_sync):
+                self.drop(turn, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
+            self.prepare(turn, group)
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def schedule_session(
+        self, turn: Turn, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
+    ) -> None:
+        """The member has shown that it lives."""
+        self.schedule_expiry(
+            turn, group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms
+        )
+
+    def schedule_expiry(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        """The same for an id that has no member yet."""
+        group_id = group.group_id
+        turn.set_timer(("session", group_id, member_id), timeout_ms, partial(self._expire, group_id, member_id))
+
+    def _expire(self, group_id: str, member_id: str, turn: Turn) -> None:
+        group = self._shard.classic_group(group_id)
+        if group is None:
+            return
+        if member_id in group.pending_join:
+            group.remove(member_id)
+            if group.state is ClassicState.PREPARING_REBALANCE and group.all_members_joined:
+                self.complete_join(turn, group)
+            return
+        member = group.members.get(member_id)
+        if member is not None and (member.is_new or not member.awaits_answer):
+            self.drop(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+            self.after_removal(turn, group)
+
+    def drop(self, turn: Turn, group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> None:
+        """Take a member out and tell whoever still waits in its name. What follows for the group is the caller's."""
+        self.dismiss(turn, group, member, error)
+        group.remove(member.member_id)
+        turn.cancel_timer(("session", group.group_id, member.member_id))
+
+    def dismiss(self, turn: Turn, group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> None:
+        """Answer whoever waits in the member's name."""
+        if member.join_ticket is not None:
+            member_id = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
+            self.reply_join(turn, group, member, join_refused(member.join_version, error, member_id))
+        if member.sync_ticket is not None:
+            self.reply_sync(turn, member, SyncGroupResponse(error_code=error))
+
+    def after_removal(self, turn: Turn, group: ClassicGroup) -> None:
+        """Somebody is gone: the others share what it had, or a rebalance that waited for it may end."""
+        if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            self.prepare(turn, group)
+        elif group.state is ClassicState.PREPARING_REBALANCE and group.all_members_joined:
+            self.complete_join(turn, group)
+
+    def resume(self, turn: Turn, group: ClassicGroup) -> None:
+        """A group out of the log: its members have a session's time to come back."""
+        for member in group.members.values():
+            self.schedule_session(turn, group, member)
+        if len(group.members) > self._shard.config.group_max_size:
+            # The limit was lowered: the next rebalance lets in as many as fit.
+            self.prepare(turn, group)
+
+    def dissolve(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+        """The group ceases to be a classic one: no timers, nobody waiting. Its records are the caller's."""
+        turn.cancel_timer(_join_key(group))
+        turn.cancel_timer(_sync_key(group))
+        for member in group.members.values():
+            self.dismiss(turn, group, member, error)
+            turn.cancel_timer(("session", group.group_id, member.member_id))
+        for member_id in group.pending_join:
+            turn.cancel_timer(("session", group.group_id, member_id))
+        group.transition_to(ClassicState.DEAD, turn.wall_ms)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def joined(
+        self, group: ClassicGroup, member_id: str, members: list[JoinGroupResponseMember] = NOBODY
+    ) -> JoinGroupResponse:
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id or NO_MEMBER_ID,
+            member_id=member_id,
+            members=members,
+        )
+
+    def synced(self, group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+        )
+
+    def reply_join(self, turn: Turn, group: ClassicGroup, member: ClassicMember, response: JoinGroupResponse) -> None:
+        ticket = group.take_join_ticket(member)
+        if ticket is not None:
+            turn.reply(ticket, response)
+
+    def reply_sync(self, turn: Turn, member: ClassicMember, response: SyncGroupResponse) -> None:
+        ticket, member.sync_ticket = member.sync_ticket, None
+        if ticket is not None:
+            turn.reply(ticket, response)
+
+    def wait_for_join(
+        self, turn: Turn, group: ClassicGroup, member: ClassicMember, ticket: Ticket, version: int
+    ) -> None:
+        """A client that asks again has given up on its first request; that one must not hang for ever."""
+        refused = join_refused(member.join_version, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        self.reply_join(turn, group, member, refused)
+        group.set_join_ticket(member, ticket, version)
+
+    def wait_for_sync(self, turn: Turn, member: ClassicMember, ticket: Ticket) -> None:
+        self.reply_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_ticket = ticket
+
+
+def join_refused(version: int, error: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
+    """An answer without a generation. That there is no protocol either can be said from version 7."""
+    protocol = None if version >= NULL_PROTOCOL_FROM else ""
+    return JoinGroupResponse(error_code=error, protocol_name=protocol, member_id=member_id)
+
+
+def _join_key(group: ClassicGroup) -> tuple[object, ...]:
+    return ("join", group.group_id)
+
+
+def _sync_key(group: ClassicGroup) -> tuple[object, ...]:
+    return ("sync", group.group_id)

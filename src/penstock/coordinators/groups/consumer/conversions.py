@@ -1,0 +1,252 @@
+"""A group changes its protocol while its members stay (KIP-848).
+
+    classic → consumer   when the first member of the new protocol joins: the classic members are taken over with what
+                         they own, their generation becomes the group's epoch, and they go on with JoinGroup, SyncGroup
+                         and Heartbeat (`classic_members`)
+    consumer → classic   when the last member of the new protocol is gone: the classic members get a classic group with
+                         the epoch as its generation, and join again
+
+`group.consumer.migration.policy` says which ways are open. A conversion is one decision and so one batch: after a crash
+there is the one group or the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
+from penstock.coordinators.groups.consumer import changes
+from penstock.coordinators.groups.consumer.assignors import Assignment
+from penstock.coordinators.groups.consumer.embedded import (
+    assigned_partitions,
+    owned_partitions,
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from penstock.coordinators.groups.consumer.group import ConsumerGroup, Index
+from penstock.coordinators.groups.consumer.member import (
+    ClassicMetadata,
+    ClassicProtocol,
+    CurrentAssignment,
+    Member,
+    MemberMetadata,
+    MemberState,
+    Owned,
+    partition_numbers,
+)
+from penstock.coordinators.groups.consumer.rebalance import metadata_hash
+from penstock.coordinators.groups.records import group_key, group_value
+from penstock.coordinators.shard import Turn
+from penstock.metadata import MetadataImage
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+if TYPE_CHECKING:
+    from penstock.coordinators.groups.consumer.groups import ConsumerGroups
+
+CONSUMER_PROTOCOL: Final = "consumer"
+UPGRADING_POLICIES: Final = ("bidirectional", "upgrade")
+DOWNGRADING_POLICIES: Final = ("bidirectional", "downgrade")
+RECORD_OVERHEAD_BYTES: Final = 32
+
+# An assignor of one's own may tell members things that would be lost. These do not, whatever they write there:
+# librdkafka's sticky ones hand members back what these sent. (Kafka refuses all assignments with user data.)
+DEFAULT_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+class _Draft:
+    """Takes records as a turn does, to see how large they are."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes | None]] = []
+        self.size_bytes = 0
+
+    def append(self, key: bytes, value: bytes | None) -> None:
+        self.records.append((key, value))
+        self.size_bytes += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+
+
+class Conversions:
+    """Both ways, for all groups of a shard. Each in two steps: make the other group, which may fail, and take it."""
+
+    def __init__(self, groups: ConsumerGroups) -> None:
+        self._groups = groups
+
+    # -- classic to consumer -----------------------------------------------------------------------------------------
+
+    def upgraded(self, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
+        """The consumer group that a classic one would be. Raises GROUP_ID_NOT_FOUND if it cannot be one."""
+        config = self._groups.config
+        if config.group_consumer_migration_policy.lower() not in UPGRADING_POLICIES:
+            raise _cannot_upgrade(classic, "online upgrade is disabled")
+        if not classic.is_consumer_protocol:
+            raise _cannot_upgrade(classic, "the group does not use the consumer embedded protocol")
+        if len(classic.members) > config.group_consumer_max_size:
+            raise _cannot_upgrade(classic, "the group size exceeds the consumer group maximum size")
+        # It is of no concern to anyone yet, hence an index of its own.
+        group = ConsumerGroup(classic.group_id, Index())
+        epoch = classic.generation
+        try:
+            subscriptions = {
+                member.member_id: self._take_over(turn, group, classic, member, epoch)
+                for member in classic.members.values()
+            }
+        except WireError:
+            raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed") from None
+        for member in classic.members.values():
+            _respect_claims(group, member, subscriptions[member.member_id], turn.image)
+        group.set_assignment_epoch(epoch, 0)
+        group.set_epoch(epoch, metadata_hash(list(group.topics), turn.image))
+        draft = _Draft()
+        changes.append_all(draft, group)
+        if draft.size_bytes > config.batch_bytes_max // 2:
+            raise _cannot_upgrade(classic, f"its records take {draft.size_bytes} bytes, too many for one batch")
+        return group
+
+    def _take_over(
+        self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup, member: ClassicMember, epoch: int
+    ) -> ConsumerProtocolSubscription:
+        """Make it a member with what it was assigned. Returns what it said when it joined."""
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data and classic.protocol_name not in DEFAULT_ASSIGNORS:
+            raise _cannot_upgrade(
+                classic,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+                "assignor before re-attempting the upgrade",
+            )
+        # All protocols carry the same, and one that was chosen before this member joined it may not have.
+        subscription = read_subscription(member.protocols[0][1])
+        metadata = MemberMetadata(
+            instance_id=member.instance_id,
+            rack_id=subscription.rack_id or None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topic_names=self._groups.index.names(subscription.topics),
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            classic=ClassicMetadata(
+                member.session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in member.protocols)
+            ),
+        )
+        assigned = assigned_partitions(assignment, epoch, turn.image)
+        group.set_metadata(member.member_id, metadata)
+        group.set_target(member.member_id, _target(assigned))
+        group.set_current(member.member_id, CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned))
+        return subscription
+
+    def upgrade(self, turn: Turn, classic: ClassicGroup, group: ConsumerGroup) -> None:
+        """Take the consumer group. Who waits for a rebalance of the classic one is told to join again."""
+        groups = self._groups
+        groups.shard.classic.rebalances.dissolve(turn, classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        turn.append(group_key(classic.group_id), None)
+        changes.append_all(turn, group)
+        group.enter_index(groups.index)
+        groups.shard.groups[group.group_id] = group
+        for member in group.members.values():
+            assert member.metadata.classic is not None
+            groups.timers.set_session(turn, member, member.metadata.classic.session_timeout_ms)
+
+    # -- consumer to classic -----------------------------------------------------------------------------------------
+
+    def downgraded(self, turn: Turn, group: ConsumerGroup, leaving: list[Member]) -> ClassicGroup | None:
+        """The classic group of those who stay, if they all are classic and may be one."""
+        config = self._groups.config
+        staying = len(group.members) - len(leaving)
+        if (
+            not group.all_classic_except(leaving)
+            or staying <= 0
+            or config.group_consumer_migration_policy.lower() not in DOWNGRADING_POLICIES
+            or staying > config.group_max_size
+        ):
+            return None
+        classic = ClassicGroup(group.group_id, turn.wall_ms)
+        classic.generation = group.epoch
+        gone = {member.member_id: None for member in leaving}
+        for member in group.members.values():
+            if member.member_id not in gone:
+                classic.add(_classic_member(member), CONSUMER_PROTOCOL)
+        classic.protocol_name = classic.selected_protocol()
+        for stays in classic.members.values():
+            # What it has, not what it was to have: the group may become a consumer group again before it rebalances.
+            has = _held(group.members[stays.member_id].current)
+            stays.assignment = write_assignment(has, version_of(stays.metadata(classic.protocol_name)), turn.image)
+        classic.subscribed_topics = classic.read_subscriptions()
+        classic.state = ClassicState.STABLE
+        draft = _Draft()
+        changes.append_tombstones(draft, group)
+        draft.append(group_key(classic.group_id), group_value(classic))
+        return classic if draft.size_bytes <= config.batch_bytes_max // 2 else None
+
+    def downgrade(self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup) -> None:
+        """Take the classic group."""
+        groups = self._groups
+        regexes = list(group.regexes)
+        changes.append_tombstones(turn, group)
+        group.leave_index()
+        for regex in regexes:
+            groups.expressions.forget_if_unused(regex)
+        turn.append(group_key(classic.group_id), group_value(classic))
+        for member_id in group.members:
+            groups.timers.cancel_all(turn, group, member_id)
+        turn.cancel_timer(("target", group.group_id))
+        groups.shard.groups[group.group_id] = classic
+        for member in classic.members.values():
+            groups.shard.classic.rebalances.schedule_session(turn, classic, member)
+
+
+def _respect_claims(
+    group: ConsumerGroup, member: ClassicMember, subscription: ConsumerProtocolSubscription, image: MetadataImage
+) -> None:
+    """A cooperative member may have more than it was assigned: what it had when it joined, and told.
+
+    If it was not assigned anything yet it goes on with that. Otherwise that is what it has to give up, and may not have
+    heard of. Nobody's claim counts against what another was assigned.
+    """
+    current = group.members[member.member_id].current
+    claimed: dict[bytes, dict[int, int]] = {}
+    for topic in owned_partitions(subscription.owned_partitions, image):
+        free = [number for number in topic.partitions if group.owner(topic.topic_id, number) is None]
+        if free:
+            claimed.setdefault(topic.topic_id, {}).update(dict.fromkeys(free, current.epoch))
+    if claimed and member.assignment:
+        state = MemberState.UNREVOKED_PARTITIONS
+        group.set_current(member.member_id, replace(current, state=state, revoking=claimed))
+    elif claimed:
+        group.set_target(member.member_id, _target(claimed))
+        group.set_current(member.member_id, replace(current, assigned=claimed))
+
+
+def _target(owned: Owned) -> Assignment:
+    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in owned.items()}
+
+
+def _held(current: CurrentAssignment) -> dict[bytes, list[int]]:
+    """What a member owns, with what it has not yet given up."""
+    held = partition_numbers(current.assigned)
+    for topic_id, numbers in partition_numbers(current.revoking).items():
+        held[topic_id] = sorted(held.get(topic_id, []) + numbers)
+    return held
+
+
+def _classic_member(member: Member) -> ClassicMember:
+    metadata = member.metadata
+    assert metadata.classic is not None
+    return ClassicMember(
+        member.member_id,
+        metadata.instance_id,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.rebalance_timeout_ms,
+        metadata.classic.session_timeout_ms,
+        tuple((protocol.name, protocol.metadata) for protocol in metadata.classic.protocols),
+    )
+
+
+def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",
+    )

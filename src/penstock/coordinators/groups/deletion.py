@@ -1,0 +1,63 @@
+"""Taking offsets away, however many: tombstones in portions that fit into a batch.
+
+What one turn appends becomes one batch, so a group with a hundred thousand offsets cannot be deleted in one. Each
+portion takes the offsets out of memory in the same turn that writes their tombstones; in between others may commit,
+and what they commit is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.coordinators.groups.records import RECORD_OVERHEAD_BYTES
+from penstock.coordinators.shard import Turn
+
+if TYPE_CHECKING:
+    from penstock.coordinators.groups.shard import GroupShard
+
+Entry = tuple[str, bytes, bytes | None]
+"""Group id, key, and the value that is to go; None where an offset is only pending in a transaction."""
+
+
+class OffsetDeletion:
+    """Deletes offsets of one shard."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+        self._runs = 0
+
+    def delete(self, turn: Turn, entries: list[Entry], then: Callable[[Turn], None] | None = None) -> int:
+        """Write tombstones for all entries that are still what they were; call `then` in the turn of the last one.
+
+        Returns how many bytes of the batch this turn's portion takes: at most half of what fits.
+        """
+        self._runs += 1
+        return self._portion(self._runs, entries, 0, then, turn)
+
+    def _continue(
+        self, run: int, entries: list[Entry], start: int, then: Callable[[Turn], None] | None, turn: Turn
+    ) -> None:
+        self._portion(run, entries, start, then, turn)
+
+    def _portion(
+        self, run: int, entries: list[Entry], start: int, then: Callable[[Turn], None] | None, turn: Turn
+    ) -> int:
+        offsets = self._shard.offsets
+        # Half of what fits: others append to the same batch, and `then` has a record of its own.
+        portion_bytes_max = self._shard.config.batch_bytes_max // 2
+        size_bytes = 0
+        for position in range(start, len(entries)):
+            group_id, key, value = entries[position]
+            size_next_bytes = size_bytes + len(key) + RECORD_OVERHEAD_BYTES
+            if size_next_bytes > portion_bytes_max and position > start:
+                turn.set_timer(("tombstones", run), 0, partial(self._continue, run, entries, position, then))
+                return size_bytes
+            committed = offsets.groups.get(group_id, {}).get(key)
+            if committed is value and offsets.remove(group_id, key):
+                turn.append(key, None)
+                size_bytes = size_next_bytes
+        if then is not None:
+            then(turn)
+        return size_bytes

@@ -1,0 +1,109 @@
+"""Offsets and groups that nobody needs any more (KIP-211).
+
+Every `offsets.retention.check.interval.ms` all groups are looked at. Offsets are kept as long as their group has
+members that are subscribed to the topic, and `offsets.retention.minutes` longer:
+
+- of an empty classic group counted from when it became empty,
+- of a stable classic consumer group, for topics it is not subscribed to, from the commit,
+- of a group of the consumer protocol the same,
+- of a group that never had members ("simple") from the commit,
+- and where an old client gave a retention of its own, that alone decides.
+
+A group that is empty and has lost its last offset goes with it. The look-around itself is spread over turns.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from penstock.coordinators.groups.group import Group
+from penstock.coordinators.groups.records import NO_EXPIRY, decode_offset_value, offset_key_partition
+from penstock.coordinators.shard import Turn
+
+if TYPE_CHECKING:
+    from penstock.coordinators.groups.shard import GroupShard
+
+_TIMER: Final = ("expiry",)
+
+# How much of the look-around one turn does: a few milliseconds' worth.
+OFFSETS_PER_TURN_MAX: Final = 2_000
+
+COMMIT_TIME: Final = -1
+
+
+class Expiry:
+    """Looks for what has expired in one shard."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    def schedule(self, turn: Turn) -> None:
+        turn.set_timer(_TIMER, self._shard.config.offsets_retention_check_interval_ms, self._start)
+
+    def _start(self, turn: Turn) -> None:
+        self._continue(self._shard.group_ids(), 0, turn)
+
+    def _continue(self, group_ids: list[str], start: int, turn: Turn) -> None:
+        looked_at = 0
+        written_bytes = 0
+        for position in range(start, len(group_ids)):
+            # What one group adds is at most half of a batch.
+            if looked_at >= OFFSETS_PER_TURN_MAX or written_bytes > self._shard.config.batch_bytes_max // 4:
+                turn.set_timer(_TIMER, 0, partial(self._continue, group_ids, position))
+                return
+            looked_at += 1 + len(self._shard.offsets.groups.get(group_ids[position], ()))
+            written_bytes += self.clean(turn, group_ids[position])
+        self.schedule(turn)
+
+    def clean(self, turn: Turn, group_id: str) -> int:
+        """Tombstones for what has expired in a group, and for the group if nothing is left of it: their size."""
+        shard = self._shard
+        group = shard.find_managed(turn, group_id)
+        since_ms = self._since(group)
+        if since_ms is None:
+            return 0
+        expired: list[tuple[str, bytes, bytes | None]] = []
+        offsets = shard.offsets
+        committed = offsets.groups.get(group_id, {})
+        for key, value in committed.items():
+            topic, _ = offset_key_partition(key)
+            if (
+                not (group is not None and group.is_subscribed_to(topic))
+                and self._is_expired(turn.wall_ms, value, since_ms)
+                and not offsets.is_pending(group_id, key)
+            ):
+                expired.append((group_id, key, value))
+        if len(expired) < len(committed) or offsets.has_open_transactions(group_id):
+            return shard.deletion.delete(turn, expired)
+        return shard.deletion.delete(turn, expired, partial(self._delete_if_done, group_id)) + len(group_id)
+
+    def _since(self, group: Group | None) -> int | None:
+        """From when retention counts: a time, COMMIT_TIME for that of each commit, None for never."""
+        if not isinstance(group, ClassicGroup) or group.protocol_type is None:
+            return COMMIT_TIME
+        if group.is_empty:
+            return group.state_timestamp_ms  # -1, where an old record does not tell, is that of the commit
+        if group.is_consumer_protocol and group.subscribed_topics is not None and group.state is ClassicState.STABLE:
+            return COMMIT_TIME
+        return None
+
+    def _is_expired(self, wall_ms: int, value: bytes, since_ms: int) -> bool:
+        committed = decode_offset_value(value)
+        if committed.expire_timestamp_ms != NO_EXPIRY:
+            return wall_ms >= committed.expire_timestamp_ms
+        if since_ms == COMMIT_TIME:
+            since_ms = committed.commit_timestamp_ms
+        return wall_ms - since_ms >= self._shard.config.offsets_retention_ms
+
+    def _delete_if_done(self, group_id: str, turn: Turn) -> None:
+        shard = self._shard
+        group = shard.groups.get(group_id)
+        if group is None or not group.is_empty or group_id in shard.offsets.groups:
+            return
+        if isinstance(group, ClassicGroup):
+            if not group.pending_join:
+                shard.remove_classic(turn, group)
+        else:
+            shard.consumers.delete(turn, group)

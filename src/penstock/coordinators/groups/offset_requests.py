@@ -1,0 +1,276 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: who may, for what, and the records they make.
+
+OffsetCommit: versions 2 to 4 carry a retention of their own, which KIP-211 ended; 6 brings leader epochs (KIP-320), 7
+static members, 9 the consumer protocol, 10 topic ids. OffsetFetch: 2 may ask for everything, 7 for stable offsets
+only (KIP-447), 8 takes several groups (KIP-709), 9 member epochs, 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.coordinators.groups.classic_group import ClassicGroup
+from penstock.coordinators.groups.records import (
+    BATCH_OVERHEAD_BYTES,
+    NO_EXPIRY,
+    RECORD_OVERHEAD_BYTES,
+    decode_offset_value,
+    offset_key_prefix,
+    offset_value,
+    pack_partition,
+)
+from penstock.coordinators.groups.requests import RequestInfo, fits_string
+from penstock.coordinators.shard import Ticket, Turn
+from penstock.metadata import TopicImage
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from penstock.wire.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.coordinators.groups.shard import GroupShard
+
+TOPIC_IDS_FROM: Final = 10
+GROUP_ID_NOT_FOUND_FROM: Final = 9
+
+NO_OFFSET: Final = -1
+
+
+class OffsetRequests:
+    """Serves the three APIs for all kinds of groups."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    # -- commit ------------------------------------------------------------------------------------------------------
+
+    def commit(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetCommitRequest) -> None:
+        error = self._check_commit(turn, info, request)
+        if error:
+            turn.reply(ticket, _refused(request, error))
+            return
+        shard = self._shard
+        wall_ms = turn.wall_ms
+        retention_ms = request.retention_time_ms
+        expire_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
+        metadata_max = shard.config.offset_metadata_max_bytes
+        by_id = info.version >= TOPIC_IDS_FROM
+        records: list[tuple[bytes, bytes]] = []
+        topics: list[OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            image = turn.image.topic_by_id(topic.topic_id) if by_id else turn.image.topic(topic.name)
+            if image is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topics.append(_refused_topic(topic, error))
+                continue
+            count = len(image.partitions)
+            prefix = offset_key_prefix(request.group_id, image.name)
+            results: list[OffsetCommitResponsePartition] = []
+            topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
+            for partition in topic.partitions:
+                index = partition.partition_index
+                metadata = partition.committed_metadata or ""
+                if not 0 <= index < count:
+                    results.append(OffsetCommitResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                elif len(metadata) > metadata_max or not fits_string(metadata):
+                    results.append(OffsetCommitResponsePartition(index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                else:
+                    value = offset_value(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        wall_ms,
+                        expire_ms,
+                        image.topic_id,
+                    )
+                    records.append((prefix + pack_partition(index), value))
+                    results.append(OffsetCommitResponsePartition(index))
+        if self._is_too_large(records):
+            turn.reply(ticket, _refused(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            return
+        put = shard.offsets.put
+        append = turn.append
+        group_id = request.group_id
+        for key, record_value in records:
+            put(group_id, key, record_value)
+            append(key, record_value)
+        turn.reply(ticket, OffsetCommitResponse(topics=topics))
+
+    def _check_commit(self, turn: Turn, info: RequestInfo, request: OffsetCommitRequest) -> ErrorCode:
+        shard = self._shard
+        generation = request.generation_id_or_member_epoch
+        group = shard.find_managed(turn, request.group_id)
+        if group is None:
+            if generation >= 0 and shard.offsets.knows(request.group_id):
+                return ErrorCode.UNKNOWN_MEMBER_ID  # a simple group has no members
+            if generation >= 0:
+                found_from = GROUP_ID_NOT_FOUND_FROM
+                return ErrorCode.GROUP_ID_NOT_FOUND if info.version >= found_from else ErrorCode.ILLEGAL_GENERATION
+            if not fits_string(request.group_id):
+                return ErrorCode.INVALID_GROUP_ID
+            # Whoever assigns partitions to itself may use a group for its offsets alone: it begins with the first one.
+            return ErrorCode.NONE if shard.has_room() else ErrorCode.POLICY_VIOLATION
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if isinstance(group, ClassicGroup):
+            return shard.classic.check_commit(turn, group, member_id, instance_id, generation)
+        return shard.consumers.validate_offset_commit(
+            turn, info, group, member_id, instance_id, generation, request.topics
+        )
+
+    def _is_too_large(self, records: list[tuple[bytes, bytes]]) -> bool:
+        size_bytes = sum(len(key) + len(value) for key, value in records) + len(records) * RECORD_OVERHEAD_BYTES
+        return size_bytes + BATCH_OVERHEAD_BYTES > self._shard.config.batch_bytes_max
+
+    # -- fetch -------------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetFetchRequestGroup, require_stable: bool
+    ) -> None:
+        shard = self._shard
+        group = shard.groups.get(request.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            error = shard.consumers.validate_offset_fetch(group, request.member_id, request.member_epoch)
+            if error:
+                turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, [], error))
+                return
+        if request.topics is None:
+            topics = self._fetch_all(turn, info, request.group_id, require_stable)
+        else:
+            by_id = info.version >= TOPIC_IDS_FROM
+            topics = [self._fetch_topic(turn, by_id, request.group_id, t, require_stable) for t in request.topics]
+        turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, topics))
+
+    def _fetch_topic(
+        self, turn: Turn, by_id: bool, group_id: str, topic: OffsetFetchRequestTopics, require_stable: bool
+    ) -> OffsetFetchResponseTopics:
+        name = topic.name
+        if by_id:
+            image = turn.image.topic_by_id(topic.topic_id)
+            if image is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+                return OffsetFetchResponseTopics(
+                    topic.topic_id, "", [_no_offset(index, unknown) for index in topic.partition_indexes]
+                )
+            name = image.name
+        offsets = self._shard.offsets
+        committed = offsets.groups.get(group_id, {})
+        unstable = require_stable and offsets.has_open_transactions(group_id)
+        if not (committed or unstable) or not fits_string(name):
+            return OffsetFetchResponseTopics(topic.topic_id, topic.name, [_no_offset(i) for i in
+            topic.partition_indexes])
+        prefix = offset_key_prefix(group_id, name)
+        results: list[OffsetFetchResponsePartitions] = []
+        for index in topic.partition_indexes:
+            key = prefix + pack_partition(index)
+            value = committed.get(key)
+            if unstable and offsets.is_pending(group_id, key):
+                results.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            elif value is None:
+                results.append(_no_offset(index))
+            else:
+                results.append(_fetched(index, value, topic.topic_id))
+        return OffsetFetchResponseTopics(topic.topic_id, topic.name, results)
+
+    def _fetch_all(
+        self, turn: Turn, info: RequestInfo, group_id: str, require_stable: bool
+    ) -> list[OffsetFetchResponseTopics]:
+        by_id = info.version >= TOPIC_IDS_FROM
+        offsets = self._shard.offsets
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        unstable = require_stable and offsets.has_open_transactions(group_id)
+        for name, index, key, value in offsets.of_group(group_id):
+            response = topics.get(name)
+            if response is None:
+                image = turn.image.topic(name) if by_id else None
+                response = topics[name] = OffsetFetchResponseTopics(_topic_id(image), name, [])
+            if unstable and offsets.is_pending(group_id, key):
+                response.partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                response.partitions.append(_fetched(index, value))
+        # Who asks by ids cannot be told of a topic that has none any more.
+        return [topic for topic in topics.values() if not by_id or topic.topic_id != ZERO_UUID]
+
+    # -- delete ------------------------------------------------------------------------------------------------------
+
+    def delete(self, turn: Turn, ticket: Ticket, request: OffsetDeleteRequest) -> None:
+        """Only of topics that nobody in the group is subscribed to."""
+        shard = self._shard
+        group_id = request.group_id
+        if not group_id:
+            turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            return
+        group = shard.find(turn, group_id)
+        if group is None:
+            turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_consumer_protocol:
+            # What Connect's workers or others subscribe to is unknown here.
+            turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
+            return
+        offsets = shard.offsets
+        committed = offsets.groups.get(group_id, {})
+        entries: list[tuple[str, bytes, bytes | None]] = []
+        topics: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            error = ErrorCode.NONE
+            if turn.image.topic(topic.name) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.is_subscribed_to(topic.name):
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                prefix = offset_key_prefix(group_id, topic.name)
+                for partition in topic.partitions:
+                    key = prefix + pack_partition(partition.partition_index)
+                    entries.append((group_id, key, committed.get(key)))
+            topics.append(
+                OffsetDeleteResponseTopic(
+                    topic.name, [OffsetDeleteResponsePartition(p.partition_index, error) for p in topic.partitions]
+                )
+            )
+        response = OffsetDeleteResponse(topics=topics)
+        shard.deletion.delete(turn, entries, lambda last: last.reply(ticket, response))
+
+
+def _topic_id(image: TopicImage | None) -> bytes:
+    return ZERO_UUID if image is None else image.topic_id
+
+
+def _no_offset(index: int, error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", error)
+
+
+def _fetched(index: int, value: bytes, topic_id: bytes = ZERO_UUID) -> OffsetFetchResponsePartitions:
+    committed = decode_offset_value(value)
+    if topic_id != committed.topic_id and ZERO_UUID not in (topic_id, committed.topic_id):
+        return _no_offset(index)  # of a topic of the same name that was deleted
+    return OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=[_refused_topic(topic, error) for topic in request.topics])
+
+
+def _refused_topic(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        topic.topic_id,
+        topic.name,
+        [OffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
+    )

@@ -1,0 +1,210 @@
+"""Committed offsets, by group.
+
+An offset stays what its record is: key and value are the bytes of the log, from loading or committing until somebody
+asks for it. That makes loading a matter of two dictionary look-ups per record, a commit costs no second
+representation, and a million offsets take little more than their bytes.
+
+**Transactions.** What a transaction committed waits under its producer id until the marker comes (`end_transaction`). A
+regular commit that was made after it must win, wherever the marker stands in the log; so pending offsets keep their
+record's offset, and are marked `superseded` when something newer has taken effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.coordinators.groups.records import (
+    decode_offset_value,
+    key_group,
+    offset_key_partition,
+    offset_key_prefix,
+    pack_partition,
+)
+from penstock.wire.errors import WireError
+from penstock.wire.messages.group_records import OFFSET_COMMIT_KEY
+
+
+class Pending(NamedTuple):
+    """An offset of an open transaction."""
+
+    record_offset: int
+    value: bytes
+    superseded: bool
+
+
+class Transaction:
+    """What one producer has pending. It is open in a group until its marker, also when tombstones took all it had."""
+
+    __slots__ = ("groups", "pending")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, None] = {}
+        self.pending: dict[bytes, Pending] = {}
+
+
+_KEY_VERSION: Final = OFFSET_COMMIT_KEY.to_bytes(2, "big")
+
+NO_TRANSACTIONS: Final[dict[int, Transaction]] = {}
+
+
+class Offsets:
+    """All committed offsets of a shard."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[bytes, bytes]] = {}
+        """Group id → record key → record value. No group has an empty dictionary."""
+        self._transactions: dict[int, Transaction] = {}
+        self._open: dict[str, dict[int, Transaction]] = {}
+        """Group id → producer id → transactions that wrote to it."""
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def put(self, group_id: str, key: bytes, value: bytes) -> None:
+        """A commit outside of transactions."""
+        offsets = self.groups.get(group_id)
+        if offsets is None:
+            offsets = self.groups[group_id] = {}
+        offsets[key] = value
+        if group_id in self._open:
+            self._supersede(group_id, key, None)
+
+    def put_pending(self, group_id: str, producer_id: int, record_offset: int, key: bytes, value: bytes) -> None:
+        """A commit inside a transaction."""
+        transaction = self._transactions.get(producer_id)
+        if transaction is None:
+            transaction = self._transactions[producer_id] = Transaction()
+        transaction.groups[group_id] = None
+        transaction.pending[key] = Pending(record_offset, value, False)
+        self._open.setdefault(group_id, {})[producer_id] = transaction
+
+    def remove(self, group_id: str, key: bytes) -> bool:
+        """A tombstone: also takes what is pending. Returns whether there was anything."""
+        removed = False
+        offsets = self.groups.get(group_id)
+        if offsets is not None and offsets.pop(key, None) is not None:
+            removed = True
+            if not offsets:
+                del self.groups[group_id]
+        for transaction in self._open.get(group_id, NO_TRANSACTIONS).values():
+            removed |= transaction.pending.pop(key, None) is not None
+        return removed
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The marker came: what was pending takes effect or is forgotten."""
+        transaction = self._transactions.pop(producer_id, None)
+        if transaction is None:
+            return
+        for group_id in transaction.groups:
+            producers = self._open[group_id]
+            del producers[producer_id]
+            if not producers:
+                del self._open[group_id]
+        if not committed:
+            return
+        for key, pending in transaction.pending.items():
+            if pending.superseded:
+                continue
+            group_id = key_group(key)
+            if group_id in self._open:
+                self._supersede(group_id, key, pending.record_offset)
+            self.groups.setdefault(group_id, {})[key] = pending.value
+
+    def _supersede(self, group_id: str, key: bytes, record_offset: int | None) -> None:
+        """Something took effect that was written after what is pending for this key (up to `record_offset`)."""
+        for transaction in self._open[group_id].values():
+            pending = transaction.pending.get(key)
+            if pending is not None and (record_offset is None or pending.record_offset < record_offset):
+                transaction.pending[key] = pending._replace(superseded=True)
+
+    def load(self, record_offset: int, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """A record of the log. Written out in one piece, because it runs a million times when a broker takes over."""
+        group_end = 4 + (key[2] << 8 | key[3])
+        size = len(key)
+        if size < group_end + 6 or size != group_end + 6 + (key[group_end] << 8 | key[group_end + 1]):
+            raise WireError("the key of an offset has not the length it says")
+        if key[1] != OFFSET_COMMIT_KEY:
+            key = _KEY_VERSION + key[2:]
+        group_id = str(key[4:group_end], "utf-8")
+        if value is None:
+            self.remove(group_id, key)
+        elif producer_id >= 0:
+            self.put_pending(group_id, producer_id, record_offset, key, value)
+        else:
+            offsets = self.groups.get(group_id)
+            if offsets is None:
+                offsets = self.groups[group_id] = {}
+            offsets[key] = value
+            if group_id in self._open:
+                self._supersede(group_id, key, None)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, int, bytes, bytes]]:
+        """(topic, partition, key, value) of all offsets of the group, in the order of their first commits."""
+        for key, value in self.groups.get(group_id, {}).items():
+            topic, partition = offset_key_partition(key)
+            yield topic, partition, key, value
+
+    def knows(self, group_id: str) -> bool:
+        """Whether there is anything of this group, committed or pending."""
+        return group_id in self.groups or group_id in self._open
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        return group_id in self._open
+
+    def is_pending(self, group_id: str, key: bytes) -> bool:
+        """Whether an open transaction has committed an offset for this partition."""
+        return any(key in transaction.pending for transaction in self._open.get(group_id, NO_TRANSACTIONS).values())
+
+    def entries(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
+        """(key, value) of all that a deletion of the group must tombstone; None where an offset is only pending."""
+        committed = self.groups.get(group_id, {})
+        entries: dict[bytes, bytes | None] = dict(committed)
+        for transaction in self._open.get(group_id, NO_TRANSACTIONS).values():
+            for key in transaction.pending:
+                if key not in entries and key_group(key) == group_id:
+                    entries[key] = None
+        return list(entries.items())
+
+    def entries_of_topic(self, topic: str, partition_count: int) -> list[tuple[str, bytes, bytes | None]]:
+        """(group id, key, value) of everything that was committed for a topic, what is pending included."""
+        found: list[tuple[str, bytes, bytes | None]] = []
+        numbers = [pack_partition(number) for number in range(partition_count)]
+        for group_id, offsets in self.groups.items():
+            prefix = offset_key_prefix(group_id, topic)
+            if len(numbers) < len(offsets):
+                keys = [key for number in numbers if (key := prefix + number) in offsets]
+            else:
+                size = len(prefix) + 4
+                keys = [key for key in offsets if len(key) == size and key.startswith(prefix)]
+            found += [(group_id, key, offsets[key]) for key in keys]
+        for group_id, transactions in self._open.items():
+            prefix = offset_key_prefix(group_id, topic)
+            committed = self.groups.get(group_id, {})
+            keys = [prefix + number for number in numbers if prefix + number not in committed]
+            for transaction in transactions.values():
+                found += [(group_id, key, None) for key in keys if key in transaction.pending]
+        return found
+
+    def durable_state(self) -> dict[str, object]:
+        """Everything, as plain data that can be compared."""
+        return {
+            "committed": {
+                group_id: {
+                    offset_key_partition(key): decode_offset_value(value) for key, value in sorted(offsets.items())
+                }
+                for group_id, offsets in sorted(self.groups.items())
+            },
+            "pending": {
+                producer_id: {
+                    (key_group(key), *offset_key_partition(key)): (decode_offset_value(value), superseded)
+                    for key, (_, value, superseded) in sorted(transaction.pending.items())
+                }
+                for producer_id, transaction in sorted(self._transactions.items())
+            },
+        }

@@ -1,0 +1,109 @@
+"""Many timers that are set again and again and hardly ever fire.
+
+A member's session is set anew by each of its heartbeats. So setting a timer that is there writes down its new time and
+nothing else; the heap finds out when the old time has come, and puts it back. All share one timer of the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from penstock.coordinators.clock import NEVER, Cancellable, Loop, SteadyClock
+from penstock.coordinators.shard import Turn
+
+FIRED_PER_TURN_MAX = 64
+"""More than so many are spread over several turns of the loop: each is a decision."""
+GARBAGE_MIN = 64
+
+Key = tuple[object, ...]
+Callback = Callable[[Turn], None]
+
+
+class _Entry:
+    __slots__ = ("callback", "delay_ms", "queued_ms", "set_ms")
+
+    callback: Callback
+    set_ms: float
+    delay_ms: float
+
+    def __init__(self) -> None:
+        self.queued_ms = NEVER
+        """Where the heap has it; what else the heap has of it is outdated."""
+
+
+class Timers:
+    """The timers of one shard, by key. `fire` is called for each whose time has come, after it is forgotten."""
+
+    def __init__(self, loop: Loop, clock: SteadyClock, fire: Callable[[Callback], None]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._fire = fire
+        self._entries: dict[Key, _Entry] = {}
+        self._heap: list[tuple[float, int, Key, _Entry]] = []
+        self._sequence = 0
+        self._armed: Cancellable | None = None
+        self._armed_ms = NEVER
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def set(self, key: Key, delay_ms: float, callback: Callback, now_ms: float) -> None:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+        entry.callback = callback
+        entry.set_ms = now_ms
+        entry.delay_ms = delay_ms
+        if now_ms + delay_ms < entry.queued_ms:
+            self._queue(key, entry, now_ms + delay_ms)
+            self._arm(now_ms)
+
+    def cancel(self, key: Key) -> None:
+        if self._entries.pop(key, None) is not None and len(self._heap) > GARBAGE_MIN + 2 * len(self._entries):
+            self._heap[:] = [item for item in self._heap if self._is_current(item)]
+            heapify(self._heap)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._heap.clear()
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed, self._armed_ms = None, NEVER
+
+    def _queue(self, key: Key, entry: _Entry, when_ms: float) -> None:
+        self._sequence += 1
+        entry.queued_ms = when_ms
+        heappush(self._heap, (when_ms, self._sequence, key, entry))
+
+    def _is_current(self, item: tuple[float, int, Key, _Entry]) -> bool:
+        when_ms, _, key, entry = item
+        return entry.queued_ms == when_ms and self._entries.get(key) is entry
+
+    def _arm(self, now_ms: float) -> None:
+        """Wake up for the first in the heap."""
+        if not self._heap or self._heap[0][0] >= self._armed_ms:
+            return
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed_ms = self._heap[0][0]
+        self._armed = self._loop.call_later(max(0.0, self._armed_ms - now_ms), self._wake)
+
+    def _wake(self) -> None:
+        self._armed, self._armed_ms = None, NEVER
+        now_ms = self._clock.now_ms()
+        heap = self._heap
+        fired = 0
+        while heap and heap[0][0] <= now_ms and fired < FIRED_PER_TURN_MAX:
+            item = heappop(heap)
+            if not self._is_current(item):
+                continue
+            _, _, key, entry = item
+            due_ms = max(entry.set_ms, self._clock.resumed_ms) + entry.delay_ms
+            if due_ms > now_ms:
+                self._queue(key, entry, due_ms)
+                continue
+            del self._entries[key]
+            fired += 1
+            self._fire(entry.callback)
+        self._arm(now_ms)
