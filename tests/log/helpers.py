@@ -226,7 +226,7 @@ async def check_indexes(log: Log, batches: list[Stored]) -> None:
         position, max_timestamp = 0, -1
         for one in stored(data):
             positions[position] = one.header.last_offset
-            if one.header.max_timestamp > max_timestamp:
+            if one.header.max_timestamp > max_timestamp and one.header.records_count:
                 max_timestamp = one.header.max_timestamp
                 largest[one.header.last_offset] = max_timestamp
             position += len(one.data)

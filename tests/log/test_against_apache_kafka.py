@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from log.compaction_helpers import compact, keyed
 from log.helpers import batch
 from penstock.log import LogConfig, LogDirectory
 from penstock.runtime.production import ProductionRuntime, run
 from penstock.wire.compression import Codec
+from penstock.wire.records import BatchHeader, iter_batches
 from support.apache_kafka import available, kafka_tool
 
 pytestmark = pytest.mark.needs_maven
@@ -77,3 +79,74 @@ def test_kafka_reads_the_snapshots(files: Path) -> None:
     text = dump(max(files.glob("*.snapshot")))
     entries = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?lastSequence: (\d+).*?lastOffset: (\d+)", text)
     assert sorted(entries) == [("40", "0", "179", "356"), ("41", "0", "179", "359")]
+
+
+# ---- a compacted log
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that was compacted twice, with gaps, tombstones, emptied batches and merged segments, every codec."""
+    if reason := available():
+        pytest.skip(reason)
+    root = tmp_path_factory.mktemp("compacted")
+    config = LogConfig(
+        cleanup_policy="compact", segment_bytes=20_000, index_interval_bytes=500, delete_retention_ms=3_600_000
+    )
+
+    async def write(runtime: ProductionRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        log = await directory.open("topic-0", config)
+        wall_ms = runtime.wall_ms()
+        for round_number in range(2):
+            for number in range(200):
+                pairs = [
+                    (b"key-%d" % (number % 60), b"%d" % number * 50),
+                    (b"deleted-%d" % (number % 7), None),
+                    (b"hot", b"%d" % number),
+                ]
+                made = keyed(
+                    pairs,
+                    timestamp=wall_ms + number,
+                    codec=list(Codec)[number % 5],
+                    producer_id=40 + round_number,
+                    epoch=0,
+                    sequence=number * 3,
+                )
+                log.append_leader(made, number // 70 + 3 * round_number, wall_ms)
+            log.roll()
+            await log.flush()
+            assert await compact(log) is not None
+        assert any(one.records_count == 0 for one in headers_of(root))
+        await directory.close()
+
+    run(write, root=str(root))
+    return root / "topic-0"
+
+
+def headers_of(root: Path) -> list[BatchHeader]:
+    files = sorted((root / "topic-0").glob("*.log"))
+    return [header for file in files for header, _ in iter_batches(file.read_bytes())]
+
+
+def test_kafka_reads_a_compacted_log(compacted: Path) -> None:
+    text = dump(*sorted(compacted.glob("*.log")), options=("--deep-iteration", "--print-data-log"))
+    assert "isvalid: false" not in text
+    headers = headers_of(compacted.parent)
+    assert text.count("isvalid: true") == len(headers)
+    records = re.findall(r"^\| offset: (\d+) .*?key: (\S+)(?: payload: (\S*))?", text, re.MULTILINE)
+    keys = [key for _, key, _ in records]
+    assert len(keys) == len(set(keys)) == 60 + 7 + 1
+    offsets = [int(offset) for offset, _, _ in records]
+    assert offsets == sorted(offsets)
+    assert len([key for key in keys if key.startswith("deleted")]) == 7
+    assert "deleteHorizonMs: OptionalLong[" in text
+
+
+def test_kafka_finds_the_indexes_of_a_compacted_log_right(compacted: Path) -> None:
+    text = dump(*sorted(compacted.glob("*.index")), *sorted(compacted.glob("*.timeindex")))
+    assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 3
+    assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)
+    text = dump(*sorted(compacted.glob("*.index")), options=("--index-sanity-check",))
+    assert text.count("passed sanity check") + text.count("is empty.") == len(list(compacted.glob("*.index")))

@@ -216,7 +216,7 @@ def test_a_follower_takes_what_it_gets_and_leaves_out_an_incomplete_tail() -> No
     on_a_log(check)
 
 
-@pytest.mark.parametrize(("offset", "epoch"), [(1, 3), (3, 3), (2, 2)], ids=["overlap", "gap", "older epoch"])
+@pytest.mark.parametrize(("offset", "epoch"), [(1, 3), (2, 2)], ids=["overlap", "older epoch"])
 def test_a_follower_refuses_what_does_not_follow(offset: int, epoch: int) -> None:
     async def check(log: Log) -> None:
         log.append_follower(memoryview(bytearray(stamped(batch(2), 0, 3))))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from log.compaction_helpers import compact, keyed, living, newest, records
 from log.helpers import batch, contents
-from penstock.log import LogConfig, LogDirectory
+from penstock.log import Log, LogConfig, LogDirectory
 from penstock.log.tools import Problem, verify
 from penstock.runtime.production import ProductionRuntime, run
+from penstock.wire.compression import Codec
 
 CONFIG = LogConfig(segment_bytes=4_000, index_interval_bytes=500, file_delete_delay_ms=1, retention_ms=-1)
 NAMES = [f"topic-{number}" for number in range(3)]
@@ -80,3 +82,58 @@ def test_a_life_of_logs_on_real_files(tmp_path: Path) -> None:
     newest = max((tmp_path / NAMES[0]).glob("*.log"))
     newest.write_bytes(newest.read_bytes()[:-10])
     run(recover, root=root)
+
+
+def test_compaction_of_real_files_in_a_real_subprocess(tmp_path: Path) -> None:
+    config = LogConfig(cleanup_policy="compact", segment_bytes=40_000, index_interval_bytes=500, file_delete_delay_ms=1)
+
+    async def write(runtime: ProductionRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        log = await directory.open("topic-0", config)
+        wall_ms = runtime.wall_ms()
+        for number in range(1_000):
+            pairs = [(b"%d" % (number % 50), b"%d" % number * 30), (b"gone", None)]
+            made = keyed(
+                pairs, timestamp=wall_ms, codec=list(Codec)[number % 5], producer_id=5, epoch=0, sequence=2 * number
+            )
+            log.append_leader(made, number // 300, wall_ms)
+        log.roll()
+        await log.flush()
+        held = await log.read(0, 1 << 20, log.end_offset)
+        held.file.retain()
+        old = await held.file.pread(held.size, held.position)
+        done = await compact(log)
+        assert done is not None
+        assert done.bytes_after < done.bytes_before / 5
+        assert await held.file.pread(held.size, held.position) == old
+        held.file.release()
+        await check(log)
+        log.append_leader(keyed([(b"more", b"1")], timestamp=wall_ms), 4, wall_ms)
+        # The process ends here without a word.
+
+    async def check(log: Log) -> None:
+        found = await records(log)
+        assert living(newest(found)) == {b"%d" % (n % 50): b"%d" % n * 30 for n in range(950, 1_000)} | (
+            {b"more": b"1"} if log.end_offset > 2_000 else {}
+        )
+        entry = log.producers.get(5)
+        assert entry is not None
+        assert entry.last_sequence == 1_999
+
+    async def recover(runtime: ProductionRuntime) -> None:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        log = await directory.open("topic-0", config)
+        assert log.damage == ()
+        await check(log)
+        log.roll()
+        await log.flush()
+        await compact(log)
+        await check(log)
+        await directory.close()
+        assert not [found for found in verify(runtime.disk, "topic-0", records=True) if isinstance(found, Problem)]
+
+    run(write, root=str(tmp_path))
+    run(recover, root=str(tmp_path))
+    assert not [name for name in (tmp_path / "topic-0").iterdir() if name.suffix in (".cleaned", ".swap")]

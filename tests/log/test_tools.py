@@ -76,6 +76,7 @@ def test_batches_are_dumped_in_order_with_what_their_headers_say() -> None:
     third = batches[2]
     assert isinstance(third, BatchDump)
     assert asdict(third) == {
+        "delete_horizon_ms": None,
         "file": "topic-0/00000000000000000000.log",
         "position": 2 * SIZE,
         "size_bytes": SIZE,

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from penstock.log.core import STAMP, LogCore
 from penstock.log.producers import NO_PRODUCER_EPOCH, ProducerEntry
-from penstock.log.segment import RELATIVE_OFFSET_MAX
+from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX
 from penstock.log.validation import AppendOrigin, Batch, set_log_append_time, split, validate
 from penstock.runtime import File
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -189,7 +189,8 @@ class Appending(LogCore):
         for batch in batches:
             header = batch.header
             gap = header.base_offset - expected
-            if gap < 0 or (gap and not self._config.compacts) or header.last_offset_delta < 0:
+            # The leader's log may have been compacted, now or at any time: offsets that are missing are no mistake.
+            if gap < 0 or header.last_offset_delta < 0:
                 problem = f"a batch from offset {header.base_offset} where the log ends at {expected}"
             elif header.partition_leader_epoch < epoch:
                 problem = f"a batch of epoch {header.partition_leader_epoch} after one of epoch {epoch}"
@@ -211,7 +212,9 @@ class Appending(LogCore):
             for batch in batches:
                 header = batch.header
                 size = header.size_bytes
-                active.note(header.last_offset, position, size, header.max_timestamp, self._index_interval_bytes)
+                # The timestamp of a batch that compaction has emptied is not that of any record.
+                timestamp = header.max_timestamp if header.records_count else NO_TIMESTAMP
+                active.note(header.last_offset, position, size, timestamp, self._index_interval_bytes)
                 position += size
         except OSError as error:
             self.fail("writing", error)

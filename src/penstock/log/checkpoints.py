@@ -1,17 +1,18 @@
 """What a data directory knows about all its logs: small files at its root.
 
 `recovery-point-offset-checkpoint`  up to which offset each log was synced; after an unclean stop the rest is checked
+`cleaner-offset-checkpoint`         up to which offset each log is compacted; what follows it is dirty
 `log-start-offset-checkpoint`       where each log starts, if not at the first record it holds (DeleteRecords)
 `clean-shutdown-checkpoint`         everything that is needed to open the logs without looking at them
 `last-clean-shutdown-checkpoint`    the same, since the start that found it
 
-The first two are Kafka's text files (version, count, then `topic partition offset` lines). The third is written as the
-last thing of a clean stop and renamed to the fourth, durably, as the first thing of a start: while it has its first
+The first three are Kafka's text files (version, count, then `topic partition offset` lines). The fourth is written as
+the last thing of a clean stop and renamed to the fifth, durably, as the first thing of a start: while it has its first
 name, nobody has written to the logs since. With it ten thousand logs open without one system call each.
 
 Under its second name it helps a start after an unclean stop. What it says of a log stays true while the log only
 grows, so a log whose files have the same sizes need not be read, and another only from there on. A log that is cut
-below that end is taken out of the file first (`LogDirectory.checkpoint`).
+below that end, or compacted, is taken out of the file first (`LogDirectory.checkpoint`).
 
 Both are a msgpack array behind a version and a checksum; one that cannot be read is as if it were not there.
 """

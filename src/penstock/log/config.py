@@ -28,6 +28,10 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: str = "delete"
     """A comma-separated list of "delete" and "compact"."""
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER
+    min_cleanable_dirty_ratio: float = 0.5
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
 
@@ -41,5 +45,11 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compacts(self) -> bool:
-        """Offsets of a compacted log have gaps."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """When a segment is closed by age: only closed ones are compacted, so `max.compaction.lag.ms` counts too."""
+        if self.compacts and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms

@@ -53,6 +53,7 @@ class LogCore:
         "active",
         "cache",
         "checkpoint",
+        "clean_end",
         "cut_bytes",
         "damage",
         "directory",
@@ -61,6 +62,8 @@ class LogCore:
         "epoch",
         "epochs",
         "is_closed",
+        "is_compacting",
+        "is_rewritten",
         "on_durable",
         "runtime",
         "scanned_bytes",
@@ -111,10 +114,15 @@ class LogCore:
         """What was cut off because it was not whole."""
         self.version = 0
         """Counts what invalidates positions: truncations, removed segments."""
+        self.clean_end = 0
+        """Compaction has seen all keys below, so it goes on here."""
+        self.is_compacting = False
+        self.is_rewritten = False
+        """Compaction has replaced segments since the log was opened."""
         self.is_closed = False
         self._is_frozen = False
         self._retaining: Future[None] | None = None
-        """Until the segments that retention has taken out are gone."""
+        """Until the segments that retention or compaction has taken out are gone."""
         self._names_in_doubt = True
         """A process that was killed may have made files and not have come to sync their directory."""
         self._producers = producers
@@ -224,6 +232,11 @@ class LogCore:
         """The first idempotent append will wait for a small read, unless someone awaits `Log.warm` before."""
         return self._producers is None
 
+    def first_unstable_offset(self) -> int:
+        """Where the first transaction begins that is not decided; the end of the log if there is none."""
+        open_ones = (entry.transaction_first_offset for _, entry in self.producers.entries())
+        return min((offset for offset in open_ones if offset >= 0), default=self.end_offset)
+
     def expire_producers(self, wall_ms: int) -> int:
         """Forget producers that have not written for `producer.id.expiration.ms`. Returns how many."""
         if self._producers is None:
@@ -328,9 +341,9 @@ class LogCore:
         config = self._config
         jitter_ms = 0
         if config.segment_jitter_ms:
-            jitter_ms = self.runtime.rng.randrange(min(config.segment_jitter_ms, config.segment_ms) + 1)
+            jitter_ms = self.runtime.rng.randrange(min(config.segment_jitter_ms, config.roll_ms) + 1)
         since = active.first_timestamp if active.first_timestamp >= 0 else self.runtime.wall_ms()
-        self._roll_after = since + config.segment_ms - jitter_ms
+        self._roll_after = since + config.roll_ms - jitter_ms
 
     def _take_config(self, config: LogConfig) -> None:
         """What the hot path compares with, at hand."""

@@ -12,9 +12,11 @@ Life cycle:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from penstock.log import names
 from penstock.log.checkpoints import (
+    CheckpointDamaged,
     LogState,
     encode_clean_shutdown,
     encode_offsets,
@@ -47,6 +49,7 @@ class LogDirectory:
         """Those of them that have not been opened since, if that was the last stop."""
         self._recovery_points: dict[str, int] = {}
         self._start_offsets: dict[str, int] = {}
+        self._clean_ends: dict[str, int] = {}
         self._present: dict[str, None] = {}
         """What was in the directory when it was loaded, as far as it has not been deleted since."""
         self._written: dict[str, bytes] = {}
@@ -61,11 +64,14 @@ class LogDirectory:
         if not disk.exists(self.path):
             disk.mkdir(self.path)
             await disk.sync_dir(names.parent_of(self.path))
-        for name in (names.START_OFFSETS_NAME, names.RECOVERY_POINTS_NAME):
+        for name in (names.START_OFFSETS_NAME, names.RECOVERY_POINTS_NAME, names.CLEANER_OFFSETS_NAME):
             if disk.exists(self._at(name)):
                 self._written[name] = disk.read_bytes(self._at(name))
         self._recovery_points = read_offsets(disk, self._at(names.RECOVERY_POINTS_NAME))
         self._start_offsets = read_offsets(disk, self._at(names.START_OFFSETS_NAME))
+        with suppress(CheckpointDamaged):
+            # Without it some logs are compacted that are compacted already.
+            self._clean_ends = read_offsets(disk, self._at(names.CLEANER_OFFSETS_NAME))
         states = read_clean_shutdown(disk, self._at(names.CLEAN_SHUTDOWN_NAME))
         self.is_clean = states is not None
         if disk.exists(self._at(names.CLEAN_SHUTDOWN_NAME)):
@@ -110,6 +116,7 @@ class LogDirectory:
             checkpoint=self.checkpoint,
             slice_ms=slice_ms,
         )
+        log.clean_end = min(self._clean_ends.get(name, 0), log.end_offset)
         self.logs[name] = log
         return log
 
@@ -180,15 +187,23 @@ class LogDirectory:
         """Where the checkpoints know a log of this name that is gone, they would mislead a new one."""
         known = self._recovery_points.pop(name, None) is not None
         known = self._start_offsets.pop(name, None) is not None or known
+        known = self._clean_ends.pop(name, None) is not None or known
         if known or name in self._states:
             await self.checkpoint()
 
     async def _write_offsets(self) -> None:
+        # Where one log has been compacted others soon are: they are taken out together, because it costs as much.
+        rewrites = any(log.is_rewritten for log in self.logs.values())
         cut = [
             name
             for name, state in self._states.items()
             if (log := self.logs.get(name)) is not None
-            and (log.end_offset < state.end_offset or log.segments[0].base_offset > state.end_offset)
+            and (
+                log.end_offset < state.end_offset
+                or log.segments[0].base_offset > state.end_offset
+                or log.is_rewritten
+                or (rewrites and log.config.compacts)
+            )
         ]
         gone = [
             name
@@ -206,12 +221,18 @@ class LogDirectory:
                 self._start_offsets[name] = log.start_offset
             else:
                 self._start_offsets.pop(name, None)
+            if log.clean_end > log.start_offset:
+                self._clean_ends[name] = log.clean_end
+            else:
+                self._clean_ends.pop(name, None)
         starts = encode_offsets(self._start_offsets.items())
         points = encode_offsets(self._recovery_points.items())
         # In this order: a start offset without its recovery point empties a log that was to be emptied; a recovery
         # point without its start offset would vouch for records that are not there.
         await self._replace(names.START_OFFSETS_NAME, starts)
         await self._replace(names.RECOVERY_POINTS_NAME, points)
+        if self._clean_ends or names.CLEANER_OFFSETS_NAME in self._written:
+            await self._replace(names.CLEANER_OFFSETS_NAME, encode_offsets(self._clean_ends.items()))
 
     async def _replace(self, name: str, data: bytes) -> None:
         if self._written.get(name) != data:

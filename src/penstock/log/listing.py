@@ -77,6 +77,8 @@ class Listing:
         self.snapshots: list[int] = []
         self.deleted: list[str] = []
         self.useless: list[str] = []
+        self.is_swapping = False
+        """A compaction was under way: its files come first."""
         indexes: list[tuple[int, str]] = []
         for name in disk.list(directory):
             path = f"{directory}/{name}"
@@ -84,6 +86,8 @@ class Listing:
                 self.bases.append(base)
             elif (offset := names.offset_in(name, names.SNAPSHOT_SUFFIX)) is not None:
                 self.snapshots.append(offset)
+            elif name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)):
+                self.is_swapping = True
             elif name.endswith(names.DELETED_SUFFIX):
                 self.deleted.append(path)
             elif name.endswith(names.TEMPORARY_SUFFIX):

@@ -8,6 +8,7 @@ from typing import Self
 from penstock.log import names
 from penstock.log.appending import Appending
 from penstock.log.checkpoints import LogState, SegmentState
+from penstock.log.compaction_swap import Swapping
 from penstock.log.config import LogConfig
 from penstock.log.indexes import IndexCache
 from penstock.log.opening import open_parts
@@ -16,7 +17,7 @@ from penstock.log.timestamps import TimeSearching
 from penstock.runtime import Runtime
 
 
-class Log(Appending, TimeSearching):
+class Log(Appending, TimeSearching, Swapping):
     __slots__ = ()
 
     @classmethod

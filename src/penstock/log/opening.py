@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from penstock.log.checkpoints import LogState
+from penstock.log.compaction_swap import finish_swaps
 from penstock.log.config import LogConfig
 from penstock.log.core import NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
@@ -37,6 +38,9 @@ async def open_parts(
         return _new(runtime.disk, directory, start_offset, cache)
     # System calls only, so a thread may do them; on a cold disk they wait.
     listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point, start_offset)
+    if listing.is_swapping:
+        await finish_swaps(runtime, directory)
+        listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point, start_offset)
     for path in listing.useless:
         runtime.disk.unlink(path)
     if clean:

@@ -16,6 +16,7 @@ from penstock.log.core import LogCore
 from penstock.log.indexes import IndexDamaged
 from penstock.log.scan import rebuild_index
 from penstock.log.segment import (
+    LENGTH_MIN,
     SPAN,
     SPAN_BYTES,
     WALK_BYTES,
@@ -29,6 +30,10 @@ from penstock.log.segment import (
 )
 from penstock.runtime import File
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.records import HEADER_SIZE
+
+EMPTY_SLICES_MAX = 64
+"""Slices without records that are passed over in one go."""
 
 READ_MARKS_MAX = 64
 """Ends of reads that are remembered per log: so many sequential readers need no search."""
@@ -124,6 +129,39 @@ class Reading(LogCore):
                 # Perhaps only the index is wrong.
                 rebuilt = error.segment
                 await rebuild_index(self.runtime, rebuilt, self._index_interval_bytes)
+
+    def try_pass_empty(self, found: Slice, max_bytes: int, upto_offset: int) -> Slice | None:
+        """For a consumer: the next slice that has records, if this one may have none, and there is one. Else this one.
+
+        Compaction leaves batches without records. Clients take an answer that has only such for one that was cut off:
+        librdkafka doubles its fetch size each time, and gives up in the end. None: await `pass_empty`.
+        """
+        for _ in range(EMPTY_SLICES_MAX):
+            if not _may_be_empty(found):
+                break
+            view = _scratch[: found.size]
+            if found.file.try_pread_into(view, found.position) < found.size:
+                return None
+            if not _is_empty(view):
+                break
+            following = self.try_read(found.next_offset, max_bytes, upto_offset)
+            if following is None:
+                return None
+            if not following.size:
+                break
+            found = following
+        return found
+
+    async def pass_empty(self, found: Slice, max_bytes: int, upto_offset: int) -> Slice:
+        """`try_pass_empty`, waiting for the device off the loop where it must."""
+        for _ in range(EMPTY_SLICES_MAX):
+            if not _may_be_empty(found) or not _is_empty(await found.file.pread(found.size, found.position)):
+                break
+            following = await self.read(found.next_offset, max_bytes, upto_offset)
+            if not following.size:
+                break
+            found = following
+        return found
 
     async def locate(self, offset: int) -> Found:
         """The batch that contains `offset`, or the end of the log. Raises LogChanged if the log is cut meanwhile."""
@@ -230,6 +268,17 @@ class Reading(LogCore):
         self._marks[found.base_offset] = (found.segment, found.position)
         if len(self._marks) > READ_MARKS_MAX:
             del self._marks[next(iter(self._marks))]
+
+
+def _may_be_empty(found: Slice) -> bool:
+    """By its size, which is enough to rule out nearly all that have records."""
+    return not found.size % HEADER_SIZE and 0 < found.size <= WALK_BYTES and found.next_offset >= 0
+
+
+def _is_empty(batches: memoryview | bytes) -> bool:
+    return all(
+        SPAN.unpack_from(batches, position)[1] == LENGTH_MIN for position in range(0, len(batches), HEADER_SIZE)
+    )
 
 
 def _base_offset(segment: Segment) -> int:

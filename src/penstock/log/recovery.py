@@ -2,7 +2,8 @@
 
 Everything from the recovery point on is read and checked: lengths, checksums, offsets and epochs must follow one
 another. The first batch that is not whole is where the power went, or the process: the log is cut there, and segments
-behind it are removed. On the way the indexes, the epochs and the state of the producers are built again.
+behind it are removed. On the way the indexes, the epochs and the state of the producers are built again. (Offsets may
+be missing within a segment, where compaction took them, in this log or in that of a leader; never between two.)
 
 Bit rot is not a torn tail. What lies below the recovery point was synced, so nothing there is ever cut: a batch with
 a wrong checksum is reported (`Log.damage`) and kept; damage that hides where the log ends is refused (`CorruptLog`).
@@ -333,8 +334,9 @@ class Recovery:
                 f"{self._directory}: there is no file for offsets {check.expected}..{later.base_offset - 1}"
             )
             gap = 0
-        if gap and not (gap > 0 and self._config.compacts):
-            # The segment that was between them is gone, or was cut: a truncation that was not finished.
+        if gap:
+            # The segment that was between them is gone, or was cut: a truncation that was not finished. (Compaction
+            # leaves gaps within segments, never between them.)
             return False
         check.expected = later.base_offset
         return True
@@ -408,7 +410,6 @@ class Check:
         """The offset that the next batch must begin with."""
         self._epoch = -1
         self._append_ms = 0
-        self._allows_gaps = config.compacts
         self._interval_bytes = config.index_interval_bytes
         self._segment: Segment | None = None
 
@@ -425,6 +426,7 @@ class Check:
         largest, largest_offset = segment.max_timestamp, segment.max_timestamp_offset
         unindexed_bytes, interval_bytes = segment.unindexed_bytes, self._interval_bytes
         append_ms = self._append_ms
+        segment_end = segment.end_offset
         header_end = len(view) - HEADER_SIZE
         end = len(view)
         at = 0
@@ -433,13 +435,13 @@ class Check:
                 break
             # fmt: off
             (base_offset, length, epoch, magic, crc, attributes, last_offset_delta, _, max_timestamp,
-             producer_id, producer_epoch, base_sequence, _) = fields = _unpack_header(view, at)
+             producer_id, producer_epoch, base_sequence, count) = fields = _unpack_header(view, at)
             # fmt: on
             batch_end = at + LENGTH_OVERHEAD + length
             if (
                 not at + HEADER_SIZE <= batch_end <= end
                 or magic != 2
-                or (base_offset != expected and not (self._allows_gaps and base_offset > expected))
+                or not expected <= base_offset < segment_end
                 or last_offset_delta < 0
                 or epoch < current_epoch
                 or crc32c(view[at + 21 : batch_end]) != crc
@@ -450,7 +452,7 @@ class Check:
                 current_epoch = epoch
                 if epoch > self.epochs.latest_epoch:
                     self.epochs.assign(epoch, base_offset)
-            if max_timestamp > largest:
+            if max_timestamp > largest and count:
                 largest, largest_offset = max_timestamp, last_offset
             if unindexed_bytes > interval_bytes:
                 index.add(last_offset, position + at, largest, largest_offset)
@@ -477,9 +479,11 @@ class Check:
         """Whether a header is at least in its place."""
         return (
             header.magic == MAGIC
-            and header.base_offset == self.expected
+            and header.base_offset >= self.expected
             and header.size_bytes >= HEADER_SIZE
             and header.last_offset_delta >= 0
+            and self._segment is not None
+            and header.next_offset <= self._segment.end_offset
         )
 
     def pass_over(self, header: BatchHeader, position: int) -> None:

@@ -105,7 +105,8 @@ class IndexBuilder:
             size = header.size_bytes
             if size < HEADER_SIZE or at + size > len(view):
                 break
-            if header.max_timestamp > self.max_timestamp:
+            # The timestamp of a batch that compaction has emptied is not that of any record.
+            if header.max_timestamp > self.max_timestamp and header.records_count:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
             if self._unindexed_bytes > self._interval_bytes:

@@ -119,6 +119,10 @@ class Segment:
     def index(self, index: SegmentIndex) -> None:
         self._index = index
 
+    def use_file(self, file: File) -> None:
+        """For a segment whose file has another name for the moment."""
+        self._file = file
+
     def create_file(self) -> None:
         self._file = self._disk.open(self.path(names.LOG_SUFFIX), create=True)
         self._index = SegmentIndex(self._disk, self._directory, self.base_offset, self._cache, fresh=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 
 from penstock.log import names
+from penstock.log.compaction_swap import end_of_swap, swapped_bases
 from penstock.log.epochs import EpochsDamaged, decode_epochs
 from penstock.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, decode_offset_entries
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
@@ -66,6 +67,8 @@ class BatchDump:
     crc: int
     is_valid: bool
     records: tuple[RecordDump, ...] | None = None
+    delete_horizon_ms: int | None = None
+    """When tombstones in it may go; None if compaction has not been there, or found none."""
 
 
 class Severity(Enum):
@@ -98,6 +101,8 @@ class Verdict:
     end_offset: int
     notes: int
     errors: int
+    gaps: int = 0
+    """Places where offsets are missing because compaction took them."""
 
     @property
     def is_sound(self) -> bool:
@@ -135,11 +140,10 @@ def dump(
     disk: Disk, directory: str, *, records: bool = False, from_offset: int = 0, upto_offset: int | None = None
 ) -> Iterator[BatchDump | Problem]:
     """The batches of a log, in order. Where a file makes no sense comes a `Problem`, then the next segment."""
-    bases = segment_bases(disk, directory)
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    segments = _segments(disk, directory)
+    for (base, path), following in zip(segments, [*(base for base, _ in segments[1:]), None], strict=True):
         if (following is not None and following <= from_offset) or (upto_offset is not None and base >= upto_offset):
             continue
-        path = names.path_of(directory, base, names.LOG_SUFFIX)
         for found in _walk(disk, path):
             if isinstance(found, Problem):
                 yield found
@@ -182,6 +186,16 @@ def dump_snapshot(disk: Disk, directory: str, offset: int) -> Iterator[ProducerD
 def segment_bases(disk: Disk, directory: str) -> list[int]:
     listed = (names.offset_in(name, names.LOG_SUFFIX) for name in disk.list(directory))
     return sorted(base for base in listed if base is not None)
+
+
+def _segments(disk: Disk, directory: str) -> list[tuple[int, str]]:
+    """Base offset and file of each segment, as a start would find them: a compaction may have been cut short."""
+    segments = {base: names.path_of(directory, base, names.LOG_SUFFIX) for base in segment_bases(disk, directory)}
+    for base in swapped_bases(disk.list(directory)):
+        end = end_of_swap(disk, directory, base)
+        segments = {known: path for known, path in segments.items() if not base <= known < end}
+        segments[base] = names.path_of(directory, base, names.LOG_SUFFIX) + names.SWAP_SUFFIX
+    return sorted(segments.items())
 
 
 def verify(disk: Disk, directory: str, *, records: bool = False) -> Iterator[Problem | Verdict]:
@@ -282,6 +296,7 @@ def _dump_batch(path: str, found: _Found, *, with_records: bool) -> BatchDump:
         last_sequence=header.last_sequence,
         is_transactional=header.is_transactional,
         is_control=header.is_control,
+        delete_horizon_ms=header.delete_horizon_ms,
         crc=header.crc,
         is_valid=is_valid,
         records=tuple(_dump_records(found)) if with_records and is_valid else None,
@@ -331,13 +346,17 @@ class _Verifier:
         self._batches = 0
         self._records = 0
         self._size_bytes = 0
-        self._epoch_starts: list[tuple[int, int]] = []
+        self._gaps = 0
+        self._epoch_starts: list[tuple[int, int, int]] = []
+        """Of each epoch that has records: where the batch before its first ends, and where that begins."""
         self._counts = {Severity.NOTE: 0, Severity.ERROR: 0}
 
     def run(self) -> Iterator[Problem | Verdict]:
-        bases = segment_bases(self._disk, self._directory)
-        for base in bases:
-            yield from self._counted(self._segment(base, is_last=base == bases[-1]))
+        segments = _segments(self._disk, self._directory)
+        bases = [base for base, _ in segments]
+        yield from self._counted(self._unfinished())
+        for base, path in segments:
+            yield from self._counted(self._segment(base, path, is_last=base == bases[-1]))
         yield from self._counted(self._epochs())
         yield from self._counted(self._snapshots())
         yield Verdict(
@@ -348,6 +367,7 @@ class _Verifier:
             size_bytes=self._size_bytes,
             start_offset=bases[0] if bases else 0,
             end_offset=max(self._expected, bases[-1]) if bases else 0,
+            gaps=self._gaps,
             notes=self._counts[Severity.NOTE],
             errors=self._counts[Severity.ERROR],
         )
@@ -357,13 +377,19 @@ class _Verifier:
             self._counts[problem.severity] += 1
             yield problem
 
-    def _segment(self, base: int, *, is_last: bool) -> Iterator[Problem]:
-        path = names.path_of(self._directory, base, names.LOG_SUFFIX)
+    def _unfinished(self) -> Iterator[Problem]:
+        for name in self._disk.list(self._directory):
+            if name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)):
+                text = "a compaction was cut short; the next start completes it, or begins it again"
+                yield Problem(Severity.NOTE, f"{self._directory}/{name}", 0, -1, text)
+
+    def _segment(self, base: int, path: str, *, is_last: bool) -> Iterator[Problem]:
         if self._expected >= 0 and base != self._expected:
             text = f"the segment begins at {base}, but the one before it ends at {self._expected}"
             yield Problem(Severity.ERROR, path, 0, base, text)
         self._expected = base
-        indexes = _IndexCheck(self._disk, self._directory, base)
+        swap = names.SWAP_SUFFIX if path.endswith(names.SWAP_SUFFIX) else ""
+        indexes = _IndexCheck(self._disk, self._directory, base, swap)
         yield from indexes.begin()
         for found in _walk(self._disk, path):
             if isinstance(found, Problem):
@@ -381,15 +407,18 @@ class _Verifier:
     def _batch(self, path: str, found: _Found) -> Iterator[Problem]:
         header = found.header
         offset = header.base_offset
-        if offset != self._expected:
-            text = f"offset {self._expected} was to be expected here"
+        if offset < self._expected:
+            text = f"offset {self._expected} or later was to be expected here"
             yield Problem(Severity.ERROR, path, found.position, offset, text)
+        elif offset > self._expected:
+            # Compaction took what was between; it leaves no gap between two segments.
+            self._gaps += 1
         if header.partition_leader_epoch < self._epoch:
             text = f"epoch {header.partition_leader_epoch} after epoch {self._epoch}"
             yield Problem(Severity.ERROR, path, found.position, offset, text)
         elif header.partition_leader_epoch > self._epoch:
             self._epoch = header.partition_leader_epoch
-            self._epoch_starts.append((self._epoch, offset))
+            self._epoch_starts.append((self._epoch, self._expected, offset))
         if batch_crc(found.view) != header.crc:
             yield Problem(Severity.ERROR, path, found.position, offset, "the batch does not match its checksum")
         elif self._with_records:
@@ -411,10 +440,11 @@ class _Verifier:
         except EpochsDamaged as error:
             yield Problem(Severity.NOTE, path, 0, -1, str(error))
             return
-        found = dict(self._epoch_starts)
+        found = {epoch: (earliest, first) for epoch, earliest, first in self._epoch_starts}
         for epoch, start in entries[1:]:
-            if epoch in found and found[epoch] != start:
-                text = f"epoch {epoch} is said to begin at {start}, but begins at {found[epoch]}"
+            # The first records of an epoch may have been compacted away: then it began somewhere in the gap.
+            if epoch in found and not found[epoch][0] <= start <= found[epoch][1]:
+                text = f"epoch {epoch} is said to begin at {start}, but begins at {found[epoch][1]}"
                 yield Problem(Severity.ERROR, path, 0, start, text)
 
     def _snapshots(self) -> Iterator[Problem]:
@@ -435,11 +465,11 @@ class _Verifier:
 class _IndexCheck:
     """Compares the indexes of a segment with its batches as they go by."""
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: int, swap: str) -> None:
         self._disk = disk
         self._base_offset = base_offset
-        self._offset_path = names.path_of(directory, base_offset, names.OFFSET_INDEX_SUFFIX)
-        self._time_path = names.path_of(directory, base_offset, names.TIME_INDEX_SUFFIX)
+        self._offset_path = names.path_of(directory, base_offset, names.OFFSET_INDEX_SUFFIX) + swap
+        self._time_path = names.path_of(directory, base_offset, names.TIME_INDEX_SUFFIX) + swap
         self._offsets: list[tuple[int, int]] = []
         self._times: list[tuple[int, int]] = []
         self._max_timestamp = -1
@@ -455,7 +485,8 @@ class _IndexCheck:
 
     def batch(self, found: _Found) -> Iterator[Problem]:
         header = found.header
-        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        if header.records_count:
+            self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
         while self._offsets and self._offsets[-1][1] <= found.position:
             offset, position = self._offsets.pop()
             if position != found.position or offset != header.last_offset:

@@ -18,7 +18,7 @@ from penstock.log.core import NO_SNAPSHOT
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
 from penstock.log.reading import Reading
 from penstock.log.scan import IndexBuilder, ProducerReplay, rebuild_index, scan
-from penstock.log.segment import NO_TIMESTAMP, OPEN_END, UNKNOWN, Found, Segment
+from penstock.log.segment import NO_TIMESTAMP, OPEN_END, UNKNOWN, Found, Segment, walk_bytes
 from penstock.wire.errors import ErrorCode, KafkaError
 
 
@@ -40,7 +40,7 @@ class Trimming(Reading):
 
         Only segments that lie below `upto`, the high watermark. Returns how many.
         """
-        if self._retaining is not None or self._is_untouchable():
+        if self._retaining is not None or self.is_compacting or self._is_untouchable():
             return 0
         self._retaining = self.runtime.future()
         try:
@@ -77,6 +77,11 @@ class Trimming(Reading):
         # Only now: a segment that came back after a power loss would have no epoch.
         self.epochs.truncate_start(self.segments[0].base_offset)
         return len(expired)
+
+    async def settled(self) -> None:
+        """Until nobody is about to take segments out."""
+        while self._retaining is not None:
+            await self._retaining
 
     def _is_untouchable(self) -> bool:
         return self._is_frozen or self.is_closed
@@ -135,6 +140,7 @@ class Trimming(Reading):
 
         Durable when this returns, and nobody may append before.
         """
+        await self.settled()
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
@@ -145,6 +151,9 @@ class Trimming(Reading):
         try:
             found = await self.locate(offset)
             await self.load_index(found.segment)
+            if found.base_offset > offset:
+                # It is in a gap, and so are the offsets before it: a start would not know that there were any.
+                found = found._replace(base_offset=await self._end_before(found))
             await self._cut(found)
         except OSError as error:
             self.fail("truncating", error)
@@ -153,6 +162,7 @@ class Trimming(Reading):
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget all records and go on at `offset`. Durable when this returns, and nobody may append before."""
+        await self.settled()
         assert not self._is_frozen, f"{self.directory} is being truncated already"
         self._is_frozen = True
         try:
@@ -211,6 +221,14 @@ class Trimming(Reading):
         await self._reload_timestamps(segment)
         await self.reload_producers()
 
+    async def _end_before(self, found: Found) -> int:
+        """Where the batch ends that stands before this place of a segment."""
+        segment, position, _ = found
+        if not position:
+            return segment.base_offset
+        start = segment.index.boundary(position - 1)
+        return (await self.drive(walk_bytes(segment, start, position, position - start, True)))[1]
+
     async def _lower_checkpoint(self) -> None:
         if self.checkpoint is not None:
             await self.checkpoint()
@@ -257,6 +275,7 @@ class Trimming(Reading):
         self.end_offset = offset
         self.durable_end = min(self.durable_end, offset)
         self.stable_end = min(self.stable_end, offset)
+        self.clean_end = min(self.clean_end, offset)
         self._changed()
 
     def _changed(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 
+from penstock.log.compaction_filter import check_keys
 from penstock.log.config import NEVER, LogConfig
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
@@ -154,18 +155,28 @@ def _check_timestamps(batch: Batch, config: LogConfig, origin: AppendOrigin, wal
     create_time = not config.log_append_time
     if create_time and header.max_timestamp - wall_ms > config.timestamp_after_max_ms:
         raise _timestamp_out_of_range(header.max_timestamp, config, wall_ms)
-    if (create_time and config.timestamp_before_max_ms < NEVER) or config.compacts:
+    if create_time and config.timestamp_before_max_ms < NEVER:
         _check_records(batch, config, wall_ms)
+    if config.compacts:
+        _check_keys(batch)
+
+
+def _check_keys(batch: Batch) -> None:
+    try:
+        number = check_keys(batch.header, batch.view, DECOMPRESSED_BYTES_MAX)
+    except WireError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
+    if number is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"Compacted topic cannot accept message without key (record {number} of a batch)"
+        )
 
 
 def _check_records(batch: Batch, config: LogConfig, wall_ms: int) -> None:
-    """The header has no smallest timestamp and no keys: look at each record."""
-    check_time = not config.log_append_time
+    """The header has no smallest timestamp: look at each record."""
     try:
         for record in iter_records(batch.view, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX, verify_crc=False):
-            if config.compacts and record.key is None:
-                raise KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic takes no records without a key")
-            if check_time and record.timestamp != NO_TIMESTAMP:
+            if record.timestamp != NO_TIMESTAMP:
                 age_ms = wall_ms - record.timestamp
                 if age_ms > config.timestamp_before_max_ms or -age_ms > config.timestamp_after_max_ms:
                     raise _timestamp_out_of_range(record.timestamp, config, wall_ms)

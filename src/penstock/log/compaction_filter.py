@@ -1,0 +1,414 @@
+"""What compaction keeps of a batch: the rules of Kafka's cleaner, as functions of bytes.
+
+A record survives if no later one has its key. One without a value (a *tombstone*) survives too, until the *delete
+horizon* of its batch has passed: a reader that begins at the start of the log must have the time to see that the key
+is gone. The horizon is set when a batch is first cleaned, `delete.retention.ms` ahead, and lives in the batch's header:
+a flag, and the base timestamp (KIP-534).
+
+Offsets and timestamps of survivors stay as they are. So does everything in a header that readers and producers rely
+on: base offset, last offset, leader epoch, producer, sequence, codec. A batch that loses nothing is not touched. One
+that loses everything goes, unless its header is still needed (`keep_empty`); then that alone stays.
+
+The loops over records are all that compaction costs, so they are written out: survivors are runs of the batch's own
+bytes, and no record is decoded further than its key and the length of its value.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from hashlib import blake2b
+
+from penstock.wire.compression import Codec, compress, decompress
+from penstock.wire.errors import WireError
+from penstock.wire.records import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    codec_of,
+    read_varint,
+    read_varlong,
+    seal,
+    write_varint,
+)
+
+DECOMPRESSED_BYTES_MAX = 256 << 20
+"""What one batch may unfold to before its log is set aside."""
+
+KEY_BYTES_MAX = 31
+"""Longer keys are told apart by a digest, which is longer than any key that is not."""
+DIGEST_BYTES = 32
+
+_NULL = 1
+"""The length −1, as a varint."""
+
+OffsetMap = dict[bytes, int]
+"""The last offset of each key, times two; plus one if the record there is a tombstone."""
+
+
+def records_of(header: BatchHeader, batch: memoryview) -> bytes:
+    """The records of a batch, unpacked. Plain bytes: indexing and cutting a view costs about twice as much."""
+    return bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], DECOMPRESSED_BYTES_MAX))
+
+
+def add_keys(header: BatchHeader, batch: memoryview, offsets: OffsetMap, from_offset: int) -> None:
+    """Note the keys of a batch, from an offset on. Raises WireError where the records are not what they should be."""
+    payload = records_of(header, batch)
+    base_offset = header.base_offset
+    position = 0
+    try:
+        for _ in range(header.records_count):
+            size = payload[position]
+            if size < 0x80:
+                position += 1
+            elif (high := payload[position + 1]) < 0x80:
+                size = size & 0x7F | high << 7
+                position += 2
+            else:
+                size, position = read_varint(payload, position)
+                size <<= 1
+            record_end = position + (size >> 1)
+            position += 1
+            while payload[position] > 0x7F:
+                position += 1
+            position += 1
+            delta = payload[position]
+            if delta < 0x80:
+                position += 1
+            elif (high := payload[position + 1]) < 0x80:
+                delta = delta & 0x7F | high << 7
+                position += 2
+            else:
+                delta, position = read_varint(payload, position)
+                delta <<= 1
+            length = payload[position]
+            if length < 0x80:
+                position += 1
+            else:
+                length, position = read_varint(payload, position)
+                length = length << 1 if length >= 0 else _NULL
+            if length != _NULL:
+                key_end = position + (length >> 1)
+                if key_end >= record_end:
+                    raise WireError("a key that reaches beyond its record")
+                key = payload[position:key_end]
+                if length > 2 * KEY_BYTES_MAX:
+                    key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+                offset = base_offset + (delta >> 1)
+                if offset >= from_offset:
+                    offsets[key] = offset << 1 | (payload[key_end] == _NULL)
+            position = record_end
+    except IndexError:
+        raise WireError("a record that is cut off") from None
+    if position != len(payload):
+        raise WireError(f"{header.records_count} records take {position} of {len(payload)} bytes")
+
+
+def filter_batch(
+    header: BatchHeader,
+    batch: memoryview,
+    offsets: OffsetMap,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+    keep_empty: bool,
+) -> memoryview | bytes | None:
+    """What is left of a batch of data all of whose records the map has seen; None if nothing is.
+
+    The batch itself if nothing changes. Raises WireError where the records are not what they should be.
+    """
+    count = header.records_count
+    if not count:
+        return (batch if _is_empty_form(header) else emptied(header)) if keep_empty else None
+    payload = records_of(header, batch)
+    horizon_ms = header.delete_horizon_ms
+    drops_tombstones = horizon_ms is not None and now_ms >= horizon_ms
+    newest = offsets.get
+    base_offset = header.base_offset
+    runs: list[tuple[int, int]] = []
+    run_start = -1
+    kept = 0
+    has_tombstones = False
+    position = 0
+    try:
+        for _ in range(count):
+            start = position
+            size = payload[position]
+            if size < 0x80:
+                position += 1
+            elif (high := payload[position + 1]) < 0x80:
+                size = size & 0x7F | high << 7
+                position += 2
+            else:
+                size, position = read_varint(payload, position)
+                size <<= 1
+            record_end = position + (size >> 1)
+            position += 1
+            while payload[position] > 0x7F:
+                position += 1
+            position += 1
+            delta = payload[position]
+            if delta < 0x80:
+                position += 1
+            elif (high := payload[position + 1]) < 0x80:
+                delta = delta & 0x7F | high << 7
+                position += 2
+            else:
+                delta, position = read_varint(payload, position)
+                delta <<= 1
+            length = payload[position]
+            if length < 0x80:
+                position += 1
+            else:
+                length, position = read_varint(payload, position)
+                length = length << 1 if length >= 0 else _NULL
+            survives = False
+            if length != _NULL:
+                key_end = position + (length >> 1)
+                if key_end >= record_end:
+                    raise WireError("a key that reaches beyond its record")
+                key = payload[position:key_end]
+                if length > 2 * KEY_BYTES_MAX:
+                    key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+                if base_offset + (delta >> 1) >= newest(key, -1) >> 1:
+                    if payload[key_end] != _NULL:
+                        survives = True
+                    elif not drops_tombstones:
+                        survives = has_tombstones = True
+            if survives:
+                kept += 1
+                if run_start < 0:
+                    run_start = start
+            elif run_start >= 0:
+                runs.append((run_start, start))
+                run_start = -1
+            position = record_end
+    except IndexError:
+        raise WireError("a record that is cut off") from None
+    if position != len(payload):
+        raise WireError(f"{count} records take {position} of {len(payload)} bytes")
+    if not kept:
+        return emptied(header) if keep_empty else None
+    sets_horizon = has_tombstones and horizon_ms is None
+    if kept == count and not sets_horizon:
+        return batch
+    if run_start >= 0:
+        runs.append((run_start, position))
+    survivors = b"".join([payload[start:end] for start, end in runs])
+    return _rebuilt(header, survivors, kept, now_ms + delete_retention_ms if sets_horizon else None)
+
+
+def pick(
+    header: BatchHeader,
+    batch: memoryview,
+    offsets: OffsetMap,
+    survivors: array[int],
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+    keep_empty: bool,
+) -> memoryview | bytes | None:
+    """`filter_batch` for a batch whose keys went into the map: `survivors`, the values of the map in their order, tell
+    which records are left, so that most batches need not be opened a second time."""
+    base_offset = header.base_offset
+    count = header.records_count
+    span = header.last_offset_delta + 1
+    low = bisect_left(survivors, base_offset << 1)
+    picked = survivors[low : bisect_left(survivors, base_offset + span << 1, low)]
+    if not picked:
+        return emptied(header) if keep_empty else None
+    has_tombstones = any(value & 1 for value in picked)
+    if len(picked) == count and not has_tombstones:
+        return batch
+    if count != span or (has_tombstones and header.attributes & DELETE_HORIZON_FLAG):
+        return filter_batch(
+            header, batch, offsets, now_ms=now_ms, delete_retention_ms=delete_retention_ms, keep_empty=keep_empty
+        )
+    payload = records_of(header, batch)
+    starts = _starts_of(payload, count)
+    parts = []
+    for value in picked:
+        number = (value >> 1) - base_offset
+        if _offset_delta_at(payload, starts[number]) != number:
+            # Its producer has numbered the records in an order of its own.
+            return filter_batch(
+                header, batch, offsets, now_ms=now_ms, delete_retention_ms=delete_retention_ms, keep_empty=keep_empty
+            )
+        parts.append(payload[starts[number] : starts[number + 1]])
+    return _rebuilt(header, b"".join(parts), len(parts), now_ms + delete_retention_ms if has_tombstones else None)
+
+
+def _starts_of(payload: bytes, count: int) -> list[int]:
+    """Where each record begins, and where the last ends."""
+    starts = []
+    position = 0
+    try:
+        for _ in range(count):
+            starts.append(position)
+            size = payload[position]
+            if size < 0x80:
+                position += 1 + (size >> 1)
+            elif (high := payload[position + 1]) < 0x80:
+                position += 2 + ((size & 0x7F | high << 7) >> 1)
+            else:
+                size, position = read_varint(payload, position)
+                position += size
+    except IndexError:
+        raise WireError("a record that is cut off") from None
+    starts.append(position)
+    return starts
+
+
+def _offset_delta_at(payload: bytes, position: int) -> int:
+    _, position = read_varint(payload, position)
+    position += 1
+    while payload[position] > 0x7F:
+        position += 1
+    return read_varint(payload, position + 1)[0]
+
+
+def check_keys(header: BatchHeader, batch: memoryview, bytes_max: int) -> int | None:
+    """The number of the first record without a key, of a batch that a client has sent; None if all have one.
+
+    Raises WireError where compaction could not make sense of the batch.
+    """
+    payload = bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], bytes_max))
+    position = 0
+    try:
+        for number in range(header.records_count):
+            size = payload[position]
+            if size < 0x80:
+                position += 1
+            elif (high := payload[position + 1]) < 0x80:
+                size = size & 0x7F | high << 7
+                position += 2
+            else:
+                size, position = read_varint(payload, position)
+                size <<= 1
+            record_end = position + (size >> 1)
+            position += 1
+            while payload[position] > 0x7F:
+                position += 1
+            position += 1
+            while payload[position] > 0x7F:
+                position += 1
+            position += 1
+            length = payload[position]
+            if length < 0x80:
+                position += 1
+            else:
+                length, position = read_varint(payload, position)
+                length = length << 1 if length >= 0 else _NULL
+            if length == _NULL:
+                return number
+            if position + (length >> 1) >= record_end or length & 1:
+                raise WireError("a key that reaches beyond its record")
+            position = record_end
+    except IndexError:
+        raise WireError("a record that is cut off") from None
+    if position != len(payload):
+        raise WireError(f"{header.records_count} records take {position} of {len(payload)} bytes")
+    return None
+
+
+def filter_marker(
+    header: BatchHeader,
+    batch: memoryview,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+    is_last_of_all: bool,
+    keep_empty: bool,
+) -> memoryview | bytes | None:
+    """What is left of a control batch.
+
+    A marker stays as long as anything of its transaction does, and after that (`is_last_of_all`) for as long as a
+    tombstone would.
+    """
+    if not header.records_count:
+        return (batch if _is_empty_form(header) else emptied(header)) if keep_empty else None
+    if not is_last_of_all:
+        return batch
+    horizon_ms = header.delete_horizon_ms
+    if horizon_ms is None:
+        payload = records_of(header, batch)
+        return _rebuilt(header, payload, header.records_count, now_ms + delete_retention_ms)
+    if now_ms < horizon_ms:
+        return batch
+    return emptied(header) if keep_empty else None
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The header alone: it tells where the next batch begins, and the last sequence number of its producer."""
+    kept = header.attributes & (TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
+    # With LogAppendTime the timestamp tells when the producer last wrote; else it is that of a record that is gone.
+    max_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else NO_TIMESTAMP
+    return _assembled(
+        header._replace(
+            attributes=kept, base_timestamp=NO_TIMESTAMP, max_timestamp=max_timestamp, records_count=0
+        ),
+        b"",
+    )
+
+
+def _is_empty_form(header: BatchHeader) -> bool:
+    return header.size_bytes == HEADER_SIZE and not header.attributes & CODEC_MASK
+
+
+def _rebuilt(header: BatchHeader, records: bytes, count: int, new_horizon_ms: int | None) -> bytes:
+    """The batch with these of its records, and with a delete horizon if it gets one now."""
+    timestamps = _timestamp_deltas(records, count)
+    if not header.attributes & TIMESTAMP_TYPE_FLAG:
+        header = header._replace(max_timestamp=header.base_timestamp + max(timestamps))
+    if new_horizon_ms is not None:
+        records = _rebased(records, timestamps, header.base_timestamp - new_horizon_ms)
+        header = header._replace(
+            attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=new_horizon_ms
+        )
+    return _assembled(header._replace(records_count=count), records)
+
+
+def _timestamp_deltas(records: bytes, count: int) -> list[int]:
+    deltas = []
+    position = 0
+    for _ in range(count):
+        size, position = read_varint(records, position)
+        deltas.append(read_varlong(records, position + 1)[0])
+        position += size
+    return deltas
+
+
+def _rebased(records: bytes, deltas: list[int], shift_ms: int) -> bytes:
+    """The records with timestamps that count from another base."""
+    out = bytearray()
+    position = 0
+    for delta in deltas:
+        size, position = read_varint(records, position)
+        record_end = position + size
+        _, rest = read_varlong(records, position + 1)
+        stamp = bytearray()
+        write_varint(stamp, delta + shift_ms)
+        write_varint(out, 1 + len(stamp) + record_end - rest)
+        out.append(records[position])
+        out += stamp
+        out += records[rest:record_end]
+        position = record_end
+    return bytes(out)
+
+
+def _assembled(header: BatchHeader, records: bytes) -> bytes:
+    codec = codec_of(header.attributes)
+    payload = records if codec is Codec.NONE else compress(codec, records)
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
+    out = bytearray(HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0)))
+    out += payload
+    seal(out)
+    return bytes(out)

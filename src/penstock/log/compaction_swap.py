@@ -1,0 +1,213 @@
+"""Putting a compacted segment in the place of those it was made from.
+
+The names of its files tell how far it has got, as in Kafka:
+
+    1. `.cleaned`    being written. A start removes it.
+    2. `.swap`       complete and durable, with its indexes. *From here on it counts*: a start that finds `.log.swap`
+                     goes on with the next step, however much of it was done before.
+    3.               the old segments are taken away (`.deleted`), the indexes get their own names
+    4. no suffix     the log file gets its name, the last of all
+
+The second and the third step are durable before the next begins, so a power loss never leaves a mixture: as long as
+`.log.swap` is there the old files are of no account, and when it is gone they are too. Which ones it replaces is told
+by its offsets: those from its base to the end of its last batch. (The last batch of a compacted segment is kept, if
+only as an empty header.) An index that does not end in `.swap` is not believed then: it may be the old one.
+
+Readers that are at an old segment read on: a file can be read under its new name, and then by those who retain it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.log import names
+from penstock.log.indexes import OFFSET_ENTRY_BYTES, decode_offset_entries
+from penstock.log.segment import SPAN, SPAN_BYTES, Segment
+from penstock.log.trimming import Trimming
+from penstock.runtime import Disk, Runtime
+from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+
+if TYPE_CHECKING:
+    from penstock.log.compaction_job import CleanedSegment
+
+INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+SUFFIXES = (*INDEX_SUFFIXES, names.LOG_SUFFIX)
+
+REMOVALS_PER_TURN = 8
+"""Old segments that are taken away before the loop gets its turn."""
+
+
+class Swapping(Trimming):
+    __slots__ = ()
+
+    async def replace_segments(self, cleaned: CleanedSegment, version: int) -> bool:
+        """Put a `.cleaned` segment in the place of those it was made from. Durable when this returns.
+
+        False if they are not what they were when the log had this `version`: then nothing is changed.
+        """
+        await self.settled()
+        if self._is_untouchable() or self.version != version or not self._has(cleaned):
+            return False
+        if cleaned.is_same:
+            self._remove_cleaned(cleaned.base_offset)
+            return True
+        self._retaining = self.runtime.future()
+        try:
+            return await self._swap(cleaned)
+        except OSError as error:
+            if self.is_closed:
+                return False  # the log was deleted, and its files with it
+            self.fail("replacing compacted segments", error)
+        finally:
+            self._retaining.set_result(None)
+            self._retaining = None
+
+    def remove_unfinished(self) -> None:
+        """Remove what a compaction was writing when it ended."""
+        for name in self.runtime.disk.list(self.directory):
+            if name.endswith(names.CLEANED_SUFFIX):
+                self.runtime.disk.unlink(f"{self.directory}/{name}")
+
+    async def _swap(self, cleaned: CleanedSegment) -> bool:
+        disk = self.runtime.disk
+        path = names.path_of(self.directory, cleaned.base_offset, "")
+        if not self.is_rewritten:
+            # What the last clean stop said of this log will not be true any more.
+            self.is_rewritten = True
+            await self._lower_checkpoint()
+        for sync in [disk.open(path + suffix + names.CLEANED_SUFFIX).sync() for suffix in SUFFIXES]:
+            await sync
+        if self.is_closed:
+            return False
+        for suffix in INDEX_SUFFIXES:
+            disk.rename(path + suffix + names.CLEANED_SUFFIX, path + suffix + names.SWAP_SUFFIX)
+        swapped = path + names.LOG_SUFFIX + names.SWAP_SUFFIX
+        disk.rename(path + names.LOG_SUFFIX + names.CLEANED_SUFFIX, swapped)
+        await disk.sync_dir(self.directory)
+        if self.is_closed:
+            return False
+        replaced = self._take_over(cleaned, swapped)
+        await self._take_away(replaced)
+        await disk.sync_dir(self.directory)
+        if self.is_closed:
+            return False
+        # Synced with the next flush: until then a start would only do it again.
+        disk.rename(swapped, path + names.LOG_SUFFIX)
+        self.flusher.names_changed()
+        return True
+
+    def _take_over(self, cleaned: CleanedSegment, swapped: str) -> list[Segment]:
+        """From here on reads go to the new segment. Returns the old ones."""
+        disk = self.runtime.disk
+        path = names.path_of(self.directory, cleaned.base_offset, "")
+        segment = Segment(
+            disk,
+            self.directory,
+            cleaned.base_offset,
+            self.cache,
+            size_bytes=cleaned.size_bytes,
+            end_offset=cleaned.end_offset,
+            max_timestamp=cleaned.max_timestamp,
+            max_timestamp_offset=cleaned.max_timestamp_offset,
+        )
+        # Under this name for a moment; the file knows when it gets another.
+        segment.use_file(disk.open(swapped))
+        first = self._place_of(cleaned)
+        replaced = self.segments[first : first + len(cleaned.replaces)]
+        for old in replaced:
+            old.is_removed = True
+            if old.loaded_index is not None:
+                old.loaded_index.discard()
+        for suffix in INDEX_SUFFIXES:
+            disk.rename(path + suffix + names.SWAP_SUFFIX, path + suffix)
+        self.segments[first : first + len(replaced)] = [segment]
+        self._changed()
+        return replaced
+
+    async def _take_away(self, replaced: list[Segment]) -> None:
+        disk = self.runtime.disk
+        for number, old in enumerate(replaced):
+            if number and not number % REMOVALS_PER_TURN:
+                await self.runtime.sleep(0)
+                if self.is_closed:
+                    return
+            path = old.path(names.LOG_SUFFIX)
+            disk.rename(path, path + names.DELETED_SUFFIX)
+            self._unlink_later(path + names.DELETED_SUFFIX)
+            if number:
+                for suffix in INDEX_SUFFIXES:
+                    disk.unlink(old.path(suffix))
+                if old.base_offset != self._snapshot_offset:
+                    disk.unlink(old.path(names.SNAPSHOT_SUFFIX))
+
+    def _has(self, cleaned: CleanedSegment) -> bool:
+        first = self._place_of(cleaned)
+        held = self.segments[first : first + len(cleaned.replaces)]
+        return (
+            first >= 0
+            and tuple(segment.base_offset for segment in held) == cleaned.replaces
+            and held[-1].end_offset == cleaned.end_offset
+            and self.active not in held
+        )
+
+    def _place_of(self, cleaned: CleanedSegment) -> int:
+        for number, segment in enumerate(self.segments):
+            if segment.base_offset == cleaned.base_offset:
+                return number
+        return -1
+
+    def _remove_cleaned(self, base_offset: int) -> None:
+        path = names.path_of(self.directory, base_offset, "")
+        for suffix in SUFFIXES:
+            self.runtime.disk.unlink(path + suffix + names.CLEANED_SUFFIX)
+
+
+async def finish_swaps(runtime: Runtime, directory: str) -> None:
+    """At a start after a crash: complete the replacements that count, and remove what has not got that far."""
+    disk = runtime.disk
+    present = disk.list(directory)
+    swaps = swapped_bases(present)
+    for base_offset in swaps:
+        end_offset = await runtime.offload(end_of_swap, disk, directory, base_offset)
+        path = names.path_of(directory, base_offset, "")
+        for name in present:
+            old = names.offset_in(name, names.LOG_SUFFIX)
+            if old is not None and base_offset < old < end_offset:
+                for suffix in SUFFIXES:
+                    disk.unlink(names.path_of(directory, old, suffix))
+        for suffix in INDEX_SUFFIXES:
+            if disk.exists(path + suffix + names.SWAP_SUFFIX):
+                disk.rename(path + suffix + names.SWAP_SUFFIX, path + suffix)
+            else:
+                disk.unlink(path + suffix)
+        await disk.sync_dir(directory)
+        disk.rename(path + names.LOG_SUFFIX + names.SWAP_SUFFIX, path + names.LOG_SUFFIX)
+        await disk.sync_dir(directory)
+    for name in present:
+        if name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)):
+            disk.unlink(f"{directory}/{name}")
+
+
+def swapped_bases(present: list[str]) -> list[int]:
+    """The segments that wait for their place, among the names in a directory."""
+    found = (names.offset_in(name, names.LOG_SUFFIX + names.SWAP_SUFFIX) for name in present)
+    return sorted(base for base in found if base is not None)
+
+
+def end_of_swap(disk: Disk, directory: str, base_offset: int) -> int:
+    """Where a segment ends that waits for its place: after its last batch. Waits for the device."""
+    path = names.path_of(directory, base_offset, names.LOG_SUFFIX) + names.SWAP_SUFFIX
+    index_path = names.path_of(directory, base_offset, names.OFFSET_INDEX_SUFFIX) + names.SWAP_SUFFIX
+    size = disk.size(path)
+    file = disk.open(path)
+    position = 0
+    if disk.exists(index_path) and (entries := disk.size(index_path) // OFFSET_ENTRY_BYTES):
+        last = disk.open(index_path).read(OFFSET_ENTRY_BYTES, (entries - 1) * OFFSET_ENTRY_BYTES)
+        position = decode_offset_entries(last)[1][0]
+    end_offset = base_offset
+    while position + HEADER_SIZE <= size:
+        batch_offset, length, magic, last_offset_delta = SPAN.unpack(file.read(SPAN_BYTES, position))
+        assert magic == MAGIC, f"{disk.root}/{path} was complete and durable, but has no batch at position {position}"
+        end_offset = batch_offset + last_offset_delta + 1
+        position += LENGTH_OVERHEAD + length
+    return int(end_offset)
