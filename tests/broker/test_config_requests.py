@@ -74,7 +74,7 @@ async def test_only_the_keys_that_were_asked_for_are_told(s: Session) -> None:
 @simulated()
 async def test_resources_that_are_not_there_are_told_one_by_one(s: Session) -> None:
     await s.create("t")
-    wanted = [(TOPIC, "nowhere"), (TOPIC, "t"), (BROKER, "7"), (BROKER, "x"), (GROUP, "g"), (99, "?"), (-1, "?")]
+    wanted = [(TOPIC, "nowhere"), (TOPIC, "t"), (BROKER, "7"), (BROKER, "x"), (GROUP, ""), (99, "?"), (-1, "?")]
     resources = [DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in wanted]
     results = (await s.call(DescribeConfigsRequest(resources=resources))).results
     found = {(result.resource_type, result.resource_name): result.error_code for result in results}
@@ -127,7 +127,11 @@ async def test_each_resource_changes_all_at_once_or_not_at_all(s: Session) -> No
         (BROKER, "1", ("node.id", SET, "2"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("no.such.config", SET, "2"), ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "1000"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("share.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_CONFIG),
         (77, "g", ("x", SET, "1"), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
@@ -201,11 +205,12 @@ async def test_what_is_not_named_goes_back_to_its_default(s: Session) -> None:
 async def test_resources_are_listed_by_type(s: Session) -> None:
     await s.create("a")
     await s.create("b")
-    everything = [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (BROKER_LOGGER, "1")]
+    assert (await s.alter("g", GROUP, consumer_session_timeout_ms="50000")).error_code == 0
+    everything = [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (BROKER_LOGGER, "1"), (GROUP, "g")]
     for kinds, expected in (
         ([], everything),
         ([TOPIC], [(TOPIC, "a"), (TOPIC, "b")]),
-        ([BROKER, GROUP], [(BROKER, "1")]),
+        ([BROKER, GROUP], [(BROKER, "1"), (GROUP, "g")]),
         ([CLIENT_METRICS], []),
     ):
         answer = await s.call(ListConfigResourcesRequest(resource_types=kinds))

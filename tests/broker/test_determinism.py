@@ -22,6 +22,7 @@ SOURCE = TESTS.parent / "src"
 sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 
 from broker.fuzzing import random_frame, with_length  # noqa: E402
+from broker.group_load import GroupLoad  # noqa: E402
 from broker.load import IdempotentProducer, PlainProducer, Reader, connect  # noqa: E402
 from broker.session import Session, is_recovered  # noqa: E402
 from penstock.sim import SimRuntime, World  # noqa: E402
@@ -37,7 +38,8 @@ def run(seed: int, trace_to: TextIO | None = None) -> str:
     """Scripted and random traffic from several machines, with crashes; the digest of everything that happened."""
     rng = Random(f"determinism-{seed}")
     with World(seed, trace_to=trace_to) as world:
-        node = SimBroker(world, {"log.flush.offset.checkpoint.interval.ms": "100"})
+        settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "10"}
+        node = SimBroker(world, {"log.flush.offset.checkpoint.interval.ms": "100", **settings})
         node.start()
 
         async def load(runtime: SimRuntime) -> None:
@@ -50,8 +52,12 @@ def run(seed: int, trace_to: TextIO | None = None) -> str:
                 PlainProducer(runtime, node, "r", "lazy", 0, Random(rng.random()), 40),
             ]
             readers = [Reader(runtime, node, "synced", number) for number in (0, 1)]
-            tasks = [runtime.spawn(one.run(), "load") for one in (*producers, *readers)]
-            while not all(producer.is_done for producer in producers):
+            members = [
+                GroupLoad(runtime, node, "synced", group, Random(rng.random()), 15, classic=group == "classic")
+                for group in ("classic", "classic", "consumer", "consumer")
+            ]
+            tasks = [runtime.spawn(one.run(), "load") for one in (*producers, *readers, *members)]
+            while not all(one.is_done for one in (*producers, *members)):
                 await runtime.sleep(50)
             for reader in readers:
                 reader.stop = True

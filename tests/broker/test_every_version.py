@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.group_exchanges import GROUP_EXCHANGES
+from broker.group_session import QUICK
 from broker.session import BROKER, TOPIC, Session, batch, fetch_request, produce_request, records_of, simulated
 from penstock.sim.broker import KAFKA_PORT
 from penstock.wire.apis import SERVED, ApiKey
@@ -321,6 +323,7 @@ EXCHANGES: dict[ApiKey, Exchange] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+    **GROUP_EXCHANGES,
 }
 
 EVERY_VERSION = [
@@ -333,7 +336,7 @@ def test_no_served_api_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
-@simulated()
+@simulated(QUICK)
 async def test_it_answers_what_was_asked(s: Session, key: ApiKey, version: int) -> None:
     topic_id = await s.create("t", partitions=2)
     assert (await s.produce("t", *STORED)).error_code == 0

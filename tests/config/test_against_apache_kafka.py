@@ -72,5 +72,4 @@ def test_topics_are_described_as_kafka_describes_them(admin: AdminClient) -> Non
         if name != "min.insync.replicas":
             # Kafka sets this one for the whole cluster by itself, when it begins to track eligible leader replicas.
             assert config.source == entry.source, name
-        names = [synonym.name for synonym in config.synonyms]
-        assert all(synonym in names for synonym in entry.synonyms), name
+        assert [synonym.name for synonym in config.synonyms] == list(entry.synonyms), name

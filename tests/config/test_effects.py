@@ -9,14 +9,16 @@ import penstock
 from penstock.config import BROKER, TOPIC, BrokerConfig, TopicConfig
 
 SOURCE = Path(penstock.__file__).parent
-ENGINE = ("broker", "cli", "log", "metadata", "raft", "replication", "runtime")
+ENGINE = ("broker", "cli", "coordinators", "log", "metadata", "raft", "replication", "runtime")
 
 # They speak of other brokers: with one broker there is nothing to read them for, in Kafka neither.
 CLUSTER_ONLY = {d.attribute for d in (*BROKER.values(), *TOPIC.values()) if d.cluster_only}
 # Read through what they are the defaults of: a topic's own properties.
 TOPIC_DEFAULTS = {
     "compression_gzip_level", "compression_lz4_level", "compression_type", "compression_zstd_level",
-    "log_cleanup_policy", "log_flush_interval_messages", "log_flush_interval_ms", "log_index_interval_bytes",
+    "log_cleaner_delete_retention_ms", "log_cleaner_max_compaction_lag_ms", "log_cleaner_min_cleanable_ratio",
+    "log_cleaner_min_compaction_lag_ms", "log_cleanup_policy", "log_flush_interval_messages", "log_flush_interval_ms",
+    "log_index_interval_bytes",
     "log_index_size_max_bytes", "log_message_timestamp_after_max_ms", "log_message_timestamp_before_max_ms",
     "log_message_timestamp_type", "log_retention_bytes", "log_retention_ms", "log_roll_jitter_ms", "log_roll_ms",
     "log_segment_bytes", "log_segment_delete_delay_ms", "message_max_bytes", "min_insync_replicas",

@@ -51,10 +51,12 @@ def test_tests_may_have_small_segments() -> None:
         ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms: must be -1 or more"),
         ("retention.ms", "a", "whole number"),
         ("no.such", "1", "Unknown topic config name: no.such"),
-        ("cleanup.policy", "compact", "log compaction is not served yet"),
-        ("cleanup.policy", "compact,delete", "log compaction is not served yet"),
+        ("cleanup.policy", "shrink", "delete, compact or both"),
+        ("cleanup.policy", "compact,compact", "delete, compact or both"),
         ("remote.storage.enable", "true", "tiered storage is not served yet"),
-        ("min.cleanable.dirty.ratio", "0.1", "log compaction is not served yet"),
+        ("min.cleanable.dirty.ratio", "1.1", "between 0 and 1"),
+        ("delete.retention.ms", "-1", "0 or more"),
+        ("max.compaction.lag.ms", "0", "1 or more"),
         ("preallocate", "true", "only false is accepted"),
         ("segment.bytes", "1", "1048576 or more"),
         ("min.insync.replicas", "0", "1 or more"),
@@ -68,9 +70,15 @@ def test_what_a_topic_cannot_have_is_refused(name: str, text: str, told: str) ->
 
 def test_defaults_of_what_is_still_to_come_are_accepted() -> None:
     validate_topic_configs(
-        {"remote.storage.enable": "false", "min.cleanable.dirty.ratio": "0.5", "delete.retention.ms": "86400000"}
+        {"remote.storage.enable": "false", "local.retention.ms": "-2", "preallocate": "false"}
     )
     assert validate_topic_config("retention.ms", " 5 ") == 5
+
+
+def test_a_record_cannot_be_both_safe_from_compaction_and_due() -> None:
+    validate_topic_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(KafkaError, match="conflict topic config setting"):
+        validate_topic_configs({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
 def test_null_is_not_a_setting() -> None:
@@ -98,7 +106,7 @@ def test_alterations_set_delete_append_and_subtract() -> None:
         ([Alteration("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
         ([Alteration("retention.ms", 9, "5")], ErrorCode.INVALID_REQUEST),
         ([Alteration("retention.ms", SET, "5"), Alteration("retention.ms", DELETE)], ErrorCode.INVALID_REQUEST),
-        ([Alteration("cleanup.policy", APPEND, "compact")], ErrorCode.INVALID_CONFIG),
+        ([Alteration("cleanup.policy", APPEND, "shrink")], ErrorCode.INVALID_CONFIG),
         ([Alteration("no.such", SET, "5")], ErrorCode.INVALID_CONFIG),
     ],
 )
@@ -136,10 +144,7 @@ def test_a_described_topic_tells_where_each_value_comes_from() -> None:
     )
     retention = described(configs, "retention.ms")
     assert (retention.value, retention.source) == ("300000", ConfigSource.STATIC_BROKER_CONFIG)
-    assert retention.synonyms == (
-        Synonym("log.retention.minutes", "5", ConfigSource.STATIC_BROKER_CONFIG),
-        Synonym("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
-    )
+    assert retention.synonyms == (Synonym("log.retention.minutes", "5", ConfigSource.STATIC_BROKER_CONFIG),)
     size = described(configs, "max.message.bytes")
     assert (size.value, size.source) == ("8", ConfigSource.DYNAMIC_BROKER_CONFIG)
     assert [synonym.value for synonym in size.synonyms] == ["8", "7", "1048588"]

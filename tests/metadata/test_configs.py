@@ -108,7 +108,9 @@ def test_resources_of_one_request_do_not_depend_on_each_other() -> None:
         (BROKER, "99999999999", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
         (BROKER, "-1", ErrorCode.INVALID_REQUEST, "Invalid negative broker ID."),
         (BROKER, "7", ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 7 found."),
-        (ResourceType.GROUP, "g", ErrorCode.INVALID_REQUEST, "GROUP resources are not served yet"),
+        (ResourceType.GROUP, "", ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
+        (ResourceType.GROUP, "g", ErrorCode.INVALID_CONFIG, "Unknown group config name: segment.ms"),
+        (ResourceType.CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST, "CLIENT_METRICS resources are not served yet"),
         (99, "x", ErrorCode.UNSUPPORTED_VERSION, "Unknown resource type 99."),
     ],
 )

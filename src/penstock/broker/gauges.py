@@ -25,6 +25,7 @@ class Gauges:
         yield from self._partitions()
         yield from self._connections()
         yield from self._sizes()
+        yield from self._node.manager.cleaner.samples()
         disk = self._runtime.disk
         yield gauge("penstock_disk_total_bytes", "Size of the data directory's volume", disk.total_bytes())
         yield gauge("penstock_disk_usable_bytes", "Free bytes of that volume", disk.free_bytes())

@@ -14,6 +14,7 @@ from penstock.wire.apis import SERVED
 from penstock.wire.messages.api_versions import ApiVersion
 
 if TYPE_CHECKING:
+    from penstock.broker.coordination import Coordinators
     from penstock.broker.quorum import MetadataQuorum
 
 
@@ -25,6 +26,7 @@ class Node:
         config: BrokerConfig,
         quorum: MetadataQuorum,
         manager: PartitionManager,
+        coordinators: Coordinators,
         producer_ids: ProducerIds,
         cluster_id: str,
         advertised_address: tuple[str, int],
@@ -36,6 +38,7 @@ class Node:
         self.quorum = quorum
         self.manager = manager
         self.table: PartitionTable = manager.table
+        self.coordinators = coordinators
         self.producer_ids = producer_ids
         self.cluster_id = cluster_id
         self.node_id = config.node_id

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker import limits
-from penstock.log import Appended, Log
+from penstock.log import Appended, AppendOrigin, Log
 from penstock.metadata import PartitionState
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -34,6 +34,19 @@ class CommitWaiter(Protocol):
     """A produce request that waits until its records are committed (or stable, for acks=1)."""
 
     def reached(self, token: int, error: ErrorCode) -> None: ...
+
+
+class PartitionListener(Protocol):
+    """Whoever keeps state in the partitions of an internal topic."""
+
+    def on_leader(self, partition: InternalPartition) -> None:
+        """This broker leads it now, perhaps again, under another epoch."""
+
+    def on_resign(self, partition: InternalPartition) -> None:
+        """This broker leads it no longer."""
+
+    def on_high_watermark(self, partition: InternalPartition) -> None:
+        """More of it is committed."""
 
 
 NOBODY: deque[tuple[int, CommitWaiter, int]] = deque(maxlen=0)
@@ -233,3 +246,46 @@ class Partition:
     def _wake_fetches(self) -> None:
         if self.fetch_waiters:
             self._wakes.mark(self)
+
+
+class InternalPartition(Partition):
+    """A partition in which a coordinator keeps its state: clients read it, and only its coordinator writes to it."""
+
+    __slots__ = ("listener",)
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, wakes: Wakes, listener: PartitionListener | None
+    ) -> None:
+        super().__init__(topic, topic_id, index, wakes)
+        self.listener = listener
+
+    def append(self, records: memoryview, acks: int, wall_ms: int) -> Appended:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
+
+    def append_own(self, records: memoryview, wall_ms: int) -> Appended:
+        """What the coordinator writes."""
+        log, leader = self.led()
+        if len(leader.isr) < leader.min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        appended = log.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
+        before = leader.high_watermark
+        if leader.on_append(log.end_offset, log.stable_end) != before:
+            self._advanced(leader.high_watermark)
+            if self.fetch_waiters:
+                self._wakes.run_soon()
+        return appended
+
+    def lead(self, leader: Leader) -> None:
+        super().lead(leader)
+        if self.listener is not None:
+            self.listener.on_leader(self)
+
+    def resign(self, error: ErrorCode) -> None:
+        super().resign(error)
+        if self.listener is not None:
+            self.listener.on_resign(self)
+
+    def _advanced(self, high_watermark: int) -> None:
+        super()._advanced(high_watermark)
+        if self.listener is not None:
+            self.listener.on_high_watermark(self)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from penstock.broker.cleaning import Cleaner
 from penstock.broker.layout import (
     METADATA_DIRECTORY,
     STRAY_SUFFIX,
@@ -20,11 +21,11 @@ from penstock.broker.layout import (
     partition_directory,
     partition_metadata_text,
 )
-from penstock.broker.partition import Partition, Wakes
+from penstock.broker.partition import InternalPartition, Partition, PartitionListener, Wakes
 from penstock.broker.recompressing import configure_compression
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.log import Log, LogConfig, LogDirectory, names
-from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage
+from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage, is_internal
 from penstock.replication import Leader
 from penstock.runtime import Runtime, Task, Timer
 from penstock.runtime.eventlog import EventLog
@@ -72,7 +73,9 @@ class PartitionManager:
         self._closing = False
         self._latest: tuple[TopicConfig | None, LogConfig] = None, LogConfig()
         self._slice_began_ms = 0.0
+        self._listeners: dict[str, PartitionListener] = {}
         self.table = PartitionTable()
+        self.cleaner = Cleaner(runtime, events, config, directory, self.table.all)
         self.recovering = 0
         """Partitions whose logs are not open yet."""
         self.held = 0
@@ -107,6 +110,7 @@ class PartitionManager:
             self._events.info("recovering", partitions=self.recovering, reason="the last stop was not a clean one")
             self._recovery = self._runtime.spawn(self._recover(), "recovery")
         self._chore("retention", self._retain, FIRST_CHORE_MS)
+        self._chore("cleaning", self.cleaner.clean, self._config.log_cleaner_backoff_ms)
         self._chore("checkpoint", self._directory.checkpoint, self._config.log_flush_offset_checkpoint_interval_ms)
         self._chore("producers", self._expire_producers, self._config.producer_id_expiration_check_interval_ms)
 
@@ -230,7 +234,7 @@ class PartitionManager:
 
     def configure(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Settings of the broker changed: they are the defaults of its topics."""
-        self._config = config
+        self._config = self.cleaner.config = config
         self._latest = None, LogConfig()
         for name in image.topic_names():
             self._configure_topic(image, name)
@@ -254,7 +258,19 @@ class PartitionManager:
         return partitions
 
     def _new_partition(self, topic: TopicImage, index: int) -> Partition:
+        if is_internal(topic.name):
+            listener = self._listeners.get(topic.name)
+            return InternalPartition(topic.name, topic.topic_id, index, self._wakes, listener)
         return Partition(topic.name, topic.topic_id, index, self._wakes)
+
+    def listen(self, topic: str, listener: PartitionListener) -> None:
+        """Tell `listener` of the partitions of this internal topic: those led already, and all that follows."""
+        self._listeners[topic] = listener
+        for partition in self.table.by_name.get(topic.encode(), []):
+            assert isinstance(partition, InternalPartition)
+            partition.listener = listener
+            if partition.leader is not None:
+                listener.on_leader(partition)
 
     async def _add(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
         """A partition that did not exist before."""
@@ -366,6 +382,10 @@ class PartitionManager:
             timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
             timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
             cleanup_policy=",".join(topic.cleanup_policy),
+            delete_retention_ms=topic.delete_retention_ms,
+            min_compaction_lag_ms=topic.min_compaction_lag_ms,
+            max_compaction_lag_ms=topic.max_compaction_lag_ms,
+            min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
             file_delete_delay_ms=topic.file_delete_delay_ms,
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
         )
@@ -392,6 +412,7 @@ class PartitionManager:
                 config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
             ),
             "producers": config.producer_id_expiration_check_interval_ms,
+            "cleaning": config.log_cleaner_backoff_ms,
         }[name]
 
     async def _retain(self) -> None:
@@ -400,7 +421,8 @@ class PartitionManager:
         removed = 0
         for partition in list(self.table.all()):
             log, leader = partition.log, partition.leader
-            if log is not None and leader is not None and log.config.deletes:
+            # DeleteRecords takes old segments of a compacted topic, too.
+            if log is not None and leader is not None and (log.config.deletes or log.config.compacts):
                 removed += await log.retain(self._runtime.wall_ms(), leader.high_watermark)
             await self._breathe()
         if removed:
@@ -424,5 +446,6 @@ class PartitionManager:
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
+        await self.cleaner.close()
         for partition in list(self.table.all()):
             partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)

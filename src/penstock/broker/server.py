@@ -12,8 +12,10 @@ from functools import partial
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
+from penstock.broker.coordination import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.gauges import Gauges
+from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
@@ -225,12 +227,15 @@ class Broker:
     async def _start_serving(self) -> None:
         runtime = self._runtime
         self.producer_ids = ProducerIds(runtime, self._next_producer_ids)
+        self.coordinators = Coordinators(runtime, self._events, self._config, self.quorum, self.manager)
+        self.coordinators.start()
         self.node = Node(
             runtime,
             self._events,
             self._config,
             self.quorum,
             self.manager,
+            self.coordinators,
             self.producer_ids,
             self._identity.cluster_id,
             (self._advertised()[0].host, self._advertised()[0].port),
@@ -245,6 +250,7 @@ class Broker:
         for key, serve in HANDLERS.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
+        self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
         self._tick()
         self.service.open()
         self._events.info(
@@ -285,6 +291,7 @@ class Broker:
             self._fetch.response_bytes_max = self._config.fetch_max_bytes
             self._fetch.sessions.slots = self._config.max_incremental_fetch_session_cache_slots
             self.manager.configure(self._config, image)
+            self.coordinators.configure(self._config)
 
     def _tick(self) -> None:
         self.metrics.tick()
@@ -302,6 +309,7 @@ class Broker:
         runtime = self._runtime
         for listener in self._listeners:
             listener.close()
+        self.coordinators.close()
         await self.service.drain(DRAIN_MS)
         if self._ticker is not None:
             self._ticker.cancel()

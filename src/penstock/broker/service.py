@@ -2,7 +2,8 @@
 
 A request is looked up in the table of served APIs (`penstock.wire.apis`). Produce and Fetch parse their own frames;
 all others are decoded by the codec within the API's limits, handed to their handler as typed messages, and the typed
-answer is encoded. A handler returns its response, or an awaitable of it, which makes the request a barrier.
+answer is encoded. A handler returns its response, or what it will come from (an awaitable, or what a coordinator was
+asked), which makes the request a barrier.
 
 What a peer can do wrong ends its own connection and nothing else: an unexpected exception is counted, logged and
 closes the connection; the broker goes on.
@@ -11,14 +12,17 @@ closes the connection; the broker goes on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker import limits
-from penstock.broker.connection import MEMORY, STARTING, ChunkPool, Connection, Slot
+from penstock.broker.connection import MEMORY, STARTING, Connection, Slot
 from penstock.broker.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.outbox import ChunkPool
 from penstock.broker.partition import Wakes
 from penstock.config import BrokerConfig
+from penstock.coordinators.host import Asked
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import SERVED, ApiKey, ServedApi
@@ -47,7 +51,7 @@ class RequestContext(NamedTuple):
     connection: Connection
 
 
-Handler = Callable[[RequestContext, Message], Message | Awaitable[Message]]
+Handler = Callable[[RequestContext, Message], Message | Asked | Awaitable[Message]]
 
 
 class Api:
@@ -106,6 +110,7 @@ class Service:
         """Connections that come before this is set are accepted and wait."""
         self.now_ms = runtime.now_ms
         self.call_soon = runtime.call_soon
+        self.direct_socket = runtime.direct_socket
         self.after_turn = wakes.run
         self.configure(config)
         runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
@@ -221,8 +226,32 @@ class Service:
         if isinstance(result, Message):
             connection.send(self._framed(api, version, correlation_id, result))
             return
+        if isinstance(result, Asked):
+            if result.error is not None:
+                raise result.error
+            if result.answer is not None:
+                connection.send(self._framed(api, version, correlation_id, result.answer))
+                return
+            slot = connection.defer(barrier=True)
+            result.then(partial(self._settled, api, connection, slot, version, correlation_id))
+            return
         slot = connection.defer(barrier=True)
         self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
+
+    def _settled(
+        self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, asked: Asked
+    ) -> None:
+        """A coordinator has answered, perhaps long after it was asked: nobody may be there any more."""
+        try:
+            if asked.answer is None:
+                raise asked.error or AssertionError("settled with neither an answer nor an error")
+            if not connection.closed:
+                slot.send(self._framed(api, version, correlation_id, asked.answer))
+        except Exception as error:
+            api.metrics.errors += 1
+            self.failed(connection, error)
+            if not connection.closed:
+                connection.abort()
 
     async def _finish(
         self,

@@ -14,6 +14,8 @@ is in exactly one of them:
 `TOPIC` (`topic_table.py`) has the properties of topics; each one's default is a broker property, through the chain
 of fallbacks that Kafka has (`retention.ms` ← `log.retention.ms` ← `log.retention.minutes` ← `log.retention.hours`).
 
+`GROUP` (`group.py`) has those of single groups, which have their defaults from the broker in the same way.
+
 `BrokerConfig.resolve` and `TopicConfig.resolve` turn text into objects with typed attributes that never change:
 reading `config.num_partitions` costs a slot, and a change at run time makes a new object. `describe.py` and
 `alter.py` do what DescribeConfigs and IncrementalAlterConfigs ask for.
@@ -21,7 +23,7 @@ reading `config.num_partitions` costs a slot, and a change at run time makes a n
 Everything here is pure. Reading the file is left to whoever starts the broker.
 """
 
-from penstock.config.alter import Alteration, AlterOperation, alter_broker, alter_topic
+from penstock.config.alter import Alteration, AlterOperation, alter_broker, alter_group, alter_topic
 from penstock.config.broker import BrokerConfig, validate_broker_config, validate_broker_configs
 from penstock.config.broker_table import BROKER
 from penstock.config.definitions import ConfigError, Definition, Importance, Kind, UpdateMode, Value
@@ -31,8 +33,10 @@ from penstock.config.describe import (
     Synonym,
     describe_broker,
     describe_broker_defaults,
+    describe_group,
     describe_topic,
 )
+from penstock.config.group import GROUP
 from penstock.config.listeners import Endpoint, listener_of, parse_host_port
 from penstock.config.properties import parse_assignment, parse_properties
 from penstock.config.topic import TopicConfig, validate_topic_config, validate_topic_configs
@@ -41,6 +45,7 @@ from penstock.config.unserved import NOT_YET, WITHOUT_MEANING
 
 __all__ = [
     "BROKER",
+    "GROUP",
     "NOT_YET",
     "TOPIC",
     "WITHOUT_MEANING",
@@ -59,9 +64,11 @@ __all__ = [
     "UpdateMode",
     "Value",
     "alter_broker",
+    "alter_group",
     "alter_topic",
     "describe_broker",
     "describe_broker_defaults",
+    "describe_group",
     "describe_topic",
     "listener_of",
     "parse_assignment",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from penstock.config.broker import BrokerConfig, validate_broker_configs
 from penstock.config.broker_table import BROKER
 from penstock.config.definitions import Definition, Kind, render
+from penstock.config.group import GROUP, validate_group_configs
 from penstock.config.topic import validate_topic_configs
 from penstock.config.topic_table import TOPIC
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -42,6 +43,15 @@ def alter_broker(
     """The dynamic settings of one broker (or, with `per_broker` false, of all) after the alterations."""
     altered = _apply(settings, alterations, BROKER)
     validate_broker_configs(altered, broker, per_broker=per_broker)
+    return altered
+
+
+def alter_group(
+    settings: Mapping[str, str], alterations: Iterable[Alteration], broker: BrokerConfig
+) -> dict[str, str]:
+    """A group's own settings after the alterations."""
+    altered = _apply(settings, alterations, GROUP)
+    validate_group_configs(altered, broker)
     return altered
 
 

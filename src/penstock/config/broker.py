@@ -62,6 +62,14 @@ class BrokerConfig:
     log_index_size_max_bytes: int
     log_segment_delete_delay_ms: int
     log_cleanup_policy: tuple[str, ...]
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
     log_retention_ms: int
     log_retention_bytes: int
     log_retention_check_interval_ms: int
@@ -99,6 +107,33 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
     controlled_shutdown_enable: bool
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
+    group_coordinator_append_linger_ms: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_commit_timeout_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
 
     topic_defaults: TopicConfig
     """What a topic has that sets nothing itself."""
@@ -404,5 +439,20 @@ def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:
 
     not_above("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "a follower would give up before its answer")
     not_above("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "a follower would leave the ISR while it waits")
+    not_above("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no session timeout would be allowed")
+    for timer in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        name = f"group.consumer.{timer}"
+        not_above(f"group.consumer.min.{timer}", name, "the default would not be allowed")
+        not_above(name, f"group.consumer.max.{timer}", "the default would not be allowed")
+    if number("group.consumer.heartbeat.interval.ms") >= number("group.consumer.session.timeout.ms"):
+        problems.append(
+            f"group.consumer.heartbeat.interval.ms={number('group.consumer.heartbeat.interval.ms')} is not below "
+            f"group.consumer.session.timeout.ms={number('group.consumer.session.timeout.ms')}: "
+            "members would be removed between two heartbeats"
+        )
+    not_above(
+        "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
+        "a record would have to be compacted while it may not be",
+    )
     if number("queued.max.request.bytes") > 0:
         not_above("socket.request.max.bytes", "queued.max.request.bytes", "the largest request could never be taken in")

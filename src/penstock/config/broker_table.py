@@ -5,6 +5,7 @@ What belongs to later work, or has no meaning for this broker, is in `unserved.p
 
 from __future__ import annotations
 
+from penstock.config.compaction_table import COMPACTION
 from penstock.config.definitions import (
     INT32_MAX,
     INT64_MAX,
@@ -21,6 +22,7 @@ from penstock.config.definitions import (
     non_empty,
     one_of,
 )
+from penstock.config.group_table import CLASSIC_GROUPS, CONSUMER_GROUPS, OFFSETS
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 READ_ONLY, CLUSTER_WIDE = UpdateMode.READ_ONLY, UpdateMode.CLUSTER_WIDE
@@ -32,8 +34,8 @@ DEFAULT_NODE_ID = 1
 
 SEGMENT_BYTES_MIN = 1024 * 1024
 CLEANUP_POLICY = Validator(
-    "delete, or empty to keep records for ever; log compaction is not served yet",
-    lambda value: value in ((), ("delete",)),
+    "delete, compact or both, or empty to keep records for ever",
+    lambda value: distinct_of("delete", "compact").check(value),
 )
 
 _IDENTITY = (
@@ -292,8 +294,8 @@ _SEGMENTS = (
 _RETENTION = (
     Definition(
         "log.cleanup.policy", LIST, ("delete",), CLEANUP_POLICY,
-        "What happens to old segments: `delete` removes them by age and size; an empty value keeps them "
-        "for ever.",
+        "What happens to old segments: `delete` removes them by age and size, `compact` keeps the newest value of "
+        "each key, `compact,delete` does both; an empty value keeps everything for ever.",
         CLUSTER_WIDE,
     ),
     Definition(
@@ -523,10 +525,14 @@ SECTIONS: tuple[tuple[str, tuple[Definition, ...]], ...] = (
     ("Records", _RECORDS),
     ("Segments and indexes", _SEGMENTS),
     ("Retention", _RETENTION),
+    ("Compaction", COMPACTION),
     ("Durability and disk", _DURABILITY),
     ("Connections and requests", _CONNECTIONS),
     ("Fetching", _FETCH),
     ("Replication", _REPLICATION),
+    ("Groups", CLASSIC_GROUPS),
+    ("Consumer groups (KIP-848)", CONSUMER_GROUPS),
+    ("Committed offsets", OFFSETS),
 )
 
 BROKER: dict[str, Definition] = {

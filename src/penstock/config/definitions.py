@@ -7,7 +7,9 @@ Java's types, because clients and tools written for Kafka rely on those limits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -110,7 +112,18 @@ def render(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return str(value)
+    return _render_double(value) if isinstance(value, float) else str(value)
+
+
+def _render_double(value: float) -> str:
+    """As Java writes it: `0.5`, `1.0E7`."""
+    text = repr(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
+        return text
+    sign, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    tail = "".join(map(str, digits[1:])).rstrip("0") or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{tail}E{exponent + len(digits) - 1}"
 
 
 def at_least(minimum: int) -> Validator:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from penstock.config.broker import BrokerConfig
 from penstock.config.broker_table import BROKER, SYNONYM_CHAIN
 from penstock.config.definitions import Definition, Kind, UpdateMode, Value, parse, render
+from penstock.config.group import GROUP, GROUP_BROKER_NAME
 from penstock.config.topic import TopicConfig
 from penstock.config.topic_table import BROKER_NAME, TOPIC, UNSERVED_BROKER_NAME
 
@@ -83,6 +84,20 @@ def describe_broker_defaults(broker: BrokerConfig) -> list[DescribedConfig]:
     ]
 
 
+def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
+    """All properties of a group with these settings of its own, by name."""
+    described = []
+    for name, definition in GROUP.items():
+        origin = GROUP_BROKER_NAME[name]
+        synonyms = _broker_synonyms(origin, broker)
+        value = broker.values[origin]
+        if name in overrides:
+            value = parse(definition, overrides[name])
+            synonyms = (Synonym(name, render(value), ConfigSource.GROUP_CONFIG), *synonyms)
+        described.append(_describe(definition, value, synonyms, read_only=False))
+    return described
+
+
 def _describe(
     definition: Definition, value: Value, synonyms: tuple[Synonym, ...], *, read_only: bool
 ) -> DescribedConfig:
@@ -105,7 +120,10 @@ def _attribute(config: TopicConfig, definition: Definition) -> Value:
 
 def _topic_synonyms(name: str, definition: Definition, broker: BrokerConfig) -> tuple[Synonym, ...]:
     if name in BROKER_NAME:
-        return _broker_synonyms(BROKER_NAME[name], broker)
+        # Of the defaults only the property's own is told, as in Kafka: `log.retention.hours` is what `retention.ms` has
+        # its 168 hours from, but is listed for brokers alone.
+        synonyms = _broker_synonyms(BROKER_NAME[name], broker)
+        return tuple(s for s in synonyms if s.source != ConfigSource.DEFAULT_CONFIG or s.name == BROKER_NAME[name])
     if name in UNSERVED_BROKER_NAME:
         return (Synonym(UNSERVED_BROKER_NAME[name], render(definition.default), ConfigSource.DEFAULT_CONFIG),)
     return ()

@@ -12,6 +12,8 @@ from penstock.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
 
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+
 
 class TopicConfig:
     """The settings in force for one topic. Topics that set nothing of their own share one instance per broker."""
@@ -21,14 +23,18 @@ class TopicConfig:
     compression_lz4_level: int
     compression_type: str
     compression_zstd_level: int
+    delete_retention_ms: int
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
     index_interval_bytes: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -103,3 +109,16 @@ def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:
         if text is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
         validate_topic_config(name, text)
+    _check_lags(overrides)
+
+
+def _check_lags(overrides: Mapping[str, str | None]) -> None:
+    """As Kafka, by the topic's own settings and the defaults of the properties."""
+    least, most = (validate_topic_config(name, overrides.get(name)) for name in _LAGS)
+    assert isinstance(least, int)
+    assert isinstance(most, int)
+    if least > most:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+        )

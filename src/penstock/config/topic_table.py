@@ -7,7 +7,6 @@ from penstock.config.definitions import INT64_MAX, Definition, Importance, Kind,
 
 TIERED_PLANNED = "tiered storage is not served yet"
 THROTTLE_PLANNED = "replication throttles come with clusters of more than one broker"
-COMPACTION_ONLY = "it concerns compacted topics, and log compaction is not served yet"
 
 
 def _from_broker(name: str, origin: str) -> Definition:
@@ -26,14 +25,18 @@ BROKER_NAME: dict[str, str] = {
     "compression.lz4.level": "compression.lz4.level",
     "compression.type": "compression.type",
     "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
@@ -82,26 +85,6 @@ _OWN: tuple[Definition, ...] = (
 )
 
 _LATER = (
-    _later(
-        "delete.retention.ms", Kind.LONG, 86_400_000,
-        "How long tombstones of a compacted topic are kept.",
-        COMPACTION_ONLY,
-    ),
-    _later(
-        "min.compaction.lag.ms", Kind.LONG, 0,
-        "How long a record of a compacted topic is safe from compaction.",
-        COMPACTION_ONLY,
-    ),
-    _later(
-        "max.compaction.lag.ms", Kind.LONG, INT64_MAX,
-        "How long a record of a compacted topic may wait for compaction.",
-        COMPACTION_ONLY,
-    ),
-    _later(
-        "min.cleanable.dirty.ratio", Kind.DOUBLE, 0.5,
-        "The share of a log that must be uncompacted before it is compacted.",
-        COMPACTION_ONLY,
-    ),
     _later(
         "preallocate", Kind.BOOLEAN, False,
         "Reserve the whole file when a segment is begun.",
@@ -165,11 +148,7 @@ TOPIC: dict[str, Definition] = {
 
 # Default-giving broker properties that are not served themselves, told as synonyms because tools compare them.
 UNSERVED_BROKER_NAME: dict[str, str] = {
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "preallocate": "log.preallocate",
 }

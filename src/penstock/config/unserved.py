@@ -25,50 +25,17 @@ class Planned(NamedTuple):
     """Other values that a cluster of one fulfils anyway: those of the `server.properties` that Kafka ships."""
 
 
-_GROUPS = "consumer groups are not served yet"
 _TRANSACTIONS = "transactions are not served yet"
 _SHARE = "share groups are not served yet"
 _QUOTAS = "quotas are not served yet; max.connections and max.connection.creation.rate already are"
 _SECURITY = "TLS, SASL and ACLs are not served yet; listen on a loopback or otherwise protected address"
 _TIERED = "tiered storage is not served yet"
-_COMPACTION = "log compaction is not served yet"
 _CLUSTER = "clusters of more than one broker are not served yet"
 _JAVA = "it names a Java class, which this broker cannot load"
 _TELEMETRY = "client telemetry is not served yet"
 _STREAMS = "streams groups are not served yet"
 
 _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
-    (
-        _GROUPS,
-        {
-            "group.consumer.assignment.interval.ms": "1000",
-            "group.consumer.assignors": "uniform,range",
-            "group.consumer.heartbeat.interval.ms": "5000",
-            "group.consumer.max.assignment.interval.ms": "15000",
-            "group.consumer.max.heartbeat.interval.ms": "15000",
-            "group.consumer.max.session.timeout.ms": "60000",
-            "group.consumer.max.size": INT32_MAX_TEXT,
-            "group.consumer.migration.policy": "bidirectional",
-            "group.consumer.min.assignment.interval.ms": "0",
-            "group.consumer.min.heartbeat.interval.ms": "5000",
-            "group.consumer.min.session.timeout.ms": "45000",
-            "group.consumer.regex.refresh.interval.ms": "600000",
-            "group.consumer.session.timeout.ms": "45000",
-            "group.coordinator.append.linger.ms": "-1",
-            "group.coordinator.rebalance.protocols": "classic,consumer,streams",
-            "group.initial.rebalance.delay.ms": "3000",
-            "group.max.session.timeout.ms": "1800000",
-            "group.max.size": INT32_MAX_TEXT,
-            "group.min.session.timeout.ms": "6000",
-            "offset.metadata.max.bytes": "4096",
-            "offsets.commit.timeout.ms": "5000",
-            "offsets.retention.check.interval.ms": "600000",
-            "offsets.retention.minutes": "10080",
-            "offsets.topic.compression.codec": "0",
-            "offsets.topic.num.partitions": "50",
-            "offsets.topic.segment.bytes": "104857600",
-        },
-    ),
     (
         _STREAMS,
         {
@@ -273,17 +240,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        _COMPACTION,
-        {
-            "log.cleaner.backoff.ms": "15000",
-            "log.cleaner.delete.retention.ms": "86400000",
-            "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
-            "log.cleaner.max.compaction.lag.ms": INT64_MAX_TEXT,
-            "log.cleaner.min.cleanable.ratio": "0.5",
-            "log.cleaner.min.compaction.lag.ms": "0",
-        },
-    ),
-    (
         _CLUSTER,
         {
             "controller.quorum.auto.join.enable": "false",
@@ -354,7 +310,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
 )
 
 _ONE_COPY: dict[str, tuple[str, str]] = {
-    "offsets.topic.replication.factor": ("3", _GROUPS),
     "share.coordinator.state.topic.min.isr": ("2", _SHARE),
     "share.coordinator.state.topic.replication.factor": ("3", _SHARE),
     "transaction.state.log.min.isr": ("2", _TRANSACTIONS),
@@ -368,7 +323,7 @@ NOT_YET: dict[str, Planned] = {
 
 _LOOP = "one event loop serves all connections; for more cores run more brokers with `penstock up --brokers N`"
 _DISK_THREADS = "num.io.threads sizes the threads that wait for the disk"
-_COMPACTOR = "there is no cleaner thread pool; background work runs beside the event loop"
+_COMPACTOR = "one subprocess compacts, one log after the other; log.cleaner.dedupe.buffer.size bounds its memory"
 _METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
 _COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
 _PURGATORY = "waiting requests are dropped as soon as they are answered, without purging"
@@ -394,9 +349,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "kafka.metrics.polling.interval.secs": _METRICS,
     "kafka.metrics.reporters": _METRICS,
     "leader.imbalance.per.broker.percentage": "set leader.imbalance.check.interval.seconds",
-    "log.cleaner.dedupe.buffer.size": _COMPACTOR,
     "log.cleaner.enable": "log.cleanup.policy alone decides what is compacted",
-    "log.cleaner.io.buffer.load.factor": _COMPACTOR,
     "log.cleaner.io.buffer.size": _COMPACTOR,
     "log.cleaner.threads": _COMPACTOR,
     "log.initial.task.delay.ms": "background work begins as soon as the broker is ready",

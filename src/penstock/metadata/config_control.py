@@ -10,6 +10,7 @@ from penstock.config import (
     AlterOperation,
     BrokerConfig,
     alter_broker,
+    alter_group,
     alter_topic,
 )
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -19,7 +20,7 @@ from penstock.metadata.topic_names import validate_topic_name
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
 
-ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER)
+ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP)
 BROKER_ID_MAX = 2**31 - 1
 BROKER_NAME_LENGTH_MAX = 11
 """Of the number above and a sign. Python refuses to read thousands of digits."""
@@ -83,6 +84,10 @@ class ConfigControl:
         if resource_type == ResourceType.TOPIC:
             self._check_topic(resource_name)
             after = alter_topic(before, alterations)
+        elif resource_type == ResourceType.GROUP:
+            if not resource_name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            after = alter_group(before, alterations, self._config)
         else:
             self._check_broker(resource_name)
             after = alter_broker(before, alterations, self._config, per_broker=resource_name != "")
@@ -112,7 +117,7 @@ class ConfigControl:
 
 
 def _unknown_resource(resource_type: int) -> KafkaError:
-    if resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP, ResourceType.BROKER_LOGGER):
+    if resource_type in (ResourceType.CLIENT_METRICS, ResourceType.BROKER_LOGGER):
         name = ResourceType(resource_type).name
         return KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of {name} resources are not served yet.")
     return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource_type}.")

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): the value of every property of topics and brokers, where it comes from, and what it means.
+"""DescribeConfigs (32): the value of every property of topics, brokers and groups, its origin and its meaning.
 
 Served: v1–v4. v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_topic
+from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_group, describe_topic
 from penstock.metadata import ResourceType
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.describe_configs import (
@@ -73,6 +73,10 @@ def look_up(node: Node, resource: DescribeConfigsResource) -> list[DescribedConf
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but received {name}"
             )
         return describe_broker(node.config)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(node.image.config(ResourceType.GROUP, name), node.config)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

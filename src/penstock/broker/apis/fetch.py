@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker import limits
-from penstock.broker.connection import Connection, Part, Slot
+from penstock.broker.connection import Connection, Slot
 from penstock.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -26,6 +26,7 @@ from penstock.broker.fetch_sessions import (
     FetchSessions,
 )
 from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.outbox import Part
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
 from penstock.log import Log, Slice
@@ -33,7 +34,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
-from penstock.wire.records import write_unsigned_varint
+from penstock.wire.records import HEADER_SIZE, write_unsigned_varint
 
 REQUEST_LIMITS = Limits(max_elements=200_000)
 READ_COMMITTED = 1
@@ -244,6 +245,8 @@ class PendingFetch:
                             high_watermark,
                             min_one=budget == self._max_bytes,
                         )
+                        if found is not None and not found.size % HEADER_SIZE and found.size:
+                            found = log.try_pass_empty(found, min(item.max_bytes, budget), high_watermark)
                         if found is None:
                             release(reads)
                             return None
@@ -291,6 +294,7 @@ class PendingFetch:
                 found = await log.read(
                     item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
                 )
+                found = await log.pass_empty(found, min(item.max_bytes, budget), upto)
             except (KafkaError, OSError) as error:
                 # Where the log was deleted meanwhile, the second look finds that out before it comes to this.
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,15 +1,19 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
 Served: v0–v6. v1 adds the key type (KIP-98), v3 is flexible, v4 asks for many keys at once (KIP-699), v5 KIP-890,
-v6 share groups (KIP-932). A single node coordinates everything it serves. What it does not serve yet (transactions,
-share groups) is refused at once, so that a client fails with a reason instead of retrying for ever.
+v6 share groups (KIP-932). The first one who asks makes the topic in which groups are kept, and waits for it. What is
+not served yet (transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so
+that a client fails with a reason instead of retrying for ever.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.wire.errors import ErrorCode
+from penstock.metadata import CONSUMER_OFFSETS
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -19,18 +23,48 @@ NOT_SERVED = {
 }
 
 
-def serve(node: Node, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def serve(
+    node: Node, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    reason = None
     if request.key_type != GROUP:
         reason = NOT_SERVED.get(request.key_type, f"there is no coordinator of type {request.key_type}")
-    code = ErrorCode.NONE if reason is None else ErrorCode.INVALID_REQUEST
-    node_id, host, port = (-1, "", -1) if reason else (node.node_id, *node.advertised_address)
+        return answered(context, [failed(key, ErrorCode.INVALID_REQUEST, reason) for key in keys])
+    if node.image.topic(CONSUMER_OFFSETS) is None:
+        return create_and_find(node, context, keys)
+    return answered(context, [found(node, key) for key in keys])
+
+
+async def create_and_find(node: Node, context: RequestContext, keys: list[str]) -> FindCoordinatorResponse:
+    try:
+        await node.coordinators.ensure_topic()
+    except KafkaError as error:
+        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message
+        return answered(context, [failed(key, code, message) for key in keys])
+    return answered(context, [found(node, key) for key in keys])
+
+
+def found(node: Node, key: str) -> Coordinator:
+    broker = node.image.brokers.get(node.coordinators.coordinator_of(key))
+    if broker is None or broker.fenced:
+        return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    host, port = node.address_of(broker)
+    return Coordinator(key=key, node_id=broker.id, host=host, port=port)
+
+
+def failed(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+
+
+def answered(context: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
     if context.version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=reason)
-                for key in keys
-            ]
-        )
-    return FindCoordinatorResponse(error_code=code, error_message=reason, node_id=node_id, host=host, port=port)
+        return FindCoordinatorResponse(coordinators=coordinators)
+    (only,) = coordinators
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        # What Kafka says here where nothing is wrong.
+        error_message=only.error_message or "NONE",
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )

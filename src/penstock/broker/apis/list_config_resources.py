@@ -1,7 +1,7 @@
 """ListConfigResources (74): which resources have settings of their own.
 
 Served: v0–v1. v0 lists client metrics only (KIP-714), v1 any type that is asked for (KIP-1142). Of those, this broker
-has topics and brokers; groups and client metrics have no settings here yet, so none are listed.
+has topics, brokers and the groups that have settings of their own; client metrics have none here yet.
 """
 
 from __future__ import annotations
@@ -36,4 +36,10 @@ def serve(node: Node, context: RequestContext, request: ListConfigResourcesReque
                 ConfigResource(resource_name=str(broker.id), resource_type=kind)
                 for broker in node.live_brokers()
             ]
+    if ResourceType.GROUP in wanted:
+        found += [
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind, name in node.image.config_resources()
+            if kind == ResourceType.GROUP
+        ]
     return ListConfigResourcesResponse(config_resources=found)

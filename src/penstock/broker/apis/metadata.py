@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from penstock.broker.apis.create_topics import create
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.metadata import NewTopic, PartitionState, TopicImage, is_internal
+from penstock.metadata import PartitionState, TopicImage, is_internal
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -59,7 +59,7 @@ async def create_and_describe(
     node: Node, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     try:
-        results = await create(node, [NewTopic(name) for name in dict.fromkeys(missing)])
+        results = await create(node, [node.coordinators.new_topic(name) for name in dict.fromkeys(missing)])
         refused = {result.name: result.outcome.error for result in results if result.outcome.failed}
     except KafkaError as error:
         refused = dict.fromkeys(missing, error.code)

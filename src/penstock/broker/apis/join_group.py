@@ -1,0 +1,27 @@
+"""JoinGroup (11): a member of a classic group asks to take part in the next generation.
+
+Served: v0–v9. v1 rebalance timeout (KIP-62), v4 the member id must come from the coordinator (KIP-394), v5 static
+members (KIP-345), v6 flexible, v7 protocol type and nullable protocol name (KIP-559), v8 a reason (KIP-800), v9 the
+leader may skip its assignment (KIP-814). The answer waits until all members have joined or their time is over.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.coordinators.groups.shard import GroupShard
+from penstock.coordinators.host import Asked
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def serve(node: Node, context: RequestContext, request: JoinGroupRequest) -> Asked:
+    return node.coordinators.ask(
+        request.group_id, GroupShard.join_group, context, request, partial(refused, context.version, request.member_id)
+    )
+
+
+def refused(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None if version >= 7 else "")

@@ -1,0 +1,38 @@
+"""ListGroups (16): the groups that this broker coordinates.
+
+Served: v0–v5. v3 flexible, v4 filter by state (KIP-518), v5 by type (KIP-848). Clients ask every broker. While a
+coordinator is still loading the list would not be whole, so the answer says that and nothing else.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.broker.slices import Slices
+from penstock.coordinators.groups.shard import GroupShard
+from penstock.coordinators.shard import Ticket, Turn
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+async def serve(node: Node, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    response = ListGroupsResponse()
+    coordinators = node.coordinators
+    slices = Slices(node.runtime)
+    for host in list(coordinators.hosts()):
+
+        def call(turn: Turn, ticket: Ticket, shard: GroupShard = host.shard) -> None:
+            shard.list_groups(turn, ticket, request.states_filter, request.types_filter)
+
+        part = await coordinators.settled(host.submit(call, refused), ListGroupsResponse)
+        if part.error_code == ErrorCode.NOT_COORDINATOR:
+            continue
+        if part.error_code:
+            return part
+        response.groups += part.groups
+        await slices.breathe()
+    return response
+
+
+def refused(code: ErrorCode) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=code)

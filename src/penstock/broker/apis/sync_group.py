@@ -1,0 +1,25 @@
+"""SyncGroup (14): the leader of a classic group brings the assignment, everyone gets their part of it.
+
+Served: v0–v5. v3 static members (KIP-345), v4 flexible, v5 checks the protocol's type and name (KIP-559). The answer of
+the others waits for the leader's request.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.node import Node
+from penstock.broker.service import RequestContext
+from penstock.coordinators.groups.shard import GroupShard
+from penstock.coordinators.host import Asked
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def serve(node: Node, context: RequestContext, request: SyncGroupRequest) -> Asked:
+    return node.coordinators.ask(request.group_id, GroupShard.sync_group, context, request, refused)
+
+
+def refused(code: ErrorCode) -> SyncGroupResponse:
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # The rebalance that this belongs to is forgotten, and clients give up on an error that they do not expect here.
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    return SyncGroupResponse(error_code=code)
