@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from cli.running import Run
 from penstock.cli import exit_codes
@@ -74,7 +75,12 @@ def test_a_brokers_settings(on: Run) -> None:
 def test_a_brokers_setting_changes_at_run_time(on: Run) -> None:
     assert on("configs", "alter", "--all-brokers", "--add", "log.segment.delete.delay.ms=54321").code == exit_codes.OK
     try:
-        own = shown(on, "--broker", 1)["log.segment.delete.delay.ms"]
+        deadline_s = time.monotonic() + 10
+        while True:
+            own = shown(on, "--broker", 1)["log.segment.delete.delay.ms"]
+            # Apache Kafka's brokers take up a change some time after it was acknowledged.
+            if own["value"] == "54321" or time.monotonic() > deadline_s:
+                break
         assert (own["value"], own["source"]) == ("54321", "broker, at run time")
     finally:
         result = on("configs", "alter", "--broker", 1, "--delete", "log.segment.delete.delay.ms")

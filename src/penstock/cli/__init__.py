@@ -1,4 +1,4 @@
-"""The command line: `penstock topics`, `configs`, `produce`, `consume`, `log`, and the broker's own `server` and `up`.
+"""The command line: `penstock topics`, `configs`, `groups`, `cluster`, `produce`, `consume`, `log`, `server` and `up`.
 
 How it is made
 --------------
@@ -8,9 +8,13 @@ so they work against Apache Kafka as they do against Penstock; the same tests ru
 
 - `app.py` puts the commands together; `main(arguments)` runs one and returns its exit code.
 - `connection.py` holds the way to a cluster: client settings, waiting for answers, and what the client library's
-  errors mean. `diagnosis.py` finds out why a cluster cannot be reached, and says what to do.
-- one module per command (`topics.py`, `configs.py`, `produce.py`, `consume.py`, `log.py`), which read top-down.
-- `formats.py` (how records are read and shown) and `impact.py` (what more partitions would do) are pure.
+  errors mean. `diagnosis.py` finds out why a cluster cannot be reached, and says what to do. `protocol.py` sends
+  the few requests that the client library does not have.
+- one module per command (`topics.py`, `configs.py`, `cluster.py`, `produce.py`, `consume.py`, `log.py`), which read
+  top-down; `groups.py` has more behind it: `groups_describe.py` and `groups_reset.py` are commands, `group_views.py`,
+  `group_lag.py` and `group_history.py` ask the cluster what `penstock.lag` judges.
+- `formats.py` (how records are read and shown), `impact.py` (what more partitions would do), `reset_plan.py` (where
+  offsets go) and `durations.py` are pure.
 - `output.py` writes: tables for people, plain columns for pipes, JSON for scripts. Results go to standard output,
   everything else to standard error.
 

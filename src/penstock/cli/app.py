@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import configs, exit_codes, log, topics
+from penstock.cli import cluster, configs, exit_codes, groups, log, topics
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from penstock.cli.consume import consume
 from penstock.cli.errors import CliError
@@ -35,6 +35,8 @@ app = typer.Typer(
 )
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(groups.app, name="groups")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
 app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)

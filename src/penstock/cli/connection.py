@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 0.02
+COORDINATOR_BACKOFF_S = 0.1
 METADATA_TIMEOUT_S = 2.0
 METADATA_SLICE_S = 0.5
 CLIENT_ID = "penstock-cli"
@@ -33,6 +34,7 @@ _CODE_OF: dict[str, int] = {
     "UNKNOWN_TOPIC_ID": exit_codes.NOT_FOUND,
     "_UNKNOWN_TOPIC": exit_codes.NOT_FOUND,
     "_UNKNOWN_PARTITION": exit_codes.NOT_FOUND,
+    "GROUP_ID_NOT_FOUND": exit_codes.NOT_FOUND,
     "TOPIC_ALREADY_EXISTS": exit_codes.ALREADY_EXISTS,
     "INVALID_CONFIG": exit_codes.REFUSED,
     "INVALID_PARTITIONS": exit_codes.REFUSED,
@@ -41,11 +43,15 @@ _CODE_OF: dict[str, int] = {
     "INVALID_REQUEST": exit_codes.REFUSED,
     "INVALID_TOPIC_EXCEPTION": exit_codes.REFUSED,
     "TOPIC_EXCEPTION": exit_codes.REFUSED,
+    "INVALID_GROUP_ID": exit_codes.REFUSED,
+    "NON_EMPTY_GROUP": exit_codes.REFUSED,
+    "UNKNOWN_MEMBER_ID": exit_codes.REFUSED,
     "POLICY_VIOLATION": exit_codes.REFUSED,
     "TOPIC_DELETION_DISABLED": exit_codes.REFUSED,
     "UNSUPPORTED_VERSION": exit_codes.REFUSED,
     "_UNSUPPORTED_FEATURE": exit_codes.REFUSED,
     "CLUSTER_AUTHORIZATION_FAILED": exit_codes.NOT_AUTHORIZED,
+    "GROUP_AUTHORIZATION_FAILED": exit_codes.NOT_AUTHORIZED,
     "TOPIC_AUTHORIZATION_FAILED": exit_codes.NOT_AUTHORIZED,
     "SASL_AUTHENTICATION_FAILED": exit_codes.NOT_AUTHORIZED,
     "_AUTHENTICATION": exit_codes.NOT_AUTHORIZED,
@@ -57,6 +63,9 @@ _CODE_OF: dict[str, int] = {
     "_MSG_TIMED_OUT": exit_codes.TIMED_OUT,
 }
 
+PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+"""Errors that pass by themselves: the coordinator of a group is being set up, or moved."""
+
 
 class Cluster:
     """A cluster, as the command line names it."""
@@ -64,7 +73,7 @@ class Cluster:
     def __init__(self, bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
         self.bootstrap_server = bootstrap_server
         self.timeout_s = timeout_s
-        self._properties = _read_properties(command_config) if command_config is not None else {}
+        self.properties = _read_properties(command_config) if command_config is not None else {}
         self._all_down = False
         self._reasons: list[str] = []
 
@@ -98,16 +107,23 @@ class Cluster:
         """The result of an administrative request, or the CliError that says why there is none."""
         from penstock.cli.library import KafkaException
 
-        deadline_s = time.monotonic() + self.timeout_s
-        while not future.done():
-            self.admin.poll(POLL_S)
-            self.fail_fast()
-            if time.monotonic() > deadline_s:
-                raise self.unanswered(doing)
         try:
-            return future.result()
+            return self._result(future, doing)
         except KafkaException as error:
             raise self.failure(error.args[0], doing) from None
+
+    def wait_for_coordinator(self, ask: Callable[[], Future[T]], doing: str) -> T:
+        """As `wait`, for a request that is asked again while the coordinator is being set up or moved."""
+        from penstock.cli.library import KafkaException
+
+        deadline_s = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return self._result(ask(), doing)
+            except KafkaException as error:
+                if error.args[0].name() not in PASSING or time.monotonic() > deadline_s:
+                    raise self.failure(error.args[0], doing) from None
+                time.sleep(COORDINATOR_BACKOFF_S)
 
     def topics(self) -> Mapping[str, TopicMetadata]:
         """All topics of the cluster."""
@@ -167,6 +183,15 @@ class Cluster:
         lines += [f"  {reason}" for reason in self._reasons[-1:] if "SASL" in reason or "SSL" in reason]
         return CliError("\n".join(lines), exit_codes.UNREACHABLE, "; ".join(advice))
 
+    def _result(self, future: Future[T], doing: str) -> T:
+        deadline_s = time.monotonic() + self.timeout_s
+        while not future.done():
+            self.admin.poll(POLL_S)
+            self.fail_fast()
+            if time.monotonic() > deadline_s:
+                raise self.unanswered(doing)
+        return future.result()
+
     def _metadata(self, doing: str) -> ClusterMetadata:
         """The metadata of all topics. The call blocks, so it is cut into pieces: to notice early if nobody is there."""
         from penstock.cli.library import KafkaException
@@ -214,7 +239,7 @@ class Cluster:
             # What goes wrong is told by the command itself, in its own words.
             "log_level": 0,
             "error_cb": self._on_error,
-            **self._properties,
+            **self.properties,
             **settings,
         }
 
@@ -271,6 +296,10 @@ def _words(error: KafkaError) -> str:
 def _hint(name: str) -> str:
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
         return "`penstock topics list` shows the topics there are"
+    if name == "GROUP_ID_NOT_FOUND":
+        return "`penstock groups list` shows the groups there are"
+    if name == "NON_EMPTY_GROUP":
+        return "stop the consumers of the group, wait until they are gone (`penstock groups members`), and try again"
     if name == "TOPIC_ALREADY_EXISTS":
         return "use --if-not-exists where that is fine, or `penstock topics alter`"
     if name == "INVALID_REPLICATION_FACTOR":

@@ -10,7 +10,7 @@ USAGE = 2
 UNREACHABLE = 3
 """No broker could be reached, or none that speaks Kafka's protocol."""
 NOT_FOUND = 4
-"""There is no such topic, partition, broker or directory."""
+"""There is no such topic, partition, group, broker or directory."""
 ALREADY_EXISTS = 5
 """The topic to create is already there."""
 REFUSED = 6
@@ -21,5 +21,7 @@ TIMED_OUT = 8
 """The cluster was reached and did not answer in time."""
 DECLINED = 9
 """The question whether to go on was answered with no."""
+UNHEALTHY = 10
+"""What was to be checked was found, and is not well: `groups describe --check`, `cluster describe --check`."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells count it."""

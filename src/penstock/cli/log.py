@@ -135,6 +135,7 @@ def _print_batch(batch: BatchDump) -> None:
         f"{batch.base_offset}..{batch.last_offset}  {plural(batch.count, 'record')}  {batch.size_bytes} bytes at "
         f"{Path(batch.file).name}:{batch.position}  epoch {batch.leader_epoch}  {batch.codec}  "
         f"{batch.timestamp_type} {batch.max_timestamp}{producer}{''.join('  ' + flag for flag in flags)}"
+        f"{'' if batch.delete_horizon_ms is None else f'  tombstones until {batch.delete_horizon_ms}'}"
         f"{'' if batch.is_valid else '  BAD CHECKSUM'}"
     )
     for record in batch.records or ():

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 Cell = str | int | float | bool | None
 
 
-def print_json(value: object) -> None:
-    """One JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+def print_json(value: object, *, lines: bool = False) -> None:
+    """One JSON document; with `lines` in one line, for a stream of several."""
+    sys.stdout.write(json.dumps(value, indent=None if lines else 2, ensure_ascii=False, default=str) + "\n")
+    if lines:
+        sys.stdout.flush()
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
@@ -41,6 +43,11 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[Cell]])
 def print_line(text: str) -> None:
     """A line of a result."""
     sys.stdout.write(text + "\n")
+
+
+def clear_screen() -> None:
+    """For a table that is shown again in place of the last one."""
+    sys.stdout.write("\x1b[H\x1b[2J")
 
 
 def note(text: str) -> None:

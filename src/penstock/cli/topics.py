@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import sys
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import exit_codes, impact
+from penstock.cli.asking import confirm, failure_of, raise_first
 from penstock.cli.connection import Cluster, parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -96,7 +96,7 @@ def create(
     results: list[dict[str, Cell]] = []
     failures: list[CliError] = []
     for name, future in futures.items():
-        error = _failure(cluster, future, f"create the topic {name}")
+        error = failure_of(cluster, future, f"create the topic {name}")
         if error is not None and error.code == exit_codes.ALREADY_EXISTS and if_not_exists:
             results.append({"topic": name, "created": False, "exists": True, "error": None})
         elif error is not None:
@@ -112,7 +112,7 @@ def create(
                 print_line(f"{result['topic']} is already there")
             elif result["error"] is None:
                 print_line(f"{'would create' if dry_run else 'created'} {result['topic']}")
-    _raise_first(failures)
+    raise_first(failures)
 
 
 @app.command(
@@ -199,7 +199,7 @@ def describe(
     else:
         for one in described:
             _print_description(one)
-    _raise_first(failures)
+    raise_first(failures)
 
 
 @app.command(
@@ -279,13 +279,13 @@ def delete(
 ) -> None:
     """Delete topics and all their records, for good."""
     if not yes:
-        _confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?")
+        confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?")
     cluster = Cluster(bootstrap_server, command_config, timeout)
     futures = cluster.admin.delete_topics(names, operation_timeout=timeout, request_timeout=timeout)
     results: list[dict[str, Cell]] = []
     failures: list[CliError] = []
     for name, future in futures.items():
-        error = _failure(cluster, future, f"delete the topic {name}")
+        error = failure_of(cluster, future, f"delete the topic {name}")
         if error is not None and error.code == exit_codes.NOT_FOUND and if_exists:
             results.append({"topic": name, "deleted": False, "error": None})
         elif error is not None:
@@ -299,7 +299,7 @@ def delete(
         for result in results:
             if result["deleted"]:
                 print_line(f"deleted {result['topic']}")
-    _raise_first(failures)
+    raise_first(failures)
 
 
 def _increase(
@@ -325,7 +325,7 @@ def _increase(
             (print_line if dry_run else note)(line)
     if not dry_run:
         if not yes:
-            _confirm(f"Add {plural(partitions - now, 'partition')} to {name}?")
+            confirm(f"Add {plural(partitions - now, 'partition')} to {name}?")
         futures = cluster.admin.create_partitions(
             [NewPartitions(name, partitions)], operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
         )
@@ -413,30 +413,3 @@ def _parse_assignment(text: str) -> list[list[int]]:
             "and , between partitions",
             exit_codes.USAGE,
         ) from None
-
-
-def _failure(cluster: Cluster, future: Future[None], doing: str) -> CliError | None:
-    """What went wrong with one topic among several; a cluster that is gone ends the command."""
-    try:
-        cluster.wait(future, doing)
-    except CliError as error:
-        if error.code == exit_codes.UNREACHABLE:
-            raise
-        return error
-    return None
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CliError(f"{question} There is nobody to ask", exit_codes.USAGE, "say --yes to go on without a question")
-    if not typer.confirm(question, err=True):
-        raise CliError("nothing was changed", exit_codes.DECLINED)
-
-
-def _raise_first(failures: list[CliError]) -> None:
-    """Ends the command with the code of the first failure; the others are told as well."""
-    if not failures:
-        return
-    for failure in failures[1:]:
-        note(f"error: {failure.message}")
-    raise failures[0]

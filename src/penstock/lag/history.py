@@ -1,0 +1,108 @@
+"""What was seen of one partition of a group: the sliding window that verdicts and trends are made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+INTERVALS = 10
+"""How many commits the window holds; Burrow's `intervals`."""
+MIN_DISTANCE_MS = 1_000
+"""Commits that follow each other faster count as one; Burrow's `min-distance`, as its own configuration has it."""
+RECENT_MS = 100_000
+"""How far back "was up to date recently" looks: Burrow keeps ten ends of the log, ten seconds apart."""
+
+
+class Source(StrEnum):
+    """Where observations come from."""
+
+    COMMITS = "commits"
+    """Each is a commit, with the time it was made."""
+    SAMPLES = "samples"
+    """Each is the committed offset at the time somebody asked for it."""
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """A committed offset, when it was committed (or seen), and how many records were unread then."""
+
+    offset: int
+    timestamp_ms: int
+    lag: int | None = None
+    """None where the end of the log at that time is not known; such an observation says nothing about lag."""
+    last_ms: int = -1
+    """When the last of several commits that count as one was made; −1 if it was a single one."""
+
+    @property
+    def lag_at_ms(self) -> int:
+        """The time that the lag belongs to."""
+        return self.timestamp_ms if self.last_ms < 0 else self.last_ms
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be set about verdicts; the defaults are Burrow's."""
+
+    intervals: int = INTERVALS
+    min_distance_ms: int = MIN_DISTANCE_MS
+    allowed_lag: int = 0
+    """So many unread records count as none."""
+    minimum_complete: float = 0.0
+    """A window that is filled less than this is OK whatever is in it."""
+
+
+DEFAULT_RULES = Rules()
+
+
+class History:
+    """The last observations of one partition, oldest first, never more than `rules.intervals`."""
+
+    def __init__(
+        self, observations: Sequence[Observation] = (), *, source: Source = Source.COMMITS, rules: Rules = DEFAULT_RULES
+    ) -> None:
+        assert rules.intervals > 0
+        self.source = source
+        self.rules = rules
+        self.silent_since_ms: int | None = None
+        """The time since which every commit would have been seen; None where older ones may have been missed."""
+        self.recent_end: int | None = None
+        """The end of the log some RECENT_MS ago, None if not known. An older end is never larger, so one is enough."""
+        self._observations: deque[Observation] = deque(maxlen=rules.intervals)
+        for observation in observations:
+            self.add(observation)
+
+    def add(self, observation: Observation) -> None:
+        """The next observation. One that follows too fast takes the place of the last, but keeps its time.
+
+        If it kept its own time, a consumer that commits several times a second would never fill the window.
+        """
+        last = self._observations[-1] if self._observations else None
+        if (
+            self.source is Source.COMMITS
+            and last is not None
+            and observation.timestamp_ms - last.timestamp_ms < self.rules.min_distance_ms
+        ):
+            self._observations[-1] = Observation(
+                observation.offset, last.timestamp_ms, observation.lag, observation.lag_at_ms
+            )
+        else:
+            self._observations.append(observation)
+
+    def set_lag(self, index: int, end: int) -> None:
+        """The end of the log when an observation was made, found out afterwards."""
+        one = self._observations[index]
+        self._observations[index] = msgspec.structs.replace(one, lag=max(0, end - one.offset))
+
+    def clear(self) -> None:
+        """The offset was deleted: what was before says nothing about what comes."""
+        self._observations.clear()
+
+    @property
+    def observations(self) -> Sequence[Observation]:
+        return tuple(self._observations)
+
+    @property
+    def complete(self) -> float:
+        """How much of the window is filled, 0 to 1."""
+        return len(self._observations) / self.rules.intervals
