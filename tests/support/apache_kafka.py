@@ -49,7 +49,7 @@ JVM_FLAGS = (
     "-Djava.awt.headless=true",
 )
 
-_SHORT_NAMES = {
+SHORT_NAMES = {
     "AclCommand": "org.apache.kafka.tools.AclCommand",
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "ClusterTool": "org.apache.kafka.tools.ClusterTool",
@@ -140,7 +140,7 @@ def installation() -> Path:
     """The directory that holds the jars in `libs/` and the log4j configuration; fetched if it is not there yet."""
     java()
     home = CACHE / f"apache-kafka-{VERSION}"
-    with _locked(CACHE / f"apache-kafka-{VERSION}.lock"):
+    with locked(CACHE / f"apache-kafka-{VERSION}.lock"):
         if not home.exists():
             _fetch(home)
     return home
@@ -172,7 +172,7 @@ def kafka_tool(
 
     With `check`, a tool that exits with an error raises `KafkaToolFailed` with what it said.
     """
-    command = [*_java_command(TOOL_HEAP, heap_min=None), _SHORT_NAMES.get(main_class, main_class), *arguments]
+    command = [*java_command(TOOL_HEAP), SHORT_NAMES.get(main_class, main_class), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
     if check and done.returncode != 0:
         raise KafkaToolFailed(
@@ -193,6 +193,7 @@ class ApacheKafka(ServerProcess):
         properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
         jvm_flags: tuple[str, ...] = (),
+        features: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(directory)
         self._heap = heap
@@ -201,16 +202,18 @@ class ApacheKafka(ServerProcess):
         self._properties_path.write_text(
             _server_properties(self.port, free_ports(1)[0], self.data_dir, properties or {}), encoding="utf-8"
         )
+        self._features = [f"--feature={name}={level}" for name, level in (features or {}).items()]
         self._formatted = False
 
     def command(self) -> list[str]:
-        java_command = _java_command(self._heap, heap_min=self._heap, flags=self._jvm_flags)
-        return [*java_command, "kafka.Kafka", str(self._properties_path)]
+        start = java_command(self._heap, heap_min=self._heap, flags=self._jvm_flags)
+        return [*start, "kafka.Kafka", str(self._properties_path)]
 
     def format(self) -> None:
         """Formats the storage, as every new KRaft node needs once."""
         if not self._formatted:
-            kafka_tool("StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties_path))
+            config = ("--cluster-id", CLUSTER_ID, "--config", str(self._properties_path))
+            kafka_tool("StorageTool", "format", *config, *self._features)
             self._formatted = True
 
 
@@ -234,7 +237,10 @@ def _server_properties(port: int, controller_port: int, data_dir: Path, more: Ma
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def _java_command(heap_max: str, *, heap_min: str | None, flags: tuple[str, ...] = ()) -> list[str]:
+def java_command(
+    heap_max: str, *, heap_min: str | None = None, flags: tuple[str, ...] = (), classes: Path | None = None
+) -> list[str]:
+    """What runs a class of Kafka's jars (or of `classes`) when the class name is appended."""
     home = installation()
     return [
         java(),
@@ -244,7 +250,7 @@ def _java_command(heap_max: str, *, heap_min: str | None, flags: tuple[str, ...]
         *flags,
         f"-Dlog4j2.configurationFile={home / 'log4j2.yaml'}",
         "-cp",
-        f"{home / 'libs'}/*",
+        f"{home / 'libs'}/*" if classes is None else f"{classes}:{home / 'libs'}/*",
     ]
 
 
@@ -274,7 +280,7 @@ def _fetch(home: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keeps test processes that run side by side from fetching the same thing twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:

@@ -68,6 +68,9 @@ class ServerProcess(ABC):
         assert self._process is not None, f"{self.name} is not running: call start()"
         return self._process.pid
 
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, wait: bool = True, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Starts the server; with `wait`, returns once it answers a metadata request."""
         assert self._process is None, f"{self.name} is already running"

@@ -1,0 +1,202 @@
+"""The programs in `examples/`, run as their readers would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from clients.groups.brokers import broker_under_test
+from clients.groups.group import KAFKAJS_VERSION
+from support import npm
+from support.server_process import ServerProcess
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+WAIT_TIMEOUT_S = 30
+WAIT_STEP_S = 0.02
+ORDERS = 120
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with broker_under_test() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(server: ServerProcess) -> str:
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    return name
+
+
+def run(server: ServerProcess, program: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / program), "--bootstrap", server.bootstrap, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Running:
+    """A program that goes on until it is stopped, and the lines that it printed so far."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={
+                **os.environ,
+                "NODE_PATH": str(npm.CACHE / "node_modules"),
+                "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+            },
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def stop(self) -> None:
+        """As Ctrl-C does; it ends in order."""
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(WAIT_TIMEOUT_S) == 0, self.lines[-20:]
+        self._reader.join()
+
+    def orders(self) -> list[int]:
+        """The numbers of the orders that were worked on, in order."""
+        worked = [line.partition(": ") for line in self.lines if re.match(r"\S+\[\d+\]@\d+: ", line)]
+        return [json.loads(order)["order"] for _, _, order in worked]
+
+    def gained(self) -> list[str]:
+        """What it said whenever it was given partitions."""
+        return [line for line in self.lines if "gained [" in line and not line.endswith("[]")]
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            for line in printed:
+                self.lines.append(line.rstrip("\n"))
+
+
+def wait_until(condition: Callable[[], bool], *running: Running) -> None:
+    deadline_s = time.monotonic() + WAIT_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, [program.lines[-10:] for program in running]
+        time.sleep(WAIT_STEP_S)
+
+
+def worker(server: ServerProcess, program: str, *arguments: str) -> Running:
+    return Running([sys.executable, str(EXAMPLES / program), "--bootstrap", server.bootstrap, *arguments])
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_workers_of_a_group_share_the_orders_and_lose_none(server: ServerProcess, topic: str, protocol: str) -> None:
+    options = ("--topic", topic, "--group", topic, "--protocol", protocol)
+    with worker(server, "consumer_group.py", *options) as one, worker(server, "consumer_group.py", *options) as two:
+        wait_until(lambda: bool(one.gained() and two.gained()), one, two)
+        run(server, "produce_orders.py", "--topic", topic, "--count", str(ORDERS))
+        wait_until(lambda: len(one.orders() + two.orders()) >= ORDERS, one, two)
+        one.stop()
+        two.stop()
+        assert sorted(one.orders() + two.orders()) == list(range(ORDERS))
+    run(server, "produce_orders.py", "--topic", topic, "--count", "5")
+    with worker(server, "consumer_group.py", *options) as later:
+        wait_until(lambda: len(later.orders()) == 5, later)
+        later.stop()
+        assert sorted(later.orders()) == list(range(5))
+
+
+def test_an_async_worker_goes_on_where_it_was(server: ServerProcess, topic: str) -> None:
+    options = ("--topic", topic, "--group", topic)
+    run(server, "produce_orders.py", "--topic", topic, "--count", str(ORDERS))
+    with worker(server, "async_worker.py", *options) as first:
+        wait_until(lambda: len(first.orders()) == ORDERS, first)
+        first.stop()
+        assert sorted(first.orders()) == list(range(ORDERS))
+    run(server, "produce_orders.py", "--topic", topic, "--count", "3")
+    with worker(server, "async_worker.py", *options) as second:
+        wait_until(lambda: len(second.orders()) == 3, second)
+        second.stop()
+        assert sorted(second.orders()) == [0, 1, 2]
+
+
+@pytest.mark.needs_npm
+def test_a_javascript_worker_goes_on_where_it_was(server: ServerProcess, topic: str) -> None:
+    if reason := npm.package_missing("kafkajs", KAFKAJS_VERSION):
+        pytest.skip(reason)
+    command = ["node", str(EXAMPLES / "kafkajs_consumer.js"), server.bootstrap, topic, topic]
+    run(server, "produce_orders.py", "--topic", topic, "--count", str(ORDERS))
+    with Running(command) as first:
+        wait_until(lambda: len(first.orders()) == ORDERS, first)
+        first.stop()
+        assert sorted(first.orders()) == list(range(ORDERS))
+    run(server, "produce_orders.py", "--topic", topic, "--count", "3")
+    with Running(command) as second:
+        wait_until(lambda: len(second.orders()) == 3, second)
+        second.stop()
+
+
+def test_a_static_member_comes_back_to_its_partitions(server: ServerProcess, topic: str) -> None:
+    options = ("--topic", topic, "--group", topic)
+    with worker(server, "static_member.py", *options, "--name", "desk-1") as one:
+        wait_until(lambda: bool(one.gained()), one)
+        with worker(server, "static_member.py", *options, "--name", "desk-2") as two:
+            wait_until(lambda: bool(two.gained()), two)
+            wait_until(lambda: len(one.gained()) == 2, one)
+            two.stop()
+            before = two.gained()[-1]
+        with worker(server, "static_member.py", *options, "--name", "desk-2") as again:
+            wait_until(lambda: bool(again.gained()), again)
+            assert again.gained() == [before]
+            run(server, "produce_orders.py", "--topic", topic, "--count", "40")
+            wait_until(lambda: any("@0" in line for line in again.lines), again)
+            again.stop()
+        one.stop()
+        assert len(one.gained()) == 2
+
+
+def test_a_table_has_the_newest_value_of_every_key(server: ServerProcess) -> None:
+    table = f"temperatures-{uuid.uuid4().hex[:8]}"
+    for words in ("set berlin 21.5", "set oslo 9.0", "set berlin 22.0", "delete oslo"):
+        run(server, "table.py", "--topic", table, *words.split())
+    assert run(server, "table.py", "--topic", table, "show") == "berlin = 22.0\n"
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, table)
+    assert admin.describe_configs([resource])[resource].result(10)["cleanup.policy"].value == "compact"
+
+
+def test_the_readme_names_every_example() -> None:
+    readme = (EXAMPLES / "README.md").read_text()
+    for program in EXAMPLES.iterdir():
+        if program.suffix in (".py", ".js"):
+            assert f"]({program.name})" in readme
