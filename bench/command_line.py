@@ -45,7 +45,7 @@ def parser(description: str, *, pairs: int) -> argparse.ArgumentParser:
     return options
 
 
-def run(cases: Sequence[Case], given: argparse.Namespace) -> None:
+def run(cases: Sequence[Case], given: argparse.Namespace, kind: type[Bench] = Bench) -> None:
     """Measures the cases one after another, and tells each result as soon as it is there."""
     console = Console()
     if not console.is_terminal:
@@ -54,8 +54,8 @@ def run(cases: Sequence[Case], given: argparse.Namespace) -> None:
     processes.raise_descriptor_limit()
     _warn_if_busy(console)
     outcomes: list[Outcome] = []
-    with only_run(), orderly_end(), Bench(_options(given, console)) as bench:
-        console.print(f"client: {bench.client.kind}, librdkafka {bench.client.librdkafka_version}", highlight=False)
+    with only_run(), orderly_end(), kind(_options(given, console)) as bench:
+        console.print(f"client: {bench.client_kind}, librdkafka {bench.client.librdkafka_version}", highlight=False)
         with _progress(console) as progress:
             rounds = 1 + bench.options.pairs
             steps = [len(bench.sides(case)) * (rounds + case.warmup_samples) + given.profile for case in cases]

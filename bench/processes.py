@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ def cpu_s(pid: int) -> float:
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             total_ticks += int(fields[11]) + int(fields[12])
     return total_ticks / _TICKS_PER_S
+
+
+def fine_cpu_s(pid: int) -> float:
+    """The same, to the microsecond and without children that have ended: for what takes less than a few ticks."""
+    total_s = 0.0
+    for each in _family(pid):
+        with suppress(OSError):
+            # The kernel's number for the CPU clock of another process, as clock_getcpuclockid(3) makes it.
+            total_s += time.clock_gettime((~each << 3) | 2)
+    return total_s
 
 
 def memory(pid: int) -> Memory:

@@ -130,7 +130,7 @@ def _versions(bench: Bench) -> Mapping[str, str]:
         "apache_kafka": apache_kafka.VERSION if Side.KAFKA in bench.options.sides else "not run",
         "java": _java_version() if Side.KAFKA in bench.options.sides else "not run",
         "librdkafka": bench.client.librdkafka_version,
-        "client": bench.client.kind,
+        "client": bench.client_kind,
     }
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -54,9 +55,6 @@ class Bench:
         self.options = options
         WORK.mkdir(exist_ok=True)
         self.directory = Path(tempfile.mkdtemp(prefix="run-", dir=WORK))
-        payloads = self.directory / "payloads"
-        write_payloads(payloads)
-        self.client = Client(payloads, RECORD_BYTES)
         self._shared: dict[Side, ServerProcess] = {}
 
     def __enter__(self) -> Self:
@@ -69,6 +67,18 @@ class Bench:
             self.stop_shared()
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    @cached_property
+    def client(self) -> Client:
+        """The load generator, compiled when it is first asked for."""
+        payloads = self.directory / "payloads"
+        write_payloads(payloads)
+        return Client(payloads, RECORD_BYTES)
+
+    @property
+    def client_kind(self) -> str:
+        """What the load comes from, for the record."""
+        return self.client.kind
 
     def scaled(self, count: int) -> int:
         """A volume, or the eighth of it that a quick look takes."""
