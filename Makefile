@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
+COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run test lint types unit setup bench docs lock clean
+.PHONY: help run test compat lint types unit setup bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -16,10 +17,14 @@ run: $(RUN) ## start a broker on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port 91
 
 test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
 
+compat: $(DEV) ## every client and tool of Kafka, against Penstock and against Apache Kafka (some ten minutes)
+	@$(BIN)/python -m pytest -q -m "compat or not compat" $(COMPAT)
+	@PENSTOCK_TESTED_BROKER=apache-kafka $(BIN)/python -m pytest -q -m "compat or not compat" tests/clients/groups tests/examples
+
 setup: $(DEV) ## prepare .venv with everything, run nothing
 
 lint: $(DEV)
-	@$(BIN)/ruff check src tests tools bench
+	@$(BIN)/ruff check src tests tools bench examples
 
 types: $(DEV)
 	@$(BIN)/mypy

@@ -76,13 +76,16 @@ def _not_served() -> str:
 
 COMPATIBILITY_GAPS = """## Gaps in what is served
 
-- **Consumer groups**: consumers assign partitions themselves (`assign`); `subscribe` with a `group.id` does not work yet,
-  because the group APIs are missing. FindCoordinator answers, so that clients that ask in passing go on.
+- **Groups**: classic and consumer groups (KIP-848) are served; share and streams groups are not. Clients may not write to
+  `__consumer_offsets`, as in Kafka, and no client id is excepted from that. If its partition count is changed, groups move
+  to other partitions at once, and leave their offsets behind; in Kafka that happens with the next restart.
 - **Transactions**: a transactional id is refused (INVALID_REQUEST), and so are transactional batches. `read_committed` is
   accepted and reads what `read_uncommitted` reads, which is the same while there are no transactions.
 - **Clusters**: one node, which is broker and controller. A replication factor above 1 is refused. A Fetch that claims to
   come from a replica is served as a consumer's would be: up to the high watermark.
-- **Compaction**: `cleanup.policy=compact` is refused.
+- **Compaction**: one log at a time, whatever `log.cleaner.threads` says. A key takes some 160 bytes of
+  `log.cleaner.dedupe.buffer.size`, where Kafka needs 24. A log that could not be compacted because the disk was full is
+  tried again, where Kafka takes the directory offline.
 - **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network.
 - **Record formats**: batches of version 2 (Kafka 0.11 and newer) only, as in Kafka 4.
 - **One listener** for clients per broker.
