@@ -340,17 +340,22 @@ def seal(batch: bytearray | memoryview) -> None:
 
 def write_record(out: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
     """Appends one record in its length-prefixed form."""
-    body = bytearray(1)  # attributes: unused
-    write_varint(body, timestamp_delta)
-    write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    headers = record.headers
-    write_varint(body, len(headers))
-    for name, value in headers:
-        _write_bytes(body, name.encode())
-        _write_bytes(body, value)
-    write_varint(out, len(body))
+    key, value, headers = record.key, record.value, record.headers
+    body: bytes | bytearray = b"\0%b%b%b%b%b%b%b" % (
+        varint(timestamp_delta),
+        varint(offset_delta),
+        _NULL if key is None else varint(len(key)),
+        key or b"",
+        _NULL if value is None else varint(len(value)),
+        value or b"",
+        varint(len(headers)),
+    )
+    if headers:
+        body = bytearray(body)
+        for name, content in headers:
+            _write_bytes(body, name.encode())
+            _write_bytes(body, content)
+    out += varint(len(body))
     out += body
 
 
@@ -430,6 +435,30 @@ def write_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+def varint(value: int) -> bytes:
+    """As `write_varint` writes it."""
+    if 0 <= value < READY_MADE:
+        return _VARINTS[value]
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+def _ready_made(count: int) -> list[bytes]:
+    made = []
+    for value in range(count):
+        out = bytearray()
+        write_varint(out, value)
+        made.append(bytes(out))
+    return made
+
+
+READY_MADE = 512
+_VARINTS = _ready_made(READY_MADE)
+_NULL = b"\1"
+"""A length of −1."""
 
 
 def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[bytes | None, int]:
