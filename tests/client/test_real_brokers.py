@@ -288,7 +288,8 @@ def test_committed_readers_see_no_aborted_transaction() -> None:
         pytest.skip(reason)
     with apache_kafka.ApacheKafka(heap="512M") as kafka:
         topic = "transactions"
-        AdminClient({"bootstrap.servers": kafka.bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
         one = producer_of(kafka, transactional_id="one")
         two = producer_of(kafka, transactional_id="two")
         one.init_transactions()
@@ -309,7 +310,8 @@ def test_committed_readers_see_no_aborted_transaction() -> None:
             rows = read(cluster, topic, 0, end, isolation=IsolationLevel.READ_COMMITTED)
             assert len(rows) == 20 * 10 + 20 * 15
             everything = read(cluster, topic, 0, end)
-            assert len(everything) == 20 * 60
+            # An abort drops what was not sent yet: the last four of each.
+            assert 16 * 35 <= len(everything) - len(rows) <= 20 * 35
             last = int(str(rows[-1][0]))
             assert rows == consume(kafka, topic, 0, last, "read_committed")
             # From the middle of transactions, and ranges that have nothing but aborted ones.

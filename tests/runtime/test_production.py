@@ -160,6 +160,7 @@ def test_a_stall_of_the_loop_is_measured(tmp_path: Path) -> None:
 def test_jobs_run_in_a_process_of_low_priority_that_is_replaced_when_it_dies(tmp_path: Path) -> None:
     async def main(runtime: ProductionRuntime) -> None:
         assert await runtime.job("os:getpriority", os.PRIO_PROCESS, 0) >= 10
+        assert (await runtime.job("signal:getitimer", signal.ITIMER_REAL))[1] > 0, "it offers the processor often"
         first = await runtime.job("os:getpid")
         assert first != os.getpid()
         with pytest.raises(Exception, match="terminated abruptly"):

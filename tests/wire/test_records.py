@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.wire import records
 from penstock.wire.compression import Codec, DecompressedTooLarge
 from penstock.wire.errors import WireError
-from penstock.wire.records import Record, TimestampType, build_batch, iter_batches, iter_records
+from penstock.wire.records import Record, TimestampType, build_batch, build_keyed_batch, iter_batches, iter_records
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
@@ -276,3 +276,14 @@ def test_endless_varints_are_refused() -> None:
         records.read_varlong(b"\xff" * 20, 0)
     with pytest.raises(WireError):
         records.read_varint(b"\xff\xff\xff\xff\x7f", 0)
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=1000), st.none() | st.binary(max_size=1000)), min_size=1, max_size=20),
+    st.sampled_from(Codec),
+)
+def test_a_batch_of_keys_and_values_is_what_the_general_builder_makes(
+    pairs: list[tuple[bytes, bytes | None]], codec: Codec
+) -> None:
+    records = [Record(timestamp=77, key=key, value=value) for key, value in pairs]
+    assert build_keyed_batch(pairs, timestamp=77, codec=codec) == build_batch(records, codec=codec)

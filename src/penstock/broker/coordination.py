@@ -20,7 +20,7 @@ from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.groups.config import GroupConfig
 from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked, ShardHost
+from penstock.coordinators.host import Asked, Pair, ShardHost
 from penstock.coordinators.partitioning import partition_of
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.log import Log
@@ -32,7 +32,6 @@ from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.group_records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
-from penstock.wire.records import Record
 
 if TYPE_CHECKING:
     from penstock.broker.partitions import PartitionManager
@@ -82,18 +81,18 @@ class Written:
         self.classic_groups = 0
         self.consumer_epochs = 0
 
-    def count(self, records: list[Record]) -> None:
+    def count(self, records: list[Pair]) -> None:
         self.batches += 1
         self.records += len(records)
-        for record in records:
-            kind = record.key[1] if record.key else -1
+        for key, value in records:
+            kind = key[1]
             if kind == OFFSET_COMMIT_KEY:
-                if record.value is None:
+                if value is None:
                     self.offset_tombstones += 1
                 else:
                     self.offsets += 1
-            elif record.value is not None:
-                self.classic_groups += kind == GROUP_METADATA_KEY and has_protocol(record.value)
+            elif value is not None:
+                self.classic_groups += kind == GROUP_METADATA_KEY and has_protocol(value)
                 self.consumer_epochs += kind == CONSUMER_GROUP_METADATA_KEY
 
 

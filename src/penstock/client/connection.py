@@ -98,6 +98,8 @@ class Connection:
         self._in_flight: list[Sent] = []
         self._frame_bytes_max = HANDSHAKE_FRAME_BYTES_MAX
         self._versions: dict[int, tuple[int, int]] = {}
+        self.api_versions = ApiVersionsResponse()
+        """What the broker said of itself: versions, and the features of its cluster."""
         self._expires_s: float | None = None
         self._answered = 0
         self._socket = self._open()
@@ -270,6 +272,7 @@ class Connection:
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(answer.error_code, doing=f"agree on versions with {self.address}")
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self.api_versions = answer
 
     def _api_versions(self, sent: Sent) -> ApiVersionsResponse:
         deadline_s = time.monotonic() + self._settings.request_timeout_ms / 1000

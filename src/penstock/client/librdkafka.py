@@ -47,6 +47,8 @@ def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
             value = str(max(1, int(value) // 1024))
         translated[_SAME.get(name, name)] = value
     security = texts.get("security.protocol", "").upper()
+    if "TLSv1.2" not in translated.pop("ssl.enabled.protocols", "TLSv1.2"):
+        raise SettingsError("ssl.enabled.protocols", "librdkafka cannot be kept from TLSv1.2: name it too")
     if security.endswith("SSL"):
         translated |= _stores(texts)
     if security.startswith("SASL"):

@@ -26,12 +26,15 @@ from penstock.metadata import MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.records import HEADER_SIZE, Record, build_batch
+from penstock.wire.records import HEADER_SIZE, build_keyed_batch
 
 RECORD_OVERHEAD_BYTES_MAX = 32
 """What a record takes in a batch besides its key and value, at most."""
 RELEASED_PER_TURN_MAX = 100
 """More answers than this are spread over several turns of the loop."""
+
+Pair = tuple[bytes, bytes | None]
+"""The key and value of a record."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -107,7 +110,7 @@ class _HostTurn:
         self.now_ms = 0.0
         self.wall_ms = 0
         self.is_open = False
-        self.records: list[Record] = []
+        self.records: list[Pair] = []
         self.bytes = 0
         self.replies: list[tuple[Ticket, Message]] = []
 
@@ -123,7 +126,7 @@ class _HostTurn:
 
     def append(self, key: bytes, value: bytes | None) -> None:
         assert self.is_open, "a turn is over when the decision is made"
-        self.records.append(Record(timestamp=self.wall_ms, key=key, value=value))
+        self.records.append((key, value))
         self.bytes += len(key) + (0 if value is None else len(value)) + RECORD_OVERHEAD_BYTES_MAX
 
     def reply(self, ticket: Ticket, response: Message) -> None:
@@ -173,7 +176,7 @@ class ShardHost(Generic[S]):
         """Those who have no answer yet."""
         self._held: deque[tuple[int, Asked, Message, float]] = deque()
         """Answers, with the high watermark that they wait for, and since when."""
-        self._pending: list[Record] = []
+        self._pending: list[Pair] = []
         self._pending_bytes = 0
         self._end = 0
         """Where the log ends once all that is pending is written."""
@@ -181,7 +184,7 @@ class ShardHost(Generic[S]):
         self._write_timer: Cancellable | None = None
         self._is_releasing = False
         self._is_appending = False
-        self.on_written: Callable[[list[Record]], None] | None = None
+        self.on_written: Callable[[list[Pair]], None] | None = None
         """Told what each batch holds, for those who count."""
 
     @property
@@ -347,7 +350,7 @@ class ShardHost(Generic[S]):
         records, self._pending, self._pending_bytes = self._pending, [], 0
         self._is_appending = True
         try:
-            end = self._journal.append(bytearray(build_batch(records, codec=self.codec)))
+            end = self._journal.append(build_keyed_batch(records, timestamp=self._loop.wall_ms(), codec=self.codec))
             if end != self._end:
                 raise AssertionError(f"someone else writes to this partition: it ends at {end}, not at {self._end}")
         except Exception as error:

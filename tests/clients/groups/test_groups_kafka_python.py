@@ -15,8 +15,8 @@ from clients.groups.librdkafka import produce
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 WAIT_TIMEOUT_S = 30
-# kafka-python 3.0 begins joining a group anew with every poll: with 20 ms it does not get there, with any broker.
-POLL_TIMEOUT_MS = 300
+# kafka-python 3.0 begins joining a group anew with every poll: one that is too short never gets there, with any broker.
+POLL_TIMEOUT_MS = 500
 
 
 @contextmanager

@@ -31,6 +31,10 @@ class Report:
     def committed(self, partition: int, offset: int) -> None:
         self._write(event="committed", partition=partition, offset=offset)
 
+    def leaving(self) -> None:
+        """For clients that do not say so when they give everything up at the end."""
+        self._write(event="left")
+
     def failed(self, error: object) -> None:
         self._write(event="failed", error=str(error))
 

@@ -48,6 +48,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
                     self.report.processed(record.partition, record.offset, record.value)
                     self.done[partition] = record.offset + 1
             await self.commit()
+        self.report.leaving()
         await self.consumer.stop()
 
     async def commit(self) -> None:
