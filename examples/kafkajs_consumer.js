@@ -22,11 +22,12 @@ async function main() {
   await consumer.subscribe({ topics: [topic], fromBeginning: true });
   await consumer.run({
     autoCommit: false,
-    eachBatch: async ({ batch, heartbeat, isRunning, isStale }) => {
+    eachBatch: async ({ batch, resolveOffset, heartbeat, isRunning, isStale }) => {
       let next;
       for (const message of batch.messages) {
         if (!isRunning() || isStale()) break;
         await work(batch.partition, message);
+        resolveOffset(message.offset); // if something below fails, the batch is handed out again from here
         next = (BigInt(message.offset) + 1n).toString();
         await heartbeat(); // so that long work does not cost the membership
       }
