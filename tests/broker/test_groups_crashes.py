@@ -30,7 +30,7 @@ from penstock.sim import SimRuntime, World
 from penstock.sim.broker import SimBroker
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
-from penstock.wire.records import build_batch
+from penstock.wire.records import build_keyed_batch
 
 STRIDE = 3
 """Runs of one test: together they crash at every operation."""
@@ -242,7 +242,7 @@ def a_batch_per_record(host: ShardHost[GroupShard]) -> None:
     host._flush_timer = None
     host._is_appending = True
     for record in records:
-        host._journal.append(bytearray(build_batch([record])))
+        host._journal.append(build_keyed_batch([record], timestamp=1))
     host._is_appending = False
     host._release()
 

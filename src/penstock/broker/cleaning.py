@@ -17,10 +17,11 @@ from penstock.broker.partition import Partition
 from penstock.config import BrokerConfig
 from penstock.log import Log, LogDirectory
 from penstock.log.compaction import STEP_BYTES, Cleanable, Compacted, Compaction, Interrupted, cleanable
-from penstock.log.compaction_job import CorruptBatch, JobLost
+from penstock.log.compaction_job import CorruptBatch
 from penstock.log.config import NEVER
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.wire.errors import KafkaError
 
 SLICE_MS = 5.0
 """Looking at many logs gives the loop back after this long."""
@@ -106,7 +107,7 @@ class Cleaner:
                 extent = await cleanable(log, leader.high_watermark, self._runtime.wall_ms())
             except FileNotFoundError:
                 continue  # retention took a segment, or the topic was deleted
-            except OSError as error:
+            except (OSError, KafkaError) as error:
                 self._put_aside(log, error, RETRY_AFTER_MS)
                 continue
             self._max_dirty_ratio = max(self._max_dirty_ratio, extent.dirty_ratio)
@@ -139,8 +140,8 @@ class Cleaner:
             return
         except CorruptBatch as error:
             self._put_aside(log, error, NEVER)
-        except (JobLost, OSError, RuntimeError) as error:
-            # A full disk, or a subprocess that died.
+        except Exception as error:
+            # A full disk, a subprocess that died; or a mistake of ours, which must not end the broker either.
             self._put_aside(log, error, RETRY_AFTER_MS)
         else:
             took_ms = self._runtime.now_ms() - began_ms

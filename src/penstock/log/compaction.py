@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.log.compaction_job import MAP_ENTRY_BYTES, CorruptBatch, LastBatch, Progress, Source, Task
 from penstock.log.compaction_transactions import AbortedTransaction
 from penstock.log.config import NEVER, LogConfig
+from penstock.log.reading import LogChanged
 from penstock.log.segment import UNKNOWN
 from penstock.wire.records import HEADER_SIZE, read_header
 
@@ -206,6 +207,8 @@ class Compaction:
             result = await self._drive(token, task)
             is_done = True
             return result
+        except LogChanged:
+            raise Interrupted(f"{log.directory} was changed while it was looked at") from None
         except (OSError, CorruptBatch):
             # Perhaps only because the files have changed under the job.
             self._check()
