@@ -28,7 +28,7 @@ DELETE_RETENTION_MS = 200
 CONFIGS = st.builds(
     LogConfig,
     cleanup_policy=st.sampled_from(["compact", "compact,delete"]),
-    segment_bytes=st.sampled_from([400, 1_000, 4_000]),
+    segment_bytes=st.sampled_from([600, 1_000, 4_000]),
     segment_index_bytes=st.sampled_from([64, 10 << 20]),
     index_interval_bytes=st.sampled_from([0, 150, 4_096]),
     delete_retention_ms=st.just(DELETE_RETENTION_MS),
