@@ -6,7 +6,7 @@ RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run test compat lint types unit setup bench docs lock clean
+.PHONY: help run test test-long compat lint types unit setup bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -18,8 +18,11 @@ run: $(RUN) ## start a broker on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port 91
 test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
 
 compat: $(DEV) ## every client and tool of Kafka, against Penstock and against Apache Kafka (some ten minutes)
-	@$(BIN)/python -m pytest -q -m "compat or not compat" $(COMPAT)
-	@PENSTOCK_TESTED_BROKER=apache-kafka $(BIN)/python -m pytest -q -m "compat or not compat" tests/clients/groups tests/examples
+	@$(BIN)/python -m pytest -q -m "not long" $(COMPAT)
+	@PENSTOCK_TESTED_BROKER=apache-kafka $(BIN)/python -m pytest -q -m "not long" tests/clients/groups tests/examples
+
+test-long: $(DEV) ## the tests that take longer than every run can afford
+	@$(BIN)/python -m pytest -q -m long $(TESTS)
 
 setup: $(DEV) ## prepare .venv with everything, run nothing
 

@@ -1,0 +1,5 @@
+"""Fixtures for every folder of tests."""
+
+from support.spark import spark
+
+__all__ = ["spark"]
