@@ -60,12 +60,13 @@ def await_partitions(
     bootstrap: str, partitions_by_topic: Mapping[str, int], timeout_s: float = ADMIN_TIMEOUT_S
 ) -> dict[tuple[str, int], int]:
     """The end offset of each partition, once all have one to tell."""
-    client = admin_client(bootstrap)
     deadline_s = time.monotonic() + timeout_s
     ends: dict[tuple[str, int], int] = {}
     missing = [(name, number) for name, count in partitions_by_topic.items() for number in range(count)]
     while missing:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        # A new client each time: librdkafka's may go on with the leaders that it saw before the partitions had any.
+        client = admin_client(bootstrap)
         answers = client.list_offsets({TopicPartition(*key): latest for key in missing}, request_timeout=30)
         for partition, future in answers.items():
             with suppress(KafkaException):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.group_session import QUICK, commit_request, find
 from broker.session import (
     BROKER,
     Session,
@@ -24,7 +25,13 @@ from penstock.sim import FrameClient, SimRuntime, World
 from penstock.sim.broker import KAFKA_PORT, ProtocolClient, SimBroker, request_frame
 from penstock.sim.client import LENGTH_BYTES
 from penstock.wire.messages.api_versions import ApiVersionsRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 MB = 1 << 20
 
@@ -75,6 +82,28 @@ async def test_produce_overlaps_produce_and_everything_else_waits_for_it(s: Sess
     assert took_ms < 1500, "fifty syncs of 50 to 150 ms, one after the other, would take longer"
     (part,) = (await fetched).responses[0].partitions
     assert len(records_of(part)) == 50, "the fetch was served after all that stood before it"
+
+
+@simulated(QUICK)
+async def test_commits_overlap_commits_and_everything_else_waits_for_them(s: Session) -> None:
+    await s.create("t", 50)
+    await find(s)
+    await s.call(
+        IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(2, "__consumer_offsets", [AlterableConfig("flush.messages", 0, "1")])]
+        )
+    )
+    s.node.host.disk.slowness = 100.0
+    began_ms = s.runtime.now_ms()
+    committed = [s.client.send(commit_request("g", {("t", number): (number + 1, "")}), 9) for number in range(50)]
+    fetched = s.client.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9)
+    for number, answer in enumerate(committed):
+        (result,) = (await answer).topics[0].partitions
+        assert (result.partition_index, result.error_code) == (number, 0)
+    took_ms = s.runtime.now_ms() - began_ms
+    assert took_ms < 1500, "fifty syncs of 50 to 150 ms, one after the other, would take longer"
+    (group,) = (await fetched).groups
+    assert len(group.topics[0].partitions) == 50, "the fetch was served after all that stood before it"
 
 
 @simulated()

@@ -7,7 +7,7 @@ import pytest
 from broker.group_session import QUICK, ClassicMember, ConsumerMember, commit, find, ready, settled, stable_group
 from broker.session import Session, simulated
 from broker.test_metrics import scrape
-from penstock.broker import group_gauges
+from penstock.broker import group_gauges, lag_gauges
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 
 MANAGER = "kafka_coordinator_group_groupmetadatamanager"
@@ -84,3 +84,28 @@ async def test_above_a_limit_only_totals_are_told(s: Session, monkeypatch: pytes
     found = await scrape(s)
     assert found[f"{MANAGER}_numgroups"] >= 2
     assert f"{MANAGER}_numoffsets" not in found
+
+
+@simulated(QUICK)
+async def test_lag_is_told_by_group_and_partition(s: Session) -> None:
+    await s.create("t", 2)
+    await find(s)
+    await s.produce("t", *[b"x"] * 10)
+    await commit(s.client, "behind", {("t", 0): (4, ""), ("t", 1): (0, "")})
+    await commit(s.client, "done", {("t", 0): (10, "")})
+    found = await scrape(s)
+    assert found['kafka_topic_partition_current_offset{topic="t",partition="0"}'] == 10
+    assert found['kafka_consumergroup_current_offset{consumergroup="behind",topic="t",partition="0"}'] == 4
+    assert found['kafka_consumergroup_lag{consumergroup="behind",topic="t",partition="0"}'] == 6
+    assert found['kafka_consumergroup_lag{consumergroup="behind",topic="t",partition="1"}'] == 0
+    assert found['kafka_consumergroup_lag_sum{consumergroup="behind"}'] == 6
+    assert found['kafka_consumergroup_lag_sum{consumergroup="done"}'] == 0
+
+
+@simulated(QUICK)
+async def test_many_offsets_are_not_told_one_by_one(s: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_gauges, "OFFSETS_TOLD_MAX", 1)
+    await s.create("t", 2)
+    await find(s)
+    await commit(s.client, "g", {("t", 0): (1, ""), ("t", 1): (2, "")})
+    assert not any("consumergroup" in name or "current_offset" in name for name in await scrape(s))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, cast
 
-from penstock.coordinators.shard import Shard, Ticket, Turn
+from penstock.coordinators.shard import Shard, Ticket, TimerCallback, TimerKey, Turn
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
 from penstock.wire.messages import metadata_records as r
@@ -74,14 +74,18 @@ class FakeTurn:
         self.size_bytes += len(key) + len(value or b"")
         self._driver.turn_bytes_max = max(self._driver.turn_bytes_max, self.size_bytes)
 
+    def append_all(self, records: list[tuple[bytes, bytes]]) -> None:
+        for key, value in records:
+            self.append(key, value)
+
     def reply(self, ticket: Ticket, response: Message) -> None:
         assert isinstance(response, Message)
         cast(Answer, ticket).give(response, self.now_ms)
 
-    def set_timer(self, key: tuple[object, ...], delay_ms: float, callback: Callable[[Turn], None]) -> None:
+    def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
         self._driver.set_timer(key, delay_ms, callback)
 
-    def cancel_timer(self, key: tuple[object, ...]) -> None:
+    def cancel_timer(self, key: TimerKey) -> None:
         self._driver.timers.pop(key, None)
 
     def uuid(self) -> bytes:
@@ -100,8 +104,8 @@ class ShardDriver:
         self.next_offset = 0
         self.turn_bytes_max = 0
         """The most that one decision has appended: a host could not split it."""
-        self.timers: dict[tuple[object, ...], tuple[float, int, Callable[[Turn], None]]] = {}
-        self._heap: list[tuple[float, int, tuple[object, ...]]] = []
+        self.timers: dict[TimerKey, tuple[float, int, TimerCallback]] = {}
+        self._heap: list[tuple[float, int, TimerKey]] = []
         self._sequence = 0
 
     @property
@@ -126,7 +130,7 @@ class ShardDriver:
 
     # -- time --------------------------------------------------------------------------------------------------------
 
-    def set_timer(self, key: tuple[object, ...], delay_ms: float, callback: Callable[[Turn], None]) -> None:
+    def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
         assert delay_ms >= 0
         self._sequence += 1
         deadline = self.now_ms + delay_ms
@@ -143,7 +147,7 @@ class ShardDriver:
                 continue
             del self.timers[key]
             self.now_ms = max(self.now_ms, deadline)
-            timer[2](self.turn())
+            timer[2](self.turn(), key)
         self.now_ms = end_ms
 
     def advance_to_next_timer(self) -> None:

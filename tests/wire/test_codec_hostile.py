@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.wire.apis import SERVED
-from penstock.wire.codec import Limits, Message, decode, encode, to_bytes
+from penstock.wire.codec import Limits, Message, decode, decode_whole, encode, to_bytes
 from penstock.wire.errors import WireError
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import versions_of
@@ -165,3 +166,12 @@ def test_a_value_that_does_not_fit_leaves_the_output_as_it_was() -> None:
     with pytest.raises(AttributeError):
         encode(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 1, out)
     assert out == b"before"
+
+
+def test_a_flexible_string_is_no_longer_than_others_can_be() -> None:
+    def request(size: int) -> bytes:
+        return to_bytes(FindCoordinatorRequest(key_type=0, coordinator_keys=["k" * size]), 4)
+
+    decode_whole(FindCoordinatorRequest, 4, request(32_767))
+    with pytest.raises(WireError, match="32767"):
+        decode_whole(FindCoordinatorRequest, 4, request(32_768))

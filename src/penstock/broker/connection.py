@@ -5,8 +5,9 @@ what the peer declares); a large frame is read exactly to its end, so that nothi
 are served straight from that buffer: a handler's view of it is dead when the handler returns.
 
 Out: answers leave in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
-later; produce may overlap produce, everything else is a barrier that holds back the frames behind it. All answers of
-one read leave in one write, through an `Outbox`.
+later. Produce may overlap produce and a commit of offsets other commits; everything else is a barrier that holds back
+the frames behind it. All answers of one read leave in one write, through an `Outbox`, and so do those of requests that
+overlapped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _read_key = Struct(">h").unpack_from
 FRAME_BYTES_MIN = 8
 """API key, version and correlation id."""
 
-PRODUCE_KEY = 0
+NO_KEY = -1
 
 AHEAD, MEMORY, STARTING = 1, 2, 4
 """Why a socket is left unread: its client is ahead of its answers; the broker's receive budget is used up; the broker
@@ -105,13 +106,15 @@ class Slot:
 
 class Connection(BufferedProtocol):
     __slots__ = (
-        "_barrier",
         "_filled",
+        "_key",
         "_limit",
         "_muted",
         "_need",
         "_outbox",
+        "_overlapping",
         "_pending",
+        "_pump_queued",
         "_read",
         "_service",
         "_serving",
@@ -143,7 +146,11 @@ class Connection(BufferedProtocol):
         self._need = 0
         self._muted = 0
         self._pending: deque[Slot] = deque()
-        self._barrier = False
+        self._key = NO_KEY
+        """The API of the request that is being served."""
+        self._overlapping = NO_KEY
+        """Requests of this API need not wait for those that are pending."""
+        self._pump_queued = False
         self._serving = False
         self._turn_queued = False
         self.closed = False
@@ -249,7 +256,7 @@ class Connection(BufferedProtocol):
                 return
             if there >= 6:
                 key = _read_key(self.buffer, start + 4)[0]
-                if (self._pending and (self._barrier or key != PRODUCE_KEY)) or outbox.paused or outbox.cold:
+                if (self._pending and key != self._overlapping) or outbox.paused or outbox.cold:
                     return
                 if size > limits.FRAME_BYTES_OF_ANY_API and size > service.frame_bytes_max(key):
                     service.refused(self, f"a request of {size} bytes is beyond what API {key} may take")
@@ -258,6 +265,7 @@ class Connection(BufferedProtocol):
             if there < size + 4:
                 self._need = size + 4
                 return
+            self._key = key
             self._read = start + 4 + size
             service.serve(self, start + 4, start + 4 + size)
 
@@ -365,10 +373,8 @@ class Connection(BufferedProtocol):
         """Take the place of the answer that is due, to fill it later."""
         slot = self.deferred = Slot(self)
         self._pending.append(slot)
-        if barrier:
-            self._barrier = True
-        if len(self._pending) >= limits.PENDING_ANSWERS_MAX:
-            self._barrier = True
+        full = len(self._pending) >= limits.PENDING_ANSWERS_MAX
+        self._overlapping = NO_KEY if barrier or full else self._key
         return slot
 
     def slot_filled(self, slot: Slot) -> None:
@@ -388,14 +394,23 @@ class Connection(BufferedProtocol):
                     self._outbox.queue.append(answer)
             else:
                 self._outbox.add_parts(answer)
-        if not pending:
-            self._barrier = False
         if self._serving:
+            return
+        if pending:
+            # Those behind it often come at once: then all leave in one write.
+            if self._outbox.queue and not self._pump_queued:
+                self._pump_queued = True
+                self._service.call_soon(self._queued_pump)
             return
         if self._outbox.queue:
             self._outbox.pump()
-        if not pending and not self.closed:
+        if not self.closed:
             self.drained()
+
+    def _queued_pump(self) -> None:
+        self._pump_queued = False
+        if self._outbox.queue and not self.closed:
+            self._outbox.pump()
 
     def drained(self) -> None:
         """Nothing holds the frames back any more: serve them in a turn of their own, so that stacks stay flat."""

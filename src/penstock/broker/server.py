@@ -17,6 +17,7 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.gauges import Gauges
 from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
+from penstock.broker.lag_gauges import LagGauges
 from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
 from penstock.broker.node import Node
@@ -251,6 +252,7 @@ class Broker:
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
+        self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
         self._tick()
         self.service.open()
         self._events.info(

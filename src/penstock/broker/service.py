@@ -3,7 +3,7 @@
 A request is looked up in the table of served APIs (`penstock.wire.apis`). Produce and Fetch parse their own frames;
 all others are decoded by the codec within the API's limits, handed to their handler as typed messages, and the typed
 answer is encoded. A handler returns its response, or what it will come from (an awaitable, or what a coordinator was
-asked), which makes the request a barrier.
+asked), which makes the request a barrier but for those of `OVERLAPPING` APIs.
 
 What a peer can do wrong ends its own connection and nothing else: an unexpected exception is counted, logged and
 closes the connection; the broker goes on.
@@ -27,6 +27,7 @@ from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import SERVED, ApiKey, ServedApi
 from penstock.wire.codec import Message, decode, encode
+from penstock.wire.commits import decode_commit
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header
 
@@ -38,6 +39,12 @@ RECEIVE_BUDGET_BYTES = 1 << 30
 _head = Struct(">hhih").unpack_from
 _pack_head = Struct(">ii").pack
 _pack_size_into = Struct(">i").pack_into
+
+OVERLAPPING = (ApiKey.OFFSET_COMMIT,)
+"""Its requests are decided in the order in which they come, and need not wait for each other's answers."""
+
+DECODERS = {ApiKey.OFFSET_COMMIT: decode_commit}
+"""Those that know a quicker way for what is usual."""
 
 RawHandler = Callable[[Connection, int, int, int, int], None]
 """(connection, version, correlation id, position of the body, end): parses and answers by itself."""
@@ -58,6 +65,7 @@ class Api:
     """One served API, ready to be called: what every request needs of its row in the table, at hand."""
 
     __slots__ = (
+        "decode",
         "flexible_from",
         "frame_bytes_max",
         "handler",
@@ -67,6 +75,7 @@ class Api:
         "metrics",
         "min_version",
         "name",
+        "overlaps",
         "raw",
         "request",
     )
@@ -80,8 +89,10 @@ class Api:
         self.frame_bytes_max = served.max_frame_bytes
         self.limits = served.limits
         self.request = served.request
+        self.decode: Callable[..., tuple[Message, int]] = DECODERS.get(served.key, decode)
         self.raw = raw
         self.handler = handler
+        self.overlaps = served.key in OVERLAPPING
         self.metrics = RequestMetrics(served.name)
 
 
@@ -217,7 +228,7 @@ class Service:
     ) -> None:
         if version >= 0:
             # Bytes that are left over are let pass, as Kafka does: librdkafka 2.16 sends three behind Metadata v13.
-            request, _ = decode(api.request, version, connection.view[:end], position, limits=api.limits)
+            request, _ = api.decode(api.request, version, connection.view[:end], position, limits=api.limits)
         else:
             request = api.request()
         assert api.handler is not None
@@ -232,7 +243,7 @@ class Service:
             if result.answer is not None:
                 connection.send(self._framed(api, version, correlation_id, result.answer))
                 return
-            slot = connection.defer(barrier=True)
+            slot = connection.defer(barrier=not api.overlaps)
             result.then(partial(self._settled, api, connection, slot, version, correlation_id))
             return
         slot = connection.defer(barrier=True)

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from penstock.coordinators.clock import Cancellable, Loop, SteadyClock
 from penstock.coordinators.loading import Source, load
-from penstock.coordinators.shard import Shard, Ticket, Turn
+from penstock.coordinators.shard import Shard, Ticket, TimerCallback, TimerKey, Turn
 from penstock.coordinators.timers import Timers
 from penstock.metadata import MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
@@ -129,15 +130,20 @@ class _HostTurn:
         self.records.append((key, value))
         self.bytes += len(key) + (0 if value is None else len(value)) + RECORD_OVERHEAD_BYTES_MAX
 
+    def append_all(self, records: list[tuple[bytes, bytes]]) -> None:
+        assert self.is_open, "a turn is over when the decision is made"
+        self.records += records
+        self.bytes += sum(map(len, chain.from_iterable(records))) + len(records) * RECORD_OVERHEAD_BYTES_MAX
+
     def reply(self, ticket: Ticket, response: Message) -> None:
         assert self.is_open, "a turn is over when the decision is made"
         self.replies.append((ticket, response))
 
-    def set_timer(self, key: tuple[object, ...], delay_ms: float, callback: Callable[[Turn], None]) -> None:
+    def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
         assert self.is_open, "a turn is over when the decision is made"
         self._timers.set(key, delay_ms, callback, self.now_ms)
 
-    def cancel_timer(self, key: tuple[object, ...]) -> None:
+    def cancel_timer(self, key: TimerKey) -> None:
         self._timers.cancel(key)
 
     def uuid(self) -> bytes:
@@ -170,7 +176,7 @@ class ShardHost(Generic[S]):
         self._clock = clock
         self._image = image
         self._on_failure = on_failure
-        self._timers = Timers(loop, clock, self._decide)
+        self._timers = Timers(loop, clock, self._time_has_come)
         self._turn = _HostTurn(self._timers, loop.uuid, image())
         self._waiting: dict[Asked, None] = {}
         """Those who have no answer yet."""
@@ -279,6 +285,9 @@ class ShardHost(Generic[S]):
         """A decision that nobody asked for."""
         if self.state is State.ACTIVE:
             self._decide(call)
+
+    def _time_has_come(self, callback: TimerCallback, key: TimerKey) -> None:
+        self._decide(lambda turn: callback(turn, key))
 
     def _begin(self) -> _HostTurn:
         turn = self._turn

@@ -26,17 +26,26 @@ class Turn(Protocol):
     def append(self, key: bytes, value: bytes | None) -> None:
         """Make a change durable; None is a tombstone. The shard has changed its own state already, or does so now."""
 
+    def append_all(self, records: list[tuple[bytes, bytes]]) -> None:
+        """Make many changes durable."""
+
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer, as soon as everything appended so far is committed."""
 
-    def set_timer(self, key: tuple[object, ...], delay_ms: float, callback: Callable[[Turn], None]) -> None:
+    def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
         """Call back in a turn of its own. A key has one timer: setting it again replaces it (cheaply)."""
 
-    def cancel_timer(self, key: tuple[object, ...]) -> None:
+    def cancel_timer(self, key: TimerKey) -> None:
         """No error if there is none."""
 
     def uuid(self) -> bytes:
         """16 random bytes."""
+
+
+TimerKey = tuple[str, ...]
+"""What the timer is for, and for whom."""
+TimerCallback = Callable[[Turn, TimerKey], None]
+"""Told its key again: thousands of sessions share one function, and need no object each to remember whose they are."""
 
 
 class Shard(Protocol):

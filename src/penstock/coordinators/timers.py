@@ -10,20 +10,18 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from penstock.coordinators.clock import NEVER, Cancellable, Loop, SteadyClock
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerCallback, TimerKey
 
 FIRED_PER_TURN_MAX = 64
 """More than so many are spread over several turns of the loop: each is a decision."""
 GARBAGE_MIN = 64
 
-Key = tuple[object, ...]
-Callback = Callable[[Turn], None]
-
 
 class _Entry:
     __slots__ = ("callback", "delay_ms", "queued_ms", "set_ms")
 
-    callback: Callback
+    callback: TimerCallback | None
+    """None: cancelled."""
     set_ms: float
     delay_ms: float
 
@@ -35,12 +33,12 @@ class _Entry:
 class Timers:
     """The timers of one shard, by key. `fire` is called for each whose time has come, after it is forgotten."""
 
-    def __init__(self, loop: Loop, clock: SteadyClock, fire: Callable[[Callback], None]) -> None:
+    def __init__(self, loop: Loop, clock: SteadyClock, fire: Callable[[TimerCallback, TimerKey], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._fire = fire
-        self._entries: dict[Key, _Entry] = {}
-        self._heap: list[tuple[float, int, Key, _Entry]] = []
+        self._entries: dict[TimerKey, _Entry] = {}
+        self._heap: list[tuple[float, int, TimerKey, _Entry]] = []
         self._sequence = 0
         self._armed: Cancellable | None = None
         self._armed_ms = NEVER
@@ -48,7 +46,7 @@ class Timers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def set(self, key: Key, delay_ms: float, callback: Callback, now_ms: float) -> None:
+    def set(self, key: TimerKey, delay_ms: float, callback: TimerCallback, now_ms: float) -> None:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
@@ -59,8 +57,12 @@ class Timers:
             self._queue(key, entry, now_ms + delay_ms)
             self._arm(now_ms)
 
-    def cancel(self, key: Key) -> None:
-        if self._entries.pop(key, None) is not None and len(self._heap) > GARBAGE_MIN + 2 * len(self._entries):
+    def cancel(self, key: TimerKey) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        entry.callback = None
+        if len(self._heap) > GARBAGE_MIN + len(self._entries) * 5 // 4:
             self._heap[:] = [item for item in self._heap if self._is_current(item)]
             heapify(self._heap)
 
@@ -71,14 +73,14 @@ class Timers:
             self._armed.cancel()
         self._armed, self._armed_ms = None, NEVER
 
-    def _queue(self, key: Key, entry: _Entry, when_ms: float) -> None:
+    def _queue(self, key: TimerKey, entry: _Entry, when_ms: float) -> None:
         self._sequence += 1
         entry.queued_ms = when_ms
         heappush(self._heap, (when_ms, self._sequence, key, entry))
 
-    def _is_current(self, item: tuple[float, int, Key, _Entry]) -> bool:
-        when_ms, _, key, entry = item
-        return entry.queued_ms == when_ms and self._entries.get(key) is entry
+    def _is_current(self, item: tuple[float, int, TimerKey, _Entry]) -> bool:
+        when_ms, _, _, entry = item
+        return entry.queued_ms == when_ms and entry.callback is not None
 
     def _arm(self, now_ms: float) -> None:
         """Wake up for the first in the heap."""
@@ -105,5 +107,6 @@ class Timers:
                 continue
             del self._entries[key]
             fired += 1
-            self._fire(entry.callback)
+            assert entry.callback is not None
+            self._fire(entry.callback, key)
         self._arm(now_ms)

@@ -31,6 +31,7 @@ M = TypeVar("M", bound=Message)
 Decoder = Callable[[Buffer, int, int, int], tuple[M, int]]
 
 VARINT_SIZE_MAX = 5
+STRING_BYTES_MAX = 32_767
 SMALL_ARRAY = 32
 TAGGED_FIELD_SIZE_MIN = 2  # its tag and its size
 
@@ -149,7 +150,8 @@ class _Writer:
         self.pending.append(("B" if self.flexible else plain_format, variable))
         self.flush()
         if self.flexible:
-            self.source.add(f"if {variable} > 127: {variable}, pos = varint_rest(buf, pos, {variable})")
+            rest = "string_length_rest" if plain_format == "h" else "varint_rest"
+            self.source.add(f"if {variable} > 127: {variable}, pos = {rest}(buf, pos, {variable})")
             self.source.add(f"{variable} -= 1")
 
     def array(self, field: Field, path: str, nullable: bool) -> str:
@@ -330,12 +332,21 @@ def _too_many_tagged(count: int) -> NoReturn:
 
 
 _SMALL_ARRAYS: dict[str, list[Callable[[Buffer, int], tuple[object, ...]]]] = {}
+def _string_length_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Strings are no longer in flexible versions than in those whose lengths have two bytes."""
+    length, position = _varint_rest(buffer, position, first)
+    if length > STRING_BYTES_MAX + 1:
+        raise WireError(f"a string of {length - 1} bytes, where {STRING_BYTES_MAX} is the most")
+    return length, position
+
+
 _NAMESPACE: dict[str, object] = {
     "WireError": WireError,
     "struct_error": error,
     "unpack_from": unpack_from,
     "varint": _varint,
     "varint_rest": _varint_rest,
+    "string_length_rest": _string_length_rest,
     "skip_tagged": skip_tagged,
     "bad_length": _bad_length,
     "bad_count": _bad_count,

@@ -60,6 +60,7 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 RECORD_SIZE_MIN = 7
 RECORD_HEADER_SIZE_MIN = 2
 VARINT_SIZE_MAX = 5
+UNKNOWN_SIZE = -1
 VARLONG_SIZE_MAX = 10
 
 
@@ -338,13 +339,20 @@ def build_keyed_batch(
 ) -> bytearray:
     """One batch of records that have a key, no headers, and all the same time: what coordinators write, and often."""
     parts: list[bytes] = []
+    varints = _VARINTS
+    key_size = value_size = UNKNOWN_SIZE
     for delta, (key, value) in enumerate(pairs):
         if value is None:
-            body = b"\0\0%b%b%b\1\0" % (varint(delta), varint(len(key)), key)
-        else:
-            body = b"\0\0%b%b%b%b%b\0" % (varint(delta), varint(len(key)), key, varint(len(value)), value)
-        parts.append(varint(len(body)))
-        parts.append(body)
+            body = b"\0\0%b%b%b\1\0" % (varints[delta], varints[len(key)], key)
+            parts += (varints[len(body)], body)
+            continue
+        if len(key) != key_size or len(value) != value_size:
+            # Most are as long as the one before: the offsets of one commit.
+            key_size, value_size = len(key), len(value)
+            key_length, value_length = varints[key_size], varints[value_size]
+            size = 3 + len(key_length) + key_size + len(value_length) + value_size
+        at = varints[delta]
+        parts += (varints[size + len(at)], b"\0\0", at, key_length, key, value_length, value, b"\0")
     payload = b"".join(parts)
     packed = payload if codec == Codec.NONE else compress(codec, payload, None)
     count = len(pairs)
@@ -465,24 +473,24 @@ def write_varint(out: bytearray, value: int) -> None:
 
 def varint(value: int) -> bytes:
     """As `write_varint` writes it."""
-    if 0 <= value < READY_MADE:
-        return _VARINTS[value]
-    out = bytearray()
-    write_varint(out, value)
-    return bytes(out)
+    return _VARINTS[value]
 
 
-def _ready_made(count: int) -> list[bytes]:
-    made = []
-    for value in range(count):
+class _Varints(dict[int, bytes]):
+    """Those that were needed before: lengths and offset deltas are small numbers, again and again."""
+
+    REMEMBERED_MAX = 16_384
+
+    def __missing__(self, value: int) -> bytes:
         out = bytearray()
         write_varint(out, value)
-        made.append(bytes(out))
-    return made
+        made = bytes(out)
+        if 0 <= value < self.REMEMBERED_MAX:
+            self[value] = made
+        return made
 
 
-READY_MADE = 512
-_VARINTS = _ready_made(READY_MADE)
+_VARINTS = _Varints()
 _NULL = b"\1"
 """A length of −1."""
 

@@ -9,7 +9,8 @@ from typing import TypeVar, cast
 from coordinators.support import Answer, ShardDriver
 from penstock.coordinators.groups import GroupConfig, GroupShard, RequestInfo
 from penstock.coordinators.groups.classic_group import ClassicGroup
-from penstock.wire.codec import Message, to_bytes
+from penstock.wire.codec import Encoded, Message, decode_whole, to_bytes
+from penstock.wire.commits import PlainCommit, decode_commit
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from penstock.wire.messages.delete_groups import DeletableGroupResult
 from penstock.wire.messages.describe_groups import DescribedGroup
@@ -213,9 +214,18 @@ class Groups(ShardDriver):
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def commit_request(self, request: OffsetCommitRequest, version: int = 9) -> OffsetCommitResponse:
+        """As a broker would, in the plain form where the request has one."""
         info = INFO._replace(version=version)
-        answer = self.call(lambda turn, ticket: self.shard.offset_commit(turn, ticket, info, request))
-        return cast(OffsetCommitResponse, answer.response)
+        found, _ = decode_commit(OffsetCommitRequest, version, to_bytes(request, version))
+        if isinstance(found, PlainCommit):
+            plain = found
+            answer = self.call(lambda turn, ticket: self.shard.offset_commit_plain(turn, ticket, info, plain))
+        else:
+            answer = self.call(lambda turn, ticket: self.shard.offset_commit(turn, ticket, info, request))
+        response = answer.response
+        if isinstance(response, Encoded):
+            response = decode_whole(OffsetCommitResponse, version, response.body)
+        return cast(OffsetCommitResponse, response)
 
     def commit(
         self,

@@ -141,7 +141,7 @@ def test_looking_around_is_spread_over_turns() -> None:
     while True:
         before = len(groups.records)
         del groups.timers["expiry",]
-        callback(groups.turn())
+        callback(groups.turn(), ("expiry",))
         turns.append(len(groups.records) - before)
         deadline, _, callback = groups.timers["expiry",]
         if deadline > groups.now_ms:

@@ -10,7 +10,7 @@ import pytest
 
 from coordinators.host.toy import Bench, ToyPartition, refused, said, value
 from penstock.coordinators.host import Asked, State
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta
 from penstock.sim import SimRuntime, World
 from penstock.wire.compression import Codec
@@ -257,7 +257,7 @@ async def test_a_shard_that_raises_is_thrown_away_with_what_it_half_did(bench: B
 
 @on_a_bench()
 async def test_a_timer_that_raises_ends_the_host_too(bench: Bench) -> None:
-    def explode(turn: Turn) -> None:
+    def explode(turn: Turn, key: TimerKey) -> None:
         turn.append(b"x", b"y")
         raise RuntimeError("a bug")
 

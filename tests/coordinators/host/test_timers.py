@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinators.host.toy import Bench, said
 from penstock.coordinators.clock import LONG_STALL_MS
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 from penstock.coordinators.timers import FIRED_PER_TURN_MAX
 from penstock.sim import SimRuntime, World
 
@@ -109,7 +109,7 @@ def test_a_timer_may_set_itself_again() -> None:
         bench = await bench_of(runtime)
         fired: list[float] = []
 
-        def again(turn: Turn) -> None:
+        def again(turn: Turn, key: TimerKey) -> None:
             fired.append(turn.now_ms)
             turn.append(b"tick", str(len(fired)).encode())
             turn.set_timer(("tick",), 100, again)

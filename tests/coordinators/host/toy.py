@@ -101,7 +101,7 @@ class ToyShard:
         raise RuntimeError("a bug")
 
     def timer(self, turn: Turn, ticket: Ticket, name: str, delay_ms: float) -> None:
-        turn.set_timer((name,), delay_ms, lambda later: self.fired.append((name, later.now_ms)))
+        turn.set_timer((name,), delay_ms, lambda later, _: self.fired.append((name, later.now_ms)))
         turn.reply(ticket, value("done"))
 
 

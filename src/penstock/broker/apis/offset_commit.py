@@ -13,6 +13,7 @@ from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
+from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,7 +23,15 @@ from penstock.wire.messages.offset_commit import (
 )
 
 
-def serve(node: Node, context: RequestContext, request: OffsetCommitRequest) -> Asked:
+def serve(node: Node, context: RequestContext, request: OffsetCommitRequest | PlainCommit) -> Asked:
+    if isinstance(request, PlainCommit):
+        return node.coordinators.ask(
+            request.group_id,
+            GroupShard.offset_commit_plain,
+            context,
+            request,
+            lambda code: refused(request.request(), code),
+        )
     return node.coordinators.ask(
         request.group_id, GroupShard.offset_commit, context, request, partial(refused, request)
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.coordinators.groups.classic_group import NO_MEMBER_ID, ClassicGroup, ClassicState
 from penstock.coordinators.groups.classic_join import JoinGroups
-from penstock.coordinators.groups.classic_rebalance import Rebalances
+from penstock.coordinators.groups.classic_rebalance import Rebalances, session_key
 from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode
@@ -125,7 +125,7 @@ class ClassicGroups:
             member_id = group.static_members[instance_id]
         elif member_id in group.pending_join:
             group.remove(member_id)
-            turn.cancel_timer(("session", group.group_id, member_id))
+            turn.cancel_timer(session_key(group, member_id))
             return ErrorCode.NONE
         else:
             error = group.check_member(member_id, instance_id)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Final
 
-from penstock.coordinators.shard import Ticket
+from penstock.coordinators.shard import Ticket, TimerKey
 from penstock.wire.codec import decode
 from penstock.wire.errors import ErrorCode, WireError
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -66,6 +66,7 @@ class ClassicMember:
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
+        "session_key",
         "session_timeout_ms",
         "sync_ticket",
     )
@@ -96,6 +97,8 @@ class ClassicMember:
         self.sync_ticket: Ticket | None = None
         # Until the first rebalance is over: such a member can expire even while it waits for its answer.
         self.is_new = False
+        self.session_key: TimerKey | None = None
+        """Of its timer, once it has one."""
 
     @property
     def awaits_answer(self) -> bool:
@@ -245,7 +248,7 @@ class ClassicGroup:
         self.members[member.member_id] = member
         self._count_protocols(member.protocols, 1)
         assert not member.awaits_answer
-        self.pending_join.pop(member.member_id, None)
+        self._joined(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
         """Take out a member or a pending one. Whoever waits for an answer must have got it."""
@@ -257,9 +260,19 @@ class ClassicGroup:
                 del self.static_members[member.instance_id]
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_join.pop(member_id, None)
-        self.pending_sync.pop(member_id, None)
+        self._joined(member_id)
+        self.has_synced(member_id)
         return member
+
+    def _joined(self, member_id: str) -> None:
+        self.pending_join.pop(member_id, None)
+        if not self.pending_join:
+            self.pending_join = {}  # one that was used keeps its room, which thousands of groups would not need again
+
+    def has_synced(self, member_id: str) -> None:
+        self.pending_sync.pop(member_id, None)
+        if not self.pending_sync:
+            self.pending_sync = {}
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
         """The instance came back: the same member under a new id. Nobody may wait in the old one's name any more."""
@@ -354,7 +367,13 @@ def protocols_of(request: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     distinct: dict[str, bytes] = {}
     for protocol in request:
         distinct.setdefault(intern(protocol.name), protocol.metadata)
-    return tuple(distinct.items())
+    return _shared(tuple(distinct.items()))
+
+
+@lru_cache(maxsize=SUBSCRIPTIONS_REMEMBERED_MAX)
+def _shared(protocols: Protocols) -> Protocols:
+    """The same object for all that say the same: members of one application do."""
+    return protocols
 
 
 @lru_cache(maxsize=SUBSCRIPTIONS_REMEMBERED_MAX)

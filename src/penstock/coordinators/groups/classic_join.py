@@ -17,9 +17,14 @@ from penstock.coordinators.groups.classic_group import (
     Protocols,
     protocols_of,
 )
-from penstock.coordinators.groups.classic_rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalances, join_refused
+from penstock.coordinators.groups.classic_rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    Rebalances,
+    join_refused,
+    session_key,
+)
 from penstock.coordinators.groups.records import group_key, group_value
-from penstock.coordinators.groups.requests import RequestInfo, fits_string
+from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupRequest
@@ -31,6 +36,7 @@ KNOWN_MEMBER_ID_FROM: Final = 4
 SKIP_ASSIGNMENT_FROM: Final = 9
 
 # Ids that were handed out and not used yet. They cost memory until their session timeout, whoever asks for them.
+MEMBER_ID_PREFIX_MAX: Final = 8_000  # characters, of up to four bytes
 PENDING_MEMBERS_MAX: Final = 100_000
 PROTOCOLS_PER_MEMBER_MAX: Final = 100
 
@@ -53,7 +59,7 @@ class JoinGroups:
             self._join_new_group(turn, ticket, info, request)
         elif not self._accepts(group, member_id):
             if group.remove(member_id) is not None:
-                turn.cancel_timer(("session", group.group_id, member_id))
+                turn.cancel_timer(session_key(group, member_id))
             turn.reply(ticket, join_refused(info.version, ErrorCode.GROUP_MAX_SIZE_REACHED))
             self._rebalances.complete_if_all_joined(turn, group)
         elif not group.supports(request.protocol_type, protocols := protocols_of(request.protocols)):
@@ -69,7 +75,7 @@ class JoinGroups:
     def check(self, request: JoinGroupRequest) -> ErrorCode:
         """What can be said without looking at the group."""
         config = self._shard.config
-        if not request.group_id or not fits_string(request.group_id):
+        if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
@@ -78,9 +84,6 @@ class JoinGroups:
         if (
             len(request.protocols) > PROTOCOLS_PER_MEMBER_MAX
             or any(len(protocol.metadata) > config.batch_bytes_max for protocol in request.protocols)
-            or not all(fits_string(protocol.name) for protocol in request.protocols)
-            or not fits_string(request.protocol_type)
-            or not fits_string(request.group_instance_id or "")
         ):
             return ErrorCode.INVALID_REQUEST
         if not request.protocol_type or not request.protocols:
@@ -228,7 +231,7 @@ class JoinGroups:
         leader_before = group.leader_id
         old = group.members[group.static_members[request.group_instance_id]]
         rebalances.dismiss(turn, group, old, ErrorCode.FENCED_INSTANCE_ID)
-        turn.cancel_timer(("session", group.group_id, old.member_id))
+        turn.cancel_timer(session_key(group, old.member_id))
         member = group.replace_static(request.group_instance_id, member_id)
         member.client_id = info.client_id
         member.client_host = info.client_host
@@ -254,7 +257,8 @@ class JoinGroups:
 
 
 def new_member_id(prefix: str, turn: Turn) -> str:
-    """As Kafka makes them: the client id or the instance id, and a random UUID."""
+    """As Kafka makes them: the client id or the instance id, and a random UUID. Both must fit a string together."""
+    prefix = prefix[:MEMBER_ID_PREFIX_MAX]
     digits = turn.uuid().hex()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"{prefix}-{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

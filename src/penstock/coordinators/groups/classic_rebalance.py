@@ -22,7 +22,7 @@ from penstock.coordinators.groups.records import (
     group_key,
     group_value,
 )
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.wire.messages.sync_group import SyncGroupResponse
@@ -43,6 +43,7 @@ class Rebalances:
 
     def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
+        self._expired = self._expire
 
     # -- first phase: everybody joins --------------------------------------------------------------------------------
 
@@ -63,9 +64,7 @@ class Rebalances:
         if initial:
             delay_ms = self._shard.config.group_initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
-            turn.set_timer(
-                _join_key(group), delay_ms, partial(self._initial_delay_over, group.group_id, delay_ms, remaining_ms)
-            )
+            turn.set_timer(_join_key(group), delay_ms, partial(self._initial_delay_over, delay_ms, remaining_ms))
         elif group.all_members_joined:
             self.complete_join(turn, group)
         else:
@@ -102,32 +101,26 @@ class Rebalances:
             member.is_new = False
             group.pending_sync[member.member_id] = None
         turn.set_timer(
-            _sync_key(group),
-            group.rebalance_timeout_ms(),
-            partial(self._expire_pending_sync, group.group_id, group.generation),
+            _sync_key(group), group.rebalance_timeout_ms(), partial(self._expire_pending_sync, group.generation)
         )
 
     def _schedule_join(self, turn: Turn, group: ClassicGroup) -> None:
-        turn.set_timer(_join_key(group), group.rebalance_timeout_ms(), partial(self._join_over, group.group_id))
+        turn.set_timer(_join_key(group), group.rebalance_timeout_ms(), self._join_over)
 
-    def _join_over(self, group_id: str, turn: Turn) -> None:
-        group = self._shard.classic_group(group_id)
+    def _join_over(self, turn: Turn, key: TimerKey) -> None:
+        group = self._shard.classic_group(key[1])
         if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
             self.complete_join(turn, group)
 
-    def _initial_delay_over(self, group_id: str, delay_ms: int, remaining_ms: int, turn: Turn) -> None:
-        group = self._shard.classic_group(group_id)
+    def _initial_delay_over(self, delay_ms: int, remaining_ms: int, turn: Turn, key: TimerKey) -> None:
+        group = self._shard.classic_group(key[1])
         if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
             return
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             next_delay_ms = min(self._shard.config.group_initial_rebalance_delay_ms, remaining_ms)
             next_remaining_ms = max(remaining_ms - delay_ms, 0)
-            turn.set_timer(
-                _join_key(group),
-                next_delay_ms,
-                partial(self._initial_delay_over, group_id, next_delay_ms, next_remaining_ms),
-            )
+            turn.set_timer(key, next_delay_ms, partial(self._initial_delay_over, next_delay_ms, next_remaining_ms))
         else:
             self.complete_join(turn, group)
 
@@ -160,12 +153,12 @@ class Rebalances:
                 self.schedule_session(turn, group, member)
 
     def has_synced(self, turn: Turn, group: ClassicGroup, member_id: str) -> None:
-        group.pending_sync.pop(member_id, None)
+        group.has_synced(member_id)
         if not group.pending_sync:
             turn.cancel_timer(_sync_key(group))
 
-    def _expire_pending_sync(self, group_id: str, generation: int, turn: Turn) -> None:
-        group = self._shard.classic_group(group_id)
+    def _expire_pending_sync(self, generation: int, turn: Turn, key: TimerKey) -> None:
+        group = self._shard.classic_group(key[1])
         if group is None or group.generation != generation or not group.pending_sync:
             return
         if group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
@@ -179,16 +172,17 @@ class Rebalances:
         self, turn: Turn, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
     ) -> None:
         """The member has shown that it lives."""
-        self.schedule_expiry(
-            turn, group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms
-        )
+        key = member.session_key
+        if key is None:
+            key = member.session_key = session_key(group, member.member_id)
+        turn.set_timer(key, member.session_timeout_ms if timeout_ms is None else timeout_ms, self._expired)
 
     def schedule_expiry(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """The same for an id that has no member yet."""
-        group_id = group.group_id
-        turn.set_timer(("session", group_id, member_id), timeout_ms, partial(self._expire, group_id, member_id))
+        turn.set_timer(session_key(group, member_id), timeout_ms, self._expired)
 
-    def _expire(self, group_id: str, member_id: str, turn: Turn) -> None:
+    def _expire(self, turn: Turn, key: TimerKey) -> None:
+        _, group_id, member_id = key
         group = self._shard.classic_group(group_id)
         if group is None:
             return
@@ -206,7 +200,7 @@ class Rebalances:
         """Take a member out and tell whoever still waits in its name. What follows for the group is the caller's."""
         self.dismiss(turn, group, member, error)
         group.remove(member.member_id)
-        turn.cancel_timer(("session", group.group_id, member.member_id))
+        turn.cancel_timer(session_key(group, member.member_id))
 
     def dismiss(self, turn: Turn, group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> None:
         """Answer whoever waits in the member's name."""
@@ -237,9 +231,9 @@ class Rebalances:
         turn.cancel_timer(_sync_key(group))
         for member in group.members.values():
             self.dismiss(turn, group, member, error)
-            turn.cancel_timer(("session", group.group_id, member.member_id))
+            turn.cancel_timer(session_key(group, member.member_id))
         for member_id in group.pending_join:
-            turn.cancel_timer(("session", group.group_id, member_id))
+            turn.cancel_timer(session_key(group, member_id))
         group.transition_to(ClassicState.DEAD, turn.wall_ms)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -290,9 +284,13 @@ def join_refused(version: int, error: ErrorCode, member_id: str = NO_MEMBER_ID) 
     return JoinGroupResponse(error_code=error, protocol_name=protocol, member_id=member_id)
 
 
-def _join_key(group: ClassicGroup) -> tuple[object, ...]:
+def session_key(group: ClassicGroup, member_id: str) -> TimerKey:
+    return ("session", group.group_id, member_id)
+
+
+def _join_key(group: ClassicGroup) -> TimerKey:
     return ("join", group.group_id)
 
 
-def _sync_key(group: ClassicGroup) -> tuple[object, ...]:
+def _sync_key(group: ClassicGroup) -> TimerKey:
     return ("sync", group.group_id)

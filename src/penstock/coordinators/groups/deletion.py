@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.coordinators.groups.records import RECORD_OVERHEAD_BYTES
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 
 if TYPE_CHECKING:
     from penstock.coordinators.groups.shard import GroupShard
@@ -37,7 +37,13 @@ class OffsetDeletion:
         return self._portion(self._runs, entries, 0, then, turn)
 
     def _continue(
-        self, run: int, entries: list[Entry], start: int, then: Callable[[Turn], None] | None, turn: Turn
+        self,
+        run: int,
+        entries: list[Entry],
+        start: int,
+        then: Callable[[Turn], None] | None,
+        turn: Turn,
+        key: TimerKey,
     ) -> None:
         self._portion(run, entries, start, then, turn)
 
@@ -52,7 +58,7 @@ class OffsetDeletion:
             group_id, key, value = entries[position]
             size_next_bytes = size_bytes + len(key) + RECORD_OVERHEAD_BYTES
             if size_next_bytes > portion_bytes_max and position > start:
-                turn.set_timer(("tombstones", run), 0, partial(self._continue, run, entries, position, then))
+                turn.set_timer(("tombstones", str(run)), 0, partial(self._continue, run, entries, position, then))
                 return size_bytes
             committed = offsets.groups.get(group_id, {}).get(key)
             if committed is value and offsets.remove(group_id, key):

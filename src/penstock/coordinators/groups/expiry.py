@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinators.groups.group import Group
 from penstock.coordinators.groups.records import NO_EXPIRY, decode_offset_value, offset_key_partition
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 
 if TYPE_CHECKING:
     from penstock.coordinators.groups.shard import GroupShard
@@ -42,10 +42,10 @@ class Expiry:
     def schedule(self, turn: Turn) -> None:
         turn.set_timer(_TIMER, self._shard.config.offsets_retention_check_interval_ms, self._start)
 
-    def _start(self, turn: Turn) -> None:
-        self._continue(self._shard.group_ids(), 0, turn)
+    def _start(self, turn: Turn, key: TimerKey) -> None:
+        self._continue(self._shard.group_ids(), 0, turn, key)
 
-    def _continue(self, group_ids: list[str], start: int, turn: Turn) -> None:
+    def _continue(self, group_ids: list[str], start: int, turn: Turn, key: TimerKey) -> None:
         looked_at = 0
         written_bytes = 0
         for position in range(start, len(group_ids)):

@@ -7,21 +7,26 @@ only (KIP-447), 8 takes several groups (KIP-709), 9 member epochs, 10 topic ids.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from penstock.coordinators.groups.classic_group import ClassicGroup
 from penstock.coordinators.groups.records import (
     BATCH_OVERHEAD_BYTES,
     NO_EXPIRY,
+    OFFSET_VALUE_VERSION,
     RECORD_OVERHEAD_BYTES,
     decode_offset_value,
     offset_key_prefix,
     offset_value,
     pack_partition,
+    pack_value_head,
+    plain_value_tail,
 )
-from penstock.coordinators.groups.requests import RequestInfo, fits_string
+from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.metadata import TopicImage
+from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -46,6 +51,7 @@ from penstock.wire.messages.offset_fetch import (
 from penstock.wire.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
+    from penstock.coordinators.groups.consumer.group import ConsumerGroup
     from penstock.coordinators.groups.shard import GroupShard
 
 TOPIC_IDS_FROM: Final = 10
@@ -63,7 +69,17 @@ class OffsetRequests:
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def commit(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetCommitRequest) -> None:
-        error = self._check_commit(turn, info, request)
+        group = self._shard.find_managed(turn, request.group_id)
+        error = self._check_commit(
+            turn,
+            info,
+            group,
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            request.topics,
+        )
         if error:
             turn.reply(ticket, _refused(request, error))
             return
@@ -87,56 +103,72 @@ class OffsetRequests:
             topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
             for partition in topic.partitions:
                 index = partition.partition_index
-                metadata = partition.committed_metadata or ""
+                metadata = partition.committed_metadata
                 if not 0 <= index < count:
                     results.append(OffsetCommitResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                elif len(metadata) > metadata_max or not fits_string(metadata):
+                    continue
+                offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
+                if metadata and len(metadata) > metadata_max:
                     results.append(OffsetCommitResponsePartition(index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
-                else:
-                    value = offset_value(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        metadata,
-                        wall_ms,
-                        expire_ms,
-                        image.topic_id,
-                    )
-                    records.append((prefix + pack_partition(index), value))
-                    results.append(OffsetCommitResponsePartition(index))
+                    continue
+                value = offset_value(offset, leader_epoch, metadata or "", wall_ms, expire_ms, image.topic_id)
+                records.append((prefix + pack_partition(index), value))
+                results.append(OffsetCommitResponsePartition(index))
         if self._is_too_large(records):
             turn.reply(ticket, _refused(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
             return
-        put = shard.offsets.put
-        append = turn.append
-        group_id = request.group_id
-        for key, record_value in records:
-            put(group_id, key, record_value)
-            append(key, record_value)
+        if records:
+            # The string that is there already, not another one with the same letters.
+            shard.offsets.put_all(request.group_id if group is None else group.group_id, records)
+            turn.append_all(records)
         turn.reply(ticket, OffsetCommitResponse(topics=topics))
 
-    def _check_commit(self, turn: Turn, info: RequestInfo, request: OffsetCommitRequest) -> ErrorCode:
+    def commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
+        """What `commit` does where every offset is taken. Else it does nothing, and `commit` tells why."""
         shard = self._shard
-        generation = request.generation_id_or_member_epoch
-        group = shard.find_managed(turn, request.group_id)
+        group = shard.find_managed(turn, commit.group_id)
+        records: list[tuple[bytes, bytes]] = []
+        error = self._check_commit(
+            turn, info, group, commit.group_id, commit.member_id, commit.instance_id, commit.generation, None
+        )
+        if not error:
+            records = plain_records(turn, info, commit)
+        if not records or self._is_too_large(records):
+            self.commit(turn, ticket, info, commit.request())
+            return
+        # The string that is there already, not another one with the same letters.
+        shard.offsets.put_all(commit.group_id if group is None else group.group_id, records)
+        turn.append_all(records)
+        turn.reply(ticket, commit.succeeded())
+
+    def _check_commit(
+        self,
+        turn: Turn,
+        info: RequestInfo,
+        group: ClassicGroup | ConsumerGroup | None,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        topics: list[OffsetCommitRequestTopic] | None,
+    ) -> ErrorCode:
+        shard = self._shard
         if group is None:
-            if generation >= 0 and shard.offsets.knows(request.group_id):
+            if generation >= 0 and shard.offsets.knows(group_id):
                 return ErrorCode.UNKNOWN_MEMBER_ID  # a simple group has no members
             if generation >= 0:
                 found_from = GROUP_ID_NOT_FOUND_FROM
                 return ErrorCode.GROUP_ID_NOT_FOUND if info.version >= found_from else ErrorCode.ILLEGAL_GENERATION
-            if not fits_string(request.group_id):
-                return ErrorCode.INVALID_GROUP_ID
             # Whoever assigns partitions to itself may use a group for its offsets alone: it begins with the first one.
             return ErrorCode.NONE if shard.has_room() else ErrorCode.POLICY_VIOLATION
-        member_id, instance_id = request.member_id, request.group_instance_id
         if isinstance(group, ClassicGroup):
             return shard.classic.check_commit(turn, group, member_id, instance_id, generation)
         return shard.consumers.validate_offset_commit(
-            turn, info, group, member_id, instance_id, generation, request.topics
+            turn, info, group, member_id, instance_id, generation, topics
         )
 
     def _is_too_large(self, records: list[tuple[bytes, bytes]]) -> bool:
-        size_bytes = sum(len(key) + len(value) for key, value in records) + len(records) * RECORD_OVERHEAD_BYTES
+        size_bytes = sum(map(len, chain.from_iterable(records))) + len(records) * RECORD_OVERHEAD_BYTES
         return size_bytes + BATCH_OVERHEAD_BYTES > self._shard.config.batch_bytes_max
 
     # -- fetch -------------------------------------------------------------------------------------------------------
@@ -173,7 +205,7 @@ class OffsetRequests:
         offsets = self._shard.offsets
         committed = offsets.groups.get(group_id, {})
         unstable = require_stable and offsets.has_open_transactions(group_id)
-        if not (committed or unstable) or not fits_string(name):
+        if not (committed or unstable):
             return OffsetFetchResponseTopics(topic.topic_id, topic.name, [_no_offset(i) for i in
             topic.partition_indexes])
         prefix = offset_key_prefix(group_id, name)
@@ -247,6 +279,26 @@ class OffsetRequests:
             )
         response = OffsetDeleteResponse(topics=topics)
         shard.deletion.delete(turn, entries, lambda last: last.reply(ticket, response))
+
+
+def plain_records(turn: Turn, info: RequestInfo, commit: PlainCommit) -> list[tuple[bytes, bytes]]:
+    """All records of this commit, or none if it has something wrong in it."""
+    by_id = info.version >= TOPIC_IDS_FROM
+    records: list[tuple[bytes, bytes]] = []
+    for topic in commit.topics:
+        image = turn.image.topic_by_id(topic.topic) if by_id else turn.image.topic(topic.topic.decode())
+        if image is None:
+            return []
+        entries = list(topic.unpacked())
+        if not entries or max(entries)[0] >= len(image.partitions) or min(entries)[0] < 0:
+            return []
+        prefix = offset_key_prefix(commit.group_id, image.name)
+        tail = plain_value_tail(turn.wall_ms, image.topic_id)
+        records += [
+            (prefix + pack_partition(index), pack_value_head(OFFSET_VALUE_VERSION, offset, leader_epoch) + tail)
+            for index, offset, leader_epoch, _, _ in entries
+        ]
+    return records
 
 
 def _topic_id(image: TopicImage | None) -> bytes:

@@ -60,14 +60,15 @@ class Offsets:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def put(self, group_id: str, key: bytes, value: bytes) -> None:
-        """A commit outside of transactions."""
+    def put_all(self, group_id: str, records: list[tuple[bytes, bytes]]) -> None:
+        """A commit outside of transactions: keys and values, at least one."""
         offsets = self.groups.get(group_id)
         if offsets is None:
             offsets = self.groups[group_id] = {}
-        offsets[key] = value
+        offsets.update(records)
         if group_id in self._open:
-            self._supersede(group_id, key, None)
+            for key, _ in records:
+                self._supersede(group_id, key, None)
 
     def put_pending(self, group_id: str, producer_id: int, record_offset: int, key: bytes, value: bytes) -> None:
         """A commit inside a transaction."""

@@ -52,6 +52,7 @@ _TOPIC_ID_TAG: Final = b"\x01\x00\x10"
 _SHORT_STRING_MAX: Final = 126  # what a compact length of one byte can say
 
 pack_partition: Final = _PARTITION.pack
+pack_value_head: Final = _VALUE_HEAD.pack
 
 M = TypeVar("M", OffsetCommitValue, GroupMetadataValue)
 
@@ -121,6 +122,12 @@ def offset_value(
         _TIMESTAMP.pack(commit_timestamp_ms),
         _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id,
     )
+
+
+def plain_value_tail(commit_timestamp_ms: int, topic_id: bytes) -> bytes:
+    """What follows `pack_value_head(OFFSET_VALUE_VERSION, …)` in the value of an offset without metadata."""
+    tags = _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id
+    return b"\x01" + _TIMESTAMP.pack(commit_timestamp_ms) + tags
 
 
 def decode_offset_value(value: bytes) -> CommittedOffset:

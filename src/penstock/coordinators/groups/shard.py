@@ -24,8 +24,9 @@ from penstock.coordinators.groups.offset_requests import OffsetRequests
 from penstock.coordinators.groups.offsets import Offsets
 from penstock.coordinators.groups.records import decode_group, group_key, key_group
 from penstock.coordinators.groups.requests import RequestInfo
-from penstock.coordinators.shard import Shard, Ticket, Turn
+from penstock.coordinators.shard import Shard, Ticket, TimerKey, Turn
 from penstock.metadata import MetadataDelta
+from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeletableGroupResult
@@ -161,6 +162,10 @@ class GroupShard(Shard):
     def offset_commit(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetCommitRequest) -> None:
         self._offset_requests.commit(turn, ticket, info, request)
 
+    def offset_commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
+        """The same for a request in its plain form."""
+        self._offset_requests.commit_plain(turn, ticket, info, commit)
+
     def offset_fetch_group(
         self,
         turn: Turn,
@@ -262,7 +267,7 @@ class GroupShard(Shard):
         self._expiry.schedule(turn)
         self._decode_some(turn)
 
-    def _decode_some(self, turn: Turn) -> None:
+    def _decode_some(self, turn: Turn, key: TimerKey = _DECODE_TIMER) -> None:
         for group_id in list(islice(self._undecoded, GROUPS_DECODED_PER_TURN_MAX)):
             self.find_managed(turn, group_id)
         if self._undecoded:

@@ -26,7 +26,7 @@ from penstock.coordinators.groups.consumer.member import (
 )
 from penstock.coordinators.groups.consumer.rebalance import bump_epoch_if_due, reconcile_member, update_target_if_due
 from penstock.coordinators.groups.consumer.settings import settings_of
-from penstock.coordinators.groups.requests import RequestInfo, fits_string
+from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -132,8 +132,6 @@ class ClassicMembers:
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-        if not fits_string(request.member_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _updated(
         self,

@@ -34,7 +34,7 @@ from penstock.coordinators.groups.consumer.rebalance import (
 )
 from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.coordinators.groups.consumer.settings import settings_of
-from penstock.coordinators.groups.requests import RequestInfo, fits_string
+from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.shard import Turn
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -62,8 +62,6 @@ class Heartbeats:
     ) -> ConsumerGroupHeartbeatResponse:
         """Raises KafkaError."""
         validation.check_heartbeat(request, info.version, self._groups.config.group_consumer_assignors)
-        if not fits_string(request.group_id) or not fits_string(request.member_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId or MemberId is too long.")
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(turn, request)
         return self._beat(turn, info, request)

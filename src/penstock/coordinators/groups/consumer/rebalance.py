@@ -24,7 +24,7 @@ from penstock.coordinators.groups.consumer.assignors import ASSIGNORS, GroupSpec
 from penstock.coordinators.groups.consumer.group import NO_TIMESTAMP, ConsumerGroup, TargetUpdate
 from penstock.coordinators.groups.consumer.member import Member, MemberMetadata
 from penstock.coordinators.groups.consumer.reconciliation import Target, TopicPartitions, reconcile
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 from penstock.metadata import MetadataImage
 from penstock.wire.errors import KafkaError
 
@@ -77,6 +77,10 @@ def update_target_if_due(turn: Turn, group: ConsumerGroup, config: GroupConfig, 
     write_target(group, config, turn)
 
 
+def _continue_target(group: ConsumerGroup, config: GroupConfig, turn: Turn, key: TimerKey) -> None:
+    write_target(group, config, turn)
+
+
 def write_target(group: ConsumerGroup, config: GroupConfig, turn: Turn) -> None:
     """Write the targets that changed, in one go unless that is more than a batch holds.
 
@@ -90,7 +94,7 @@ def write_target(group: ConsumerGroup, config: GroupConfig, turn: Turn) -> None:
     try:
         while update.left:
             if left_bytes < 0:
-                turn.set_timer(("target", group.group_id), 0, partial(write_target, group, config))
+                turn.set_timer(("target", group.group_id), 0, partial(_continue_target, group, config))
                 return
             member_id, assignment = update.left.pop()
             if member_id in group.members:

@@ -11,13 +11,12 @@ time for others; from then on only topics that are created or deleted are looked
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
 import re2
 
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 from penstock.metadata import MetadataDelta
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -138,7 +137,7 @@ class Expressions:
             expression = Expression(compile_regex(regex), turn.image.topics_by_name.keys())
             self._expressions[regex] = expression
             if not expression.scan_slice():
-                turn.set_timer(("regex", regex), 0, partial(self._scan, regex))
+                turn.set_timer(("regex", regex), 0, self._scan)
         return expression.topics() if expression.resolved else None
 
     def forget(self, regex: str) -> None:
@@ -156,11 +155,12 @@ class Expressions:
                 changed |= expression.created(topic.name)
         self.version += changed
 
-    def _scan(self, regex: str, turn: Turn) -> None:
+    def _scan(self, turn: Turn, key: TimerKey) -> None:
+        regex = key[1]
         expression = self._expressions.get(regex)
         if expression is None or expression.resolved:
             return
         if expression.scan_slice():
             self._on_resolved(turn, regex)
         else:
-            turn.set_timer(("regex", regex), 0, partial(self._scan, regex))
+            turn.set_timer(("regex", regex), 0, self._scan)

@@ -15,7 +15,7 @@ from functools import partial
 
 from penstock.coordinators.groups.consumer.group import ConsumerGroup
 from penstock.coordinators.groups.consumer.member import Member, MemberState
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import TimerKey, Turn
 
 Fence = Callable[[Turn, str, str], None]
 """(turn, group id, member id): take the member out, if it is still there."""
@@ -25,9 +25,10 @@ class MemberTimers:
     def __init__(self, group_of: Callable[[str], ConsumerGroup | None], fence: Fence) -> None:
         self._group_of = group_of
         self._fence = fence
+        self._expired = self._expire
 
     def set_session(self, turn: Turn, member: Member, timeout_ms: int) -> None:
-        turn.set_timer(member.session_key, timeout_ms, partial(self._expired, member.session_key))
+        turn.set_timer(member.session_key, timeout_ms, self._expired)
 
     def set_rebalance(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
         """Armed while the member has partitions to give up, for as long as it stays in its epoch."""
@@ -43,7 +44,7 @@ class MemberTimers:
         if not member.join_awaited:
             member.join_awaited = True
             key = ("consumer-join", group.group_id, member.member_id)
-            turn.set_timer(key, max(member.metadata.rebalance_timeout_ms, 0), partial(self._expired, key))
+            turn.set_timer(key, max(member.metadata.rebalance_timeout_ms, 0), self._expired)
 
     def cancel_join(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
         member.join_awaited = False
@@ -51,7 +52,7 @@ class MemberTimers:
 
     def set_sync(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
         key = ("consumer-sync", group.group_id, member.member_id)
-        turn.set_timer(key, max(member.metadata.rebalance_timeout_ms, 0), partial(self._expired, key))
+        turn.set_timer(key, max(member.metadata.rebalance_timeout_ms, 0), self._expired)
 
     def cancel_sync(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
         turn.cancel_timer(("consumer-sync", group.group_id, member.member_id))
@@ -60,10 +61,10 @@ class MemberTimers:
         for kind in ("session", "rebalance", "consumer-join", "consumer-sync"):
             turn.cancel_timer((kind, group.group_id, member_id))
 
-    def _expired(self, key: tuple[str, str, str], turn: Turn) -> None:
+    def _expire(self, turn: Turn, key: TimerKey) -> None:
         self._fence(turn, key[1], key[2])
 
-    def _rebalance_over(self, group_id: str, member_id: str, epoch: int, turn: Turn) -> None:
+    def _rebalance_over(self, group_id: str, member_id: str, epoch: int, turn: Turn, key: TimerKey) -> None:
         group = self._group_of(group_id)
         member = group.members.get(member_id) if group is not None else None
         if member is not None and member.current.epoch == epoch:
