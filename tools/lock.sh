@@ -4,6 +4,6 @@ set -euo pipefail
 bin=$1
 compile=("$bin/uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade)
 echo "editables
-hatchling" | "${compile[@]}" pyproject.toml - --output-file requirements/run.lock
-"${compile[@]}" pyproject.toml --group dev --output-file requirements/dev.lock
+hatchling" | "${compile[@]}" pyproject.toml - --extra spark --extra java --output-file requirements/run.lock
+"${compile[@]}" pyproject.toml --extra spark --extra java --group dev --output-file requirements/dev.lock
 echo "uv" | "${compile[@]}" - --output-file requirements/uv.lock
