@@ -14,8 +14,11 @@ ACKNOWLEDGED_BEFORE_KILL = 2_000
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"log.flush.interval.messages": "1"}, {"log.segment.bytes": "1048576"}],
-    ids=["default", "flush-every-message", "many-rolls"],
+    [
+        pytest.param({}, id="default"),
+        pytest.param({"log.flush.interval.messages": "1"}, id="flush-every-message", marks=pytest.mark.long),
+        pytest.param({"log.segment.bytes": "1048576"}, id="many-rolls", marks=pytest.mark.long),
+    ],
 )
 def test_kill_under_load_loses_nothing_acknowledged_and_repeats_nothing(settings: dict[str, str]) -> None:
     with PenstockServer(settings) as server:

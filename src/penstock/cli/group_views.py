@@ -19,7 +19,7 @@ from penstock.cli.errors import CliError
 
 if TYPE_CHECKING:
     from penstock.cli.library import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
-    from penstock.cli.protocol import Broker
+    from penstock.client import Connection
     from penstock.wire.messages.consumer_group_describe import Member as ConsumerMember
 
 STATES = (
@@ -203,16 +203,15 @@ def _add_details(cluster: Cluster, view: GroupView) -> None:
         return
 
 
-def _add_consumer_details(coordinator: Broker, view: GroupView) -> None:
+def _add_consumer_details(coordinator: Connection, view: GroupView) -> None:
     from penstock.cli.protocol import check
-    from penstock.wire.apis import ApiKey
     from penstock.wire.messages.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
     )
 
     request = ConsumerGroupDescribeRequest(group_ids=[view.name])
-    answer = coordinator.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request, ConsumerGroupDescribeResponse)
+    answer = coordinator.call(request, ConsumerGroupDescribeResponse)
     group = answer.groups[0]
     check(group.error_code, group.error_message, f"describe the group {view.name}")
     view.state = group.group_state
@@ -238,12 +237,11 @@ def _consumer_member(member: ConsumerMember) -> Member:
     )
 
 
-def _add_classic_details(coordinator: Broker, view: GroupView) -> None:
+def _add_classic_details(coordinator: Connection, view: GroupView) -> None:
     from penstock.cli.protocol import check
-    from penstock.wire.apis import ApiKey
     from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-    answer = coordinator.ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[view.name]), DescribeGroupsResponse)
+    answer = coordinator.call(DescribeGroupsRequest(groups=[view.name]), DescribeGroupsResponse)
     group = answer.groups[0]
     check(group.error_code, group.error_message, f"describe the group {view.name}")
     view.state = group.group_state

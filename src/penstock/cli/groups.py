@@ -214,7 +214,6 @@ def _delete(cluster: Cluster, name: str) -> CliError | None:
 def _delete_offsets(cluster: Cluster, group: str, places: list[Place]) -> dict[Place, CliError]:
     """The client library has no such request. What could not be deleted, with the reason."""
     from penstock.cli.protocol import check, connect_to_coordinator, error_of
-    from penstock.wire.apis import ApiKey
     from penstock.wire.messages.offset_delete import (
         OffsetDeleteRequest,
         OffsetDeleteRequestPartition,
@@ -228,8 +227,7 @@ def _delete_offsets(cluster: Cluster, group: str, places: list[Place]) -> dict[P
         by_topic.setdefault(name, []).append(OffsetDeleteRequestPartition(partition_index=partition))
     topics = [OffsetDeleteRequestTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
     with connect_to_coordinator(cluster, group) as coordinator:
-        answer = coordinator.ask(
-            ApiKey.OFFSET_DELETE, OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse
+        answer = coordinator.call(OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse
         )
     check(answer.error_code, None, doing)
     return {

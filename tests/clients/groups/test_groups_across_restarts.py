@@ -24,7 +24,7 @@ KINDS = (
 PROGRESS_RECORDS = 60
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("stopped", marks=pytest.mark.compat), "killed"])
 def test_groups_go_on_after_the_broker_was(how: str, tmp_path: Path) -> None:
     kinds = [kind for kind in KINDS if not kind.unavailable()]
     with broker_under_test() as server, ExitStack() as ending:

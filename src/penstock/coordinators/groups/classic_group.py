@@ -12,11 +12,12 @@ but those that are asked once per phase: the vote, the rebalance timeout, the su
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from sys import intern
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from penstock.coordinators.shard import Ticket, TimerKey
 from penstock.wire.codec import decode
@@ -26,8 +27,11 @@ from penstock.wire.messages.join_group import JoinGroupRequestProtocol, JoinGrou
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_MEMBER_ID: Final = ""
+NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 SUBSCRIPTIONS_REMEMBERED_MAX: Final = 1_024
+
+V = TypeVar("V")
 
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member can do, best first: (name, metadata). Names are distinct."""
@@ -145,11 +149,12 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
-        self.static_members: dict[str, str] = {}
+        self.static_members: Mapping[str, str] = NOBODY
         """group.instance.id → member id."""
-        self.pending_join: dict[str, None] = {}
-        """Ids that were handed out with MEMBER_ID_REQUIRED and did not come back yet (KIP-394)."""
-        self.pending_sync: dict[str, None] = {}
+        self.pending_join: Mapping[str, TimerKey] = NOBODY
+        """Ids that were handed out with MEMBER_ID_REQUIRED and did not come back yet (KIP-394), with their timers."""
+        self.pending_sync: Mapping[str, str] = NOBODY
+        """Ids of those who have joined and are expected to sync."""
         self.supported: dict[str, int] = {}
         """Protocol → how many members have it."""
         self.awaiting_join = 0
@@ -239,7 +244,7 @@ class ClassicGroup:
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
-            self.static_members[member.instance_id] = member.member_id
+            self.static_members = _with(self.static_members, member.instance_id, member.member_id)
         if not self.members:
             self.protocol_type = intern(protocol_type)
         assert protocol_type == self.protocol_type
@@ -257,22 +262,24 @@ class ClassicGroup:
             self._count_protocols(member.protocols, -1)
             self.awaiting_join -= member.join_ticket is not None
             if member.instance_id is not None:
-                del self.static_members[member.instance_id]
+                self.static_members = _without(self.static_members, member.instance_id)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         self._joined(member_id)
         self.has_synced(member_id)
         return member
 
+    def await_join(self, member_id: str, session_key: TimerKey) -> None:
+        self.pending_join = _with(self.pending_join, member_id, session_key)
+
     def _joined(self, member_id: str) -> None:
-        self.pending_join.pop(member_id, None)
-        if not self.pending_join:
-            self.pending_join = {}  # one that was used keeps its room, which thousands of groups would not need again
+        self.pending_join = _without(self.pending_join, member_id)
+
+    def await_sync(self, member_id: str) -> None:
+        self.pending_sync = _with(self.pending_sync, member_id, member_id)
 
     def has_synced(self, member_id: str) -> None:
-        self.pending_sync.pop(member_id, None)
-        if not self.pending_sync:
-            self.pending_sync = {}
+        self.pending_sync = _without(self.pending_sync, member_id)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
         """The instance came back: the same member under a new id. Nobody may wait in the old one's name any more."""
@@ -291,9 +298,9 @@ class ClassicGroup:
         if self.leader_id == old.member_id:
             self.leader_id = new_member_id
         if old.member_id in self.pending_sync:
-            del self.pending_sync[old.member_id]
-            self.pending_sync[new_member_id] = None
-        self.static_members[instance_id] = new_member_id
+            self.has_synced(old.member_id)
+            self.await_sync(new_member_id)
+        self.static_members = _with(self.static_members, instance_id, new_member_id)
         return member
 
     def update(
@@ -331,7 +338,7 @@ class ClassicGroup:
     def start_generation(self, wall_ms: int) -> None:
         """Whoever is here now is in; an empty group gets a generation too, so that nobody of the old one is valid."""
         self.generation += 1
-        self.pending_sync.clear()
+        self.pending_sync = NOBODY
         self.protocol_name = self.selected_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
         next_state = ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY
@@ -360,6 +367,23 @@ class ClassicGroup:
                 self.supported[name] = count
             else:
                 del self.supported[name]
+
+
+def _with(names: Mapping[str, V], name: str, value: V) -> Mapping[str, V]:
+    """These and one more. Thousands of groups have none most of the time: they share `NOBODY`."""
+    if not names:
+        return {name: value}
+    assert isinstance(names, dict)
+    names[name] = value
+    return names
+
+
+def _without(names: Mapping[str, V], name: str) -> Mapping[str, V]:
+    if name not in names:
+        return names
+    assert isinstance(names, dict)
+    del names[name]
+    return names or NOBODY
 
 
 def protocols_of(request: Iterable[JoinGroupRequestProtocol]) -> Protocols:

@@ -25,7 +25,7 @@ from penstock.coordinators.groups.classic_rebalance import (
 )
 from penstock.coordinators.groups.records import group_key, group_value
 from penstock.coordinators.groups.requests import RequestInfo
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupRequest
 
@@ -138,8 +138,8 @@ class JoinGroups:
             return
         member_id = new_member_id(info.client_id, turn)
         if info.version >= KNOWN_MEMBER_ID_FROM:
-            group.pending_join[member_id] = None
-            self._rebalances.schedule_expiry(turn, group, member_id, request.session_timeout_ms)
+            key = self._rebalances.schedule_expiry(turn, group, member_id, request.session_timeout_ms)
+            group.await_join(member_id, key)
             turn.reply(ticket, join_refused(info.version, ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(turn, ticket, info, group, request, protocols, member_id)
@@ -153,9 +153,10 @@ class JoinGroups:
         request: JoinGroupRequest,
         protocols: Protocols,
         member_id: str,
+        session_key: TimerKey | None = None,
     ) -> None:
         member = ClassicMember(
-            member_id,
+            member_id if session_key is None else session_key[-1],  # one string for both
             request.group_instance_id,
             info.client_id,
             info.client_host,
@@ -163,6 +164,7 @@ class JoinGroups:
             request.session_timeout_ms,
             protocols,
         )
+        member.session_key = session_key
         member.is_new = True
         if group.state is ClassicState.PREPARING_REBALANCE and group.previous_state is ClassicState.EMPTY:
             group.new_member_added = True
@@ -188,7 +190,7 @@ class JoinGroups:
                 # An id that was given to a dynamic member cannot take over a static one.
                 turn.reply(ticket, join_refused(info.version, ErrorCode.FENCED_INSTANCE_ID, member_id))
                 return
-            self._add(turn, ticket, info, group, request, protocols, member_id)
+            self._add(turn, ticket, info, group, request, protocols, member_id, group.pending_join[member_id])
             return
         error = group.check_member(member_id, request.group_instance_id)
         if error is ErrorCode.NONE and group.is_empty:

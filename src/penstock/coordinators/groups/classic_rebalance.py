@@ -99,7 +99,7 @@ class Rebalances:
             self.reply_join(turn, group, member, self.joined(group, member.member_id, members))
             self.schedule_session(turn, group, member)
             member.is_new = False
-            group.pending_sync[member.member_id] = None
+            group.await_sync(member.member_id)
         turn.set_timer(
             _sync_key(group), group.rebalance_timeout_ms(), partial(self._expire_pending_sync, group.generation)
         )
@@ -177,9 +177,11 @@ class Rebalances:
             key = member.session_key = session_key(group, member.member_id)
         turn.set_timer(key, member.session_timeout_ms if timeout_ms is None else timeout_ms, self._expired)
 
-    def schedule_expiry(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """The same for an id that has no member yet."""
-        turn.set_timer(session_key(group, member_id), timeout_ms, self._expired)
+    def schedule_expiry(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> TimerKey:
+        """The same for an id that has no member yet. Returns the timer's key."""
+        key = session_key(group, member_id)
+        turn.set_timer(key, timeout_ms, self._expired)
+        return key
 
     def _expire(self, turn: Turn, key: TimerKey) -> None:
         _, group_id, member_id = key
