@@ -6,13 +6,16 @@ RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run test test-long compat lint types unit setup bench docs lock clean
+.PHONY: help run broker test test-long compat lint types unit setup bench bench-spark docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-run: $(RUN) ## start a broker on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port 9192 --data DIR" to choose
+run: $(RUN) ## the demo: a broker on 127.0.0.1:9092, events, a Spark pipeline (Ctrl-C stops it); DEMO="--port 9192 --seconds 60" to choose
+	@exec $(BIN)/penstock demo $(DEMO)
+
+broker: $(RUN) ## a broker alone on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port 9192 --data DIR" to choose
 	@exec $(BIN)/penstock up $(UP)
 
 test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
@@ -38,6 +41,9 @@ unit: $(DEV)
 
 bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
 	@$(BIN)/python -m bench $(BENCH)
+
+bench-spark: $(DEV) ## the Spark source beside Spark's own Kafka connector (about ten minutes)
+	@$(BIN)/python -m bench.spark $(BENCH)
 
 docs: $(DEV) ## write the generated pages under docs/ again
 	@$(BIN)/python tools/generate_docs.py

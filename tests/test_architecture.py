@@ -25,17 +25,22 @@ MAY_IMPORT = {
     "sim": {"runtime", "broker", "config", "wire"},
     # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
     # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
-    "cli": {"wire", "config", "lag"},
+    "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo"},
     # What commits say about consumers; pure, and shared by the command line, exporters and alerts.
     "lag": {"wire"},
     # A client by hand, and what it reads as Arrow: for any Kafka cluster.
     "client": {"wire", "config"},
     "arrow": {"wire"},
+    # The pipeline, on Spark: from here on nothing knows whose brokers it reads.
+    "spark": {"client", "arrow", "wire"},
+    "pipeline": {"spark", "client", "arrow", "wire"},
+    "demo": {"pipeline", "spark", "client"},
 }
 
 ENTRY_POINTS = {
     "cli/server.py": {"broker", "runtime", "log"},
     "cli/up.py": {"broker", "runtime"},
+    "cli/fleet.py": {"runtime"},
     "cli/log.py": {"log", "runtime"},
 }
 

@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import cluster, configs, exit_codes, groups, log, topics
+from penstock.cli import brokers, cluster, configs, exit_codes, groups, leaders, log, pipeline, tables, topics
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from penstock.cli.consume import consume
+from penstock.cli.demo import EXAMPLES as DEMO_EXAMPLES
+from penstock.cli.demo import demo
+from penstock.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from penstock.cli.doctor import doctor
 from penstock.cli.errors import CliError
 from penstock.cli.options import examples
 from penstock.cli.output import note
@@ -37,9 +41,15 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(brokers.app, name="brokers")
+app.add_typer(leaders.app, name="leaders")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(tables.app, name="tables")
 app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=DEMO_EXAMPLES, rich_help_panel="Broker")(demo)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="What a cluster is made of, and whether it is well.")
 
 SHOWN_PARTITIONS_MAX = 20
-
-
-# With one command only, typer would take its name away.
-@app.callback()
-def _group() -> None:
-    pass
 
 
 @app.command(
@@ -103,6 +97,85 @@ def describe(
             exit_codes.UNHEALTHY,
             "find out which broker is missing, and start it",
         )
+
+
+@app.command(
+    epilog=examples(
+        ("penstock cluster quorum", "who leads the metadata, who votes, and who is behind"),
+        ("penstock cluster quorum --json", "for a script"),
+    )
+)
+def quorum(
+    json: Json = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    command_config: CommandConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the quorum that keeps the cluster's metadata: its leader, its voters and observers, and their lag."""
+    found = _quorum(Cluster(bootstrap_server, command_config, timeout))
+    if json:
+        print_json(found)
+        return
+    print_line(
+        f"leader {found['leader']}, epoch {found['epoch']}, high watermark {found['high_watermark']}, "
+        f"{plural(sum(one['role'] != 'observer' for one in found['replicas']), 'voter')}"
+    )
+    rows: list[list[Cell]] = [
+        [one["id"], one["role"], one["log_end"], one["lag"], one["behind_ms"]] for one in found["replicas"]
+    ]
+    print_table("", ("node", "role", "log end", "lag", "caught up ms ago"), rows)
+
+
+class _Replica(TypedDict):
+    id: int
+    role: str
+    directory: str
+    log_end: int
+    lag: int
+    behind_ms: int | None
+
+
+class _Quorum(TypedDict):
+    leader: int
+    epoch: int
+    high_watermark: int
+    replicas: list[_Replica]
+
+
+def _quorum(cluster: Cluster) -> _Quorum:
+    from penstock.cli.protocol import check, reach
+    from penstock.wire.messages.describe_quorum import (
+        DescribeQuorumRequest,
+        DescribeQuorumRequestPartitionData,
+        DescribeQuorumRequestTopicData,
+        DescribeQuorumResponse,
+    )
+    from penstock.wire.uuids import format_uuid
+
+    doing = "describe the quorum"
+    topic = DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])
+    with reach(cluster, doing) as known:
+        answer = known.any_broker().call(DescribeQuorumRequest([topic]), DescribeQuorumResponse)
+    check(answer.error_code, answer.error_message, doing)
+    found = answer.topics[0].partitions[0]
+    check(found.error_code, found.error_message, doing)
+    end = max((one.log_end_offset for one in found.current_voters), default=0)
+    now_ms = max((one.last_fetch_timestamp for one in found.current_voters), default=-1)
+    replicas = [
+        _Replica(
+            id=one.replica_id,
+            role="leader" if one.replica_id == found.leader_id else role,
+            directory=format_uuid(one.replica_directory_id),
+            log_end=one.log_end_offset,
+            lag=max(0, end - one.log_end_offset) if one.log_end_offset >= 0 else end,
+            behind_ms=max(0, now_ms - one.last_caught_up_timestamp) if one.last_caught_up_timestamp >= 0 else None,
+        )
+        for role, those in (("voter", found.current_voters), ("observer", found.observers))
+        for one in sorted(those, key=lambda state: state.replica_id)
+    ]
+    return _Quorum(
+        leader=found.leader_id, epoch=found.leader_epoch, high_watermark=found.high_watermark, replicas=replicas
+    )
 
 
 def _count(topics: Mapping[str, TopicMetadata], *, internal: bool) -> int:

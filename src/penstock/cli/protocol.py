@@ -9,8 +9,8 @@ of the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock import client
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "penstock-cli"
 
-_Connecting = AbstractContextManager[client.Connection]
-
 
 class CannotSpeak(CliError):
     """The way to this cluster is one that only the client library knows."""
 
 
-def connect(cluster: Cluster) -> _Connecting:
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[client.Connection]:
     """A connection to a broker of the bootstrap list."""
-    return _connecting(cluster, client.Cluster.any_broker, "reach a broker")
-
-
-def connect_to_coordinator(cluster: Cluster, group: str) -> _Connecting:
-    """A connection to the broker that coordinates a group; it may take a moment until there is one."""
-    return _connecting(cluster, lambda known: known.coordinator(group), f"find the coordinator of {group}")
+    with reach(cluster, "reach a broker") as known:
+        yield known.any_broker()
 
 
 @contextmanager
-def _connecting(
-    cluster: Cluster, choose: Callable[[client.Cluster], client.Connection], doing: str
-) -> Iterator[client.Connection]:
+def connect_to_coordinator(cluster: Cluster, group: str) -> Iterator[client.Connection]:
+    """A connection to the broker that coordinates a group; it may take a moment until there is one."""
+    with reach(cluster, f"find the coordinator of {group}") as known:
+        yield known.coordinator(group)
+
+
+@contextmanager
+def reach(cluster: Cluster, doing: str) -> Iterator[client.Cluster]:
+    """The cluster, for requests by hand."""
     try:
         with client.Cluster(_settings(cluster)) as known:
-            yield choose(known)
+            yield known
     except client.BrokerError as error:
         raise error_of(error.code, error.message, error.doing or doing) from None
     except client.AuthenticationFailed as error:

@@ -60,12 +60,13 @@ from penstock.client.errors import (
 )
 from penstock.client.fetch import Fetched, PartitionRange, fetch_range, fetch_ranges
 from penstock.client.librdkafka import librdkafka_properties
-from penstock.client.settings import ClientSettings
+from penstock.client.settings import Address, ClientSettings
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "Address",
     "AuthenticationFailed",
     "BrokerError",
     "ClientError",

@@ -239,7 +239,7 @@ class Cluster:
         address = self._brokers.get(node_id)
         if address is None:
             raise ConnectionFailed(f"broker {node_id} is not known")
-        return self._connect(address)
+        return self.connect(address)
 
     def broker_ids(self) -> list[int]:
         """The brokers that the last metadata named."""
@@ -411,7 +411,7 @@ class Cluster:
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code != ErrorCode.NONE:
             raise BrokerError(found.error_code, found.error_message, doing=f"find the coordinator of {key}")
-        return self._connect(Address(found.host, found.port))
+        return self.connect(Address(found.host, found.port))
 
     def _any_once(self) -> Connection:
         for connections in self._connections.values():
@@ -425,7 +425,7 @@ class Cluster:
         problems: list[str] = []
         for address in addresses + bootstrap:
             try:
-                return self._connect(address)
+                return self.connect(address)
             except AuthenticationFailed:
                 raise
             except (ConnectionFailed, RequestTimedOut) as error:
@@ -433,7 +433,7 @@ class Cluster:
         names = ",".join(str(address) for address in self.settings.bootstrap_servers)
         raise ConnectionFailed(f"cannot reach a Kafka cluster at {names}: {'; '.join(problems)}")
 
-    def _connect(self, address: Address) -> Connection:
+    def connect(self, address: Address) -> Connection:
         """A connection without a request in flight: kept ones first, then a new one."""
         kept = [connection for connection in self._connections.get(address, []) if not connection.closed]
         self._connections[address] = kept

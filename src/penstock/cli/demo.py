@@ -1,0 +1,91 @@
+"""`penstock demo`: the whole platform at work, in one command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import exit_codes
+from penstock.cli.errors import CliError
+from penstock.cli.options import Json, examples
+from penstock.cli.output import note, print_json, print_line
+
+EXAMPLES = examples(
+    ("penstock demo", "until Ctrl-C, with a live view"),
+    ("penstock demo --seconds 30", "half a minute, then a summary that checks itself"),
+    ("penstock demo --no-spark --port 9192", "without Spark, on another port"),
+    ("penstock demo --seconds 20 --json", "for a script; exit code 10 if the events do not add up"),
+)
+
+DATA_DEFAULT = Path("data/demo")
+RATE_DEFAULT = 400.0
+SECONDS_MIN = 1.0
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=SECONDS_MIN, help="Send events for so long, then end; without it, until Ctrl-C."),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="P", min=0, max=65535, help="The broker's port; 0 takes a free one.")
+    ] = 9092,
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where everything is kept. What the last demo left there is replaced.")
+    ] = DATA_DEFAULT,
+    rate: Annotated[
+        float, typer.Option(metavar="N", min=1, max=50_000, help="Events per second, as the mean over a week.")
+    ] = RATE_DEFAULT,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Another shop, with other customers and orders.")
+    ] = None,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Compute with a consumer group in plain Python instead.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a web shop on a broker of its own: events, a Spark pipeline, results, all moving before your eyes."""
+    from penstock.demo import runner, summary
+    from penstock.demo.choice import choose_pipeline
+    from penstock.demo.generator import SEED_DEFAULT
+    from penstock.demo.screens import LineScreen, LiveScreen, Screen
+
+    live = sys.stdout.isatty() and not json
+    out = sys.stderr if json else sys.stdout
+    chosen = choose_pipeline(data, no_spark=no_spark)
+    if chosen.notice:
+        note(chosen.notice)
+
+    def announce(address: str) -> None:
+        where = "" if address.endswith(":9092") else f" -b {address}"
+        print(
+            f"penstock: ready on {address}, where any Kafka client can use it. In another terminal:\n"
+            f"  penstock topics list{where}\n"
+            f"  penstock consume shop.revenue --from-beginning{where}\n"
+            f"Data is kept in {data}/. Ctrl-C ends the demo.",
+            file=out,
+            flush=True,
+        )
+
+    def make_screen() -> Screen:
+        return LiveScreen() if live else LineScreen(out)
+
+    options = runner.Options(
+        data=data, port=port, seconds=seconds, rate=rate, seed=SEED_DEFAULT if seed is None else seed
+    )
+    try:
+        done = runner.run(
+            options, chosen.pipeline, make_screen=make_screen, announce=announce, notice=chosen.notice
+        )
+    except runner.DemoFailed as error:
+        raise CliError(str(error), exit_codes.FAILED, error.hint) from None
+    if json:
+        print_json(done.as_json())
+    else:
+        for line in ["", *summary.lines(done), "", *summary.next_steps(done, has_tables=chosen.has_tables)]:
+            print_line(line)
+    if not done.adds_up:
+        raise typer.Exit(exit_codes.UNHEALTHY)

@@ -1,0 +1,74 @@
+"""`penstock doctor`: will Spark run here, and will it find Penstock?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import exit_codes
+from penstock.cli.connection import Cluster
+from penstock.cli.errors import CliError
+from penstock.cli.options import CLUSTER_PANEL, DEFAULT_TIMEOUT_S, CommandConfig, Json, Timeout, examples
+from penstock.cli.output import note, plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.spark.doctor import Check
+
+EXAMPLES = examples(
+    ("penstock doctor", "Python, Java, packages, Spark's workers, disk"),
+    ("penstock doctor --bootstrap-server localhost:9092", "and whether the cluster answers"),
+    ("penstock doctor --session", "and a real Spark session, which takes some seconds"),
+    ("penstock doctor --json", "for a script; exit code 10 if anything failed"),
+)
+
+
+def doctor(
+    session: Annotated[
+        bool, typer.Option("--session", help="Start a Spark session as well, and have it find the source.")
+    ] = False,
+    json: Json = False,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            rich_help_panel=CLUSTER_PANEL,
+            help="Ask this cluster as well; several addresses are separated by commas.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Check what the data pipeline needs: Python, Java, Spark, its workers, the cluster, the disk."""
+    from penstock.spark.doctor import Status, check_session, checkup
+
+    checks = list(checkup())
+    if bootstrap_server is not None:
+        checks.append(check_cluster(Cluster(bootstrap_server, command_config, timeout)))
+    if session:
+        checks.append(check_session())
+    failed = [check for check in checks if check.status is Status.FAILED]
+    warnings = sum(check.status is Status.WARNING for check in checks)
+    if json:
+        print_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
+    else:
+        rows = [(one.name, one.status.value, one.found, one.fix) for one in checks]
+        print_table("", ("check", "status", "found", "fix"), rows)
+    if failed:
+        raise CliError(f"{plural(len(failed), 'check')} failed", exit_codes.UNHEALTHY, failed[0].fix)
+    if not json:
+        note("Spark can run here" + (f", with {plural(warnings, 'warning')}." if warnings else "."))
+
+
+def check_cluster(cluster: Cluster) -> Check:
+    """Whether a cluster answers, with the command line's own diagnosis where it does not."""
+    from penstock.spark.doctor import Check, Status
+
+    try:
+        brokers = cluster.broker_ids()
+    except CliError as error:
+        found = "; ".join(line.strip() for line in error.message.splitlines())
+        return Check("cluster", Status.FAILED, found, error.hint)
+    return Check("cluster", Status.OK, f"{plural(len(brokers), 'broker')} at {cluster.bootstrap_server}")

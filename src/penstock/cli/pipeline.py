@@ -1,0 +1,444 @@
+"""`penstock pipeline`: init, validate, run, status."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import exit_codes
+from penstock.cli.connection import parse_settings
+from penstock.cli.errors import CliError
+from penstock.cli.options import Json, examples
+from penstock.cli.output import note, plural, print_json, print_line, print_table
+from penstock.config import parse_host_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.live import Live
+
+    from penstock.pipeline.model import Pipeline, PipelineError, Problem
+    from penstock.pipeline.status import RunStatus
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Pipelines on Spark: one short file of SQL or Python, checked before it runs, gone on with where it stopped.",
+)
+
+REFRESH_S = 0.25
+LINE_EVERY_S = 10.0
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the file made otherwise (trigger, checkpoint, kafka.…, spark.…), or a variable ${NAME}. "
+        "Repeatable.",
+    ),
+]
+OptionalBootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="PENSTOCK_BOOTSTRAP_SERVER",
+        help="The cluster, instead of the one that the file names.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where Spark runs: local[*] if not given, spark://…, yarn, k8s://…, or sc://… for Spark Connect.",
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        ("penstock pipeline init revenue.sql", "a SQL file to start from"),
+        ("penstock pipeline init revenue.py", "the same in Python"),
+        ("penstock pipeline init --list", "the built-in pipelines"),
+        ("penstock pipeline init archive.sql --from archive", "a file that uses one of them"),
+    )
+)
+def init(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", show_default=False, help="What to write: .sql or .py.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="The built-in pipeline to start from.")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Show what there is to start from; write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a pipeline file to start from."""
+    from penstock.pipeline.model import nearest
+    from penstock.pipeline.starters import templates
+
+    known = templates()
+    if list_all:
+        print_table("", ("name", "what it does"), [(one.name, one.summary) for one in known.values()])
+        return
+    if template is None:
+        template = "python" if file is not None and file.suffix == ".py" else "sql"
+    if template not in known:
+        raise CliError(
+            f"there is no pipeline {template} to start from{nearest(template, known)}",
+            exit_codes.NOT_FOUND,
+            f"there are {', '.join(known)}",
+        )
+    chosen = known[template]
+    path = file or Path(f"{'pipeline' if template in ('sql', 'python') else template}{chosen.suffix}")
+    if path.suffix != chosen.suffix:
+        raise CliError(
+            f"the pipeline {template} is written in a file that ends in {chosen.suffix}",
+            exit_codes.USAGE,
+            f"name it {path.with_suffix(chosen.suffix)}",
+        )
+    if path.exists() and not force:
+        raise CliError(f"{path} is there already", exit_codes.ALREADY_EXISTS, "name another file, or say --force")
+    try:
+        path.write_text(chosen.text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"cannot write {path}: {error.strerror}") from None
+    note(f"wrote {path}: {chosen.summary}")
+    note(f"next: penstock pipeline validate {path}, then penstock pipeline run {path}")
+
+
+@app.command(
+    epilog=examples(
+        ("penstock pipeline validate revenue.sql", "names, columns, types, topics, checkpoint"),
+        ("penstock pipeline validate revenue.sql --no-cluster", "without asking a broker"),
+    )
+)
+def validate(
+    file: File,
+    settings: Settings = None,
+    bootstrap_server: OptionalBootstrap = None,
+    master: Master = None,
+    cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Ask the cluster for the topics.")] = True,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Have Spark look at the queries.")] = True,
+    json: Json = False,
+) -> None:
+    """Check a pipeline without running it."""
+    if spark:
+        _require_spark()
+    with _told(json=json):
+        from penstock.pipeline.checking import validate as check
+
+        pipeline = _load(file, settings, bootstrap_server)
+        session = None
+        if spark:
+            # What needs no Spark first: it takes some seconds to start.
+            _raise_for(check(pipeline, None, cluster=cluster), pipeline)
+            session = _session(pipeline, master)
+        try:
+            _raise_for(check(pipeline, session, cluster=cluster and session is None), pipeline)
+        finally:
+            if session is not None:
+                session.stop()
+    if json:
+        print_json({"pipeline": pipeline.name, "problems": []})
+        return
+    for line in _summary(pipeline):
+        print_line(line)
+
+
+@app.command(
+    epilog=examples(
+        ("penstock pipeline run revenue.sql", "until Ctrl-C; run it again and it goes on"),
+        ("penstock pipeline run revenue.sql --set trigger=once", "all that is there now, then end"),
+        ("penstock pipeline run revenue.sql --metrics 127.0.0.1:9400", "with figures for Prometheus"),
+        ("penstock pipeline run revenue.sql --master spark://host:7077", "on a Spark cluster"),
+    )
+)
+def run(
+    file: File,
+    settings: Settings = None,
+    bootstrap_server: OptionalBootstrap = None,
+    master: Master = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve figures for Prometheus there, at /metrics.")
+    ] = None,
+    live: Annotated[
+        bool | None, typer.Option("--live/--no-live", help="A table that moves; if not given, on a terminal only.")
+    ] = None,
+) -> None:
+    """Check a pipeline, then run it and show how it is doing."""
+    _require_spark()
+    address = _address(metrics) if metrics is not None else None
+    with _told():
+        from penstock.pipeline.running import run_pipeline
+
+        pipeline = _load(file, settings, bootstrap_server)
+        stop = threading.Event()
+        watch = _Watch(sys.stderr.isatty() if live is None else live)
+
+        def work() -> RunStatus:
+            return run_pipeline(pipeline, master=master, stop=stop, metrics=address, on_status=watch.take)
+
+        # Not in this thread: Spark would take over its Ctrl-C, and this one has to draw.
+        worker = _Worker(work)
+        with _stopping(stop), watch:
+            worker.start()
+            while not worker.ended(REFRESH_S):
+                watch.draw()
+        status = worker.result()
+    again = "" if status.state == "finished" else "; run it again and it goes on where it stopped"
+    read = sum(one.rows_read for one in status.queries.values())
+    note(f"{pipeline.name} {status.state}: {plural(read, 'record')} read{again}")
+
+
+@app.command(
+    epilog=examples(
+        ("penstock pipeline status revenue.sql", "how the run in another terminal is doing"),
+        ("penstock pipeline status checkpoints/revenue --json", "by its checkpoint, for scripts"),
+    )
+)
+def status(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|CHECKPOINT", show_default=False, help="The file, or its checkpoint.")
+    ],
+    settings: Settings = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """Show how a pipeline is doing, from another terminal."""
+    from penstock.pipeline.status import read_status, status_path
+
+    with _told(json=json):
+        checkpoint = str(file) if file.is_dir() else _load(file, settings, None).checkpoint
+    path = status_path(checkpoint)
+    if path is None:
+        raise CliError(
+            f"the checkpoint {checkpoint} is not on this machine, so its status is not either",
+            exit_codes.NOT_FOUND,
+            "use --metrics when you run it",
+        )
+
+    def read() -> RunStatus:
+        try:
+            found = read_status(path)
+        except (OSError, ValueError) as error:
+            raise CliError(f"cannot read {path}: {error}") from None
+        if found is None:
+            raise CliError(
+                f"nothing has run with the checkpoint {checkpoint}",
+                exit_codes.NOT_FOUND,
+                f"start it: penstock pipeline run {file}",
+            )
+        return found
+
+    if watch and not json:
+        _show_until_interrupted(read)
+        return
+    found = read()
+    if json:
+        print_json(found.as_json())
+    else:
+        from penstock.cli.pipeline_view import heading, rows_of
+
+        print_line(heading(found))
+        head, rows = rows_of(found)
+        print_table("", head, rows)
+        if found.error:
+            note(f"error: {found.error}")
+    if found.state in ("failed", "lost"):
+        raise typer.Exit(exit_codes.UNHEALTHY)
+
+
+def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
+    from rich.live import Live
+
+    from penstock.cli.pipeline_view import view
+
+    with Live(view(read()), auto_refresh=False) as display, _stopping(threading.Event()) as stop:
+        while not stop.wait(1.0):
+            display.update(view(read()), refresh=True)
+
+
+class _Watch:
+    """What a person sees of a run: a table that moves, or a line now and then."""
+
+    def __init__(self, live: bool) -> None:
+        self._live = live
+        self._status: RunStatus | None = None
+        self._display: Live | None = None
+        self._told_s = 0.0
+        self._told_state = ""
+
+    def take(self, status: RunStatus) -> None:
+        self._status = status
+
+    def __enter__(self) -> _Watch:
+        if self._live:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._display = Live(console=Console(stderr=True), auto_refresh=False)
+            self._display.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.draw(last=True)
+        if self._display is not None:
+            self._display.stop()
+
+    def draw(self, *, last: bool = False) -> None:
+        status = self._status
+        if status is None:
+            return
+        if self._display is not None:
+            from penstock.cli.pipeline_view import view
+
+            self._display.update(view(status), refresh=True)
+        elif last or status.state != self._told_state or time.monotonic() - self._told_s > LINE_EVERY_S:
+            from penstock.cli.pipeline_view import line_of
+
+            if not last or status.state != self._told_state:
+                note(line_of(status))
+            self._told_s = time.monotonic()
+            self._told_state = status.state
+
+
+class _Worker:
+    """A function in a thread, with its result or its error."""
+
+    def __init__(self, work: Callable[[], RunStatus]) -> None:
+        self._work = work
+        self._result: RunStatus | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="pipeline")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ended(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def result(self) -> RunStatus:
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:
+            self._error = error
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C does not wait for it."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not stop.is_set():
+            stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _told(*, json: bool = False) -> Iterator[None]:
+    """Problems of a pipeline, in the words of the command line."""
+    from penstock.pipeline.model import PipelineError
+
+    try:
+        yield
+    except PipelineError as error:
+        if json:
+            print_json({"problems": [_problem_json(one, error.path) for one in error.problems]})
+            raise typer.Exit(exit_codes.FAILED) from None
+        raise CliError(_described(error), exit_codes.FAILED) from None
+    except Exception as error:
+        # What Spark's side raises about Java and the like names the fix itself.
+        if type(error).__module__.startswith("penstock.") and not isinstance(error, CliError):
+            raise CliError(str(error)) from None
+        raise
+
+
+def _load(file: Path, settings: list[str] | None, bootstrap_server: str | None) -> Pipeline:
+    from penstock.pipeline.loading import load_pipeline
+
+    overrides = parse_settings(settings or [], "--set")
+    if bootstrap_server is not None:
+        overrides.setdefault("bootstrap.servers", bootstrap_server)
+    return load_pipeline(file, overrides=overrides)
+
+
+def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
+    from penstock.pipeline.model import PipelineError
+
+    if problems:
+        raise PipelineError(problems, path=pipeline.path)
+
+
+def _described(error: PipelineError) -> str:
+    from penstock.pipeline.reporting import describe
+
+    text = ""
+    if error.path is not None and error.path.is_file():
+        text = error.path.read_text(encoding="utf-8-sig", errors="replace")
+    return describe(error.problems, error.path, text)
+
+
+def _problem_json(problem: Problem, path: Path | None) -> dict[str, object]:
+    return {
+        "file": str(path or ""),
+        "line": problem.line,
+        "column": problem.column,
+        "message": problem.message,
+        "fix": problem.fix,
+    }
+
+
+def _summary(pipeline: Pipeline) -> Iterator[str]:
+    from penstock.pipeline.identity import identity_of
+
+    yield f"{pipeline.name} is fine: trigger {pipeline.trigger}, checkpoint {pipeline.checkpoint}"
+    for name, query in identity_of(pipeline).queries.items():
+        yield f"  {name}: {', '.join(query.reads)} → {query.writes}"
+
+
+def _require_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise CliError("pipelines run on Spark, which is not installed", hint="pip install 'penstock[spark]'")
+
+
+def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
+    from penstock.spark import build_session
+
+    return build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark)
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_host_port(text)
+    except ValueError as error:
+        hint = "write HOST:PORT, such as 127.0.0.1:9400"
+        raise CliError(f"--metrics {text}: {error}", exit_codes.USAGE, hint) from None

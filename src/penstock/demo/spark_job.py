@@ -1,0 +1,339 @@
+"""The Spark pipeline in the background: its session, its queries, and what they say about themselves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.client import LATEST, ClientError, ClientSettings, Cluster, TopicPartition
+from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, TableCounts
+from penstock.demo.topics import EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.demo.shop_queries import ShopQuery
+
+log = logging.getLogger(__name__)
+
+MASTER: Final = "local[*]"
+TRIGGER: Final = "1 second"
+LOOK_EVERY_S: Final = 0.3
+STOP_TIMEOUT_S: Final = 15.0
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # Batches are small, and what the compiler would gain in a long run it costs at the start, on few cores most of all.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "30",
+    "spark.sql.streaming.noDataProgressEventInterval": "500",
+}
+
+RESTARTS_MAX: Final = 3
+"""A query that fails is started again where it stopped, so often: on a busy machine Spark's workers may time out."""
+
+HOURS: Final = "hours"
+"""The query that says what was late and what came twice."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """A query, and what was seen of its progress."""
+
+    start: Callable[[], StreamingQuery]
+    query: StreamingQuery
+    restarts: int = 0
+    batch: int = -1
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    rows_per_s: float = 0.0
+    took_ms: int = 0
+    state_rows: int = 0
+    late: int = 0
+    duplicates: int = 0
+    idle: bool = False
+    """Whether it last looked for something to do and found nothing."""
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        """Adds one progress report.
+
+        A query that finds nothing to do reports too, under the number of the batch that it would have made.
+        """
+        batch = int(progress["batchId"])
+        operators = progress.get("stateOperators") or []
+        self.idle = "addBatch" not in (progress.get("durationMs") or {})
+        if not self.idle and batch > self.batch:
+            self.batch = batch
+            self.late += sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators)
+            for operator in operators:
+                self.duplicates += (operator.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0)
+            rate = progress.get("processedRowsPerSecond")
+            self.rows_per_s = float(rate) if rate not in (None, "NaN", "Infinity") else 0.0
+            self.took_ms = int((progress.get("durationMs") or {}).get("triggerExecution", 0))
+        self.state_rows = sum(operator.get("numRowsTotal", 0) for operator in operators)
+        self.positions = positions_of(progress) or self.positions
+
+
+class SparkPipeline:
+    """Everything Spark does happens in threads of its own; what the view asks is answered from memory."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._address = ""
+        self._doing = "starting Spark"
+        self._error = ""
+        self._lock = threading.Lock()
+        self._waiting: list[ShopQuery] = []
+        self._followed: dict[str, Followed] = {}
+        self._has_queries = threading.Event()
+        self._ends: dict[TopicPartition, int] = {}
+        self._committed_s: float | None = None
+        self._stopping = threading.Event()
+        self._has_session = threading.Event()
+        self._session: SparkSession | None = None
+        self._building = threading.Thread(target=self._build, name="demo-spark", daemon=True)
+        self._running: threading.Thread | None = None
+
+    @property
+    def title(self) -> str:
+        return f"Spark {MASTER}"
+
+    @property
+    def doing(self) -> str:
+        return self._doing
+
+    @property
+    def committed_s(self) -> float | None:
+        return self._committed_s
+
+    def prepare(self) -> None:
+        self._building.start()
+
+    def start(self, address: str) -> None:
+        self._address = address
+        self._running = threading.Thread(target=self._run, args=(address,), name="demo-queries", daemon=True)
+        self._running.start()
+
+    def stages(self) -> list[Stage]:
+        with self._lock:
+            return [
+                Stage(
+                    name=name,
+                    batch=one.batch,
+                    rows=sum(one.positions.values()),
+                    rows_per_s=one.rows_per_s,
+                    lag=self._lag(one),
+                    took_ms=one.took_ms,
+                    state_rows=one.state_rows,
+                )
+                for name, one in self._followed.items()
+            ]
+
+    def dropped(self) -> Dropped:
+        with self._lock:
+            hours = self._followed.get(HOURS)
+            return Dropped(hours.late, hours.duplicates) if hours is not None else Dropped()
+
+    def check(self) -> None:
+        if self._error:
+            raise PipelineFailed(self._error)
+
+    def finish(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        with Cluster(ClientSettings.from_properties({"bootstrap.servers": self._address})) as cluster:
+            ends = _ends(cluster)
+        while not self._has_queries.is_set() or self._waiting or not self._processed(ends):
+            self.check()
+            if time.monotonic() > deadline_s:
+                return False
+            self._stopping.wait(LOOK_EVERY_S)
+        return True
+
+    def count_tables(self) -> TableCounts | None:
+        from penstock.pipeline import read_table
+
+        assert self._session is not None
+        tables = self._data / "tables"
+        events = read_table(self._session, tables / "events").selectExpr(
+            "count(*)", "coalesce(sum(IF(kind = 'order', amount_cents, 0)), 0)"
+        )
+        archived, revenue = _only_row(events)
+        (processed,) = _only_row(read_table(self._session, tables / "hours").selectExpr("coalesce(sum(events), 0)"))
+        return TableCounts(processed, archived, revenue)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in (self._building, self._running):
+            if thread is not None and thread.is_alive():
+                thread.join(STOP_TIMEOUT_S)
+        session, self._session = self._session, None
+        if session is not None:
+            for one in self._followed.values():
+                with suppress(Exception):
+                    one.query.stop()
+            with suppress(Exception):
+                session.stop()
+
+    def _processed(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether every query is at these ends and has nothing left to close.
+
+        A query that moved its watermark runs once more without data, so it has to be seen idle after its last batch.
+        """
+        with self._lock:
+            return all(_behind(one.positions, ends) == 0 and one.idle for one in self._followed.values())
+
+    # In the background
+
+    def _build(self) -> None:
+        try:
+            from penstock.spark import build_session
+
+            with _diverted_stderr(self._data / "logs" / "spark.log"):
+                self._session = build_session("penstock-demo", master=MASTER, config=SETTINGS)
+            self._doing = "starting queries"
+        except Exception as error:
+            self._fail("Spark did not start", error)
+        finally:
+            self._has_session.set()
+
+    def _run(self, address: str) -> None:
+        self._has_session.wait()
+        if self._session is None or self._stopping.is_set():
+            return
+        try:
+            from penstock.demo.shop_queries import shop_queries
+
+            self._waiting = shop_queries(self._session, address, self._data / "tables")
+            self._start_next()
+            self._doing = "first batches"
+            self._has_queries.set()
+            with Cluster(ClientSettings.from_properties({"bootstrap.servers": address})) as cluster:
+                while not self._stopping.wait(LOOK_EVERY_S):
+                    with suppress(ClientError):
+                        self._ends = _ends(cluster)
+                    self._look()
+                    self._start_next()
+        except Exception as error:
+            if not self._stopping.is_set():
+                self._fail("the Spark pipeline stopped", error)
+
+    def _start_next(self) -> None:
+        """Starts the next query once the last one has committed its first batch: together they only get in each
+        other's way, and first results come sooner like this."""
+        if not self._waiting or any(one.batch < 0 for one in self._followed.values()):
+            return
+        query = self._waiting[0]
+        writer = (
+            query.frame.writeStream.queryName(query.name)
+            .foreachBatch(query.write)
+            .option("checkpointLocation", str(self._data / "checkpoints" / query.name))
+            .trigger(processingTime=TRIGGER)
+        )
+        started = Followed(writer.start, writer.start())
+        with self._lock:
+            self._followed[query.name] = started
+            self._waiting.pop(0)
+
+    def _look(self) -> None:
+        """Takes in what the queries say about themselves."""
+        for name, one in list(self._followed.items()):
+            self._listen(one)
+            if one.query.isActive or self._stopping.is_set():
+                continue
+            # What it said last must not be lost: the next one begins with reports of its own.
+            self._listen(one)
+            failure = one.query.exception()
+            if one.restarts >= RESTARTS_MAX:
+                self._fail(f"the query {name} stopped", failure)
+                return
+            one.restarts += 1
+            log.warning("the query %s is started again: %s", name, first_line(failure) if failure else "it stopped")
+            one.query = one.start()
+        if not self._waiting and not self._error and all(one.batch >= 0 for one in self._followed.values()):
+            self._doing = "running"
+
+    def _listen(self, one: Followed) -> None:
+        reports = [dict(report) for report in one.query.recentProgress if report["batchId"] >= one.batch]
+        with self._lock:
+            for report in reports:
+                one.take(report)
+            if self._committed_s is None and one.batch >= 0:
+                self._committed_s = time.monotonic()
+
+    def _lag(self, one: Followed) -> int | None:
+        if not self._ends:
+            return None
+        return _behind(one.positions, self._ends)
+
+    def _fail(self, what: str, error: BaseException | None) -> None:
+        self._error = f"{what}: {first_line(error)} (more in {self._data / 'logs'})" if error else what
+        self._doing = "stopped"
+
+
+def positions_of(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """How far the batch of a progress report read."""
+    found: dict[TopicPartition, int] = {}
+    for source in progress.get("sources") or []:
+        end = source.get("endOffset")
+        read = json.loads(end) if isinstance(end, str) else end
+        for topic, positions in (read or {}).items():
+            if topic in EVENTS:
+                found.update({TopicPartition(topic, int(number)): at for number, at in positions.items()})
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark says, without the stack of the JVM."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # An exception that passed through the JVM has its own text at the end of a Python traceback.
+    told = [line for line in lines if line.split(":")[0].endswith(("Error", "Failed", "Exception"))]
+    return (told[-1] if told else lines[0])[:300]
+
+
+def _behind(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    return sum(max(0, end - positions.get(place, 0)) for place, end in ends.items())
+
+
+def _ends(cluster: Cluster) -> dict[TopicPartition, int]:
+    places: dict[tuple[str, int], int] = {
+        (name, partition.partition): LATEST
+        for name in EVENTS
+        for partition in cluster.known_topic(name).partitions
+    }
+    return {place: listed.offset for place, listed in cluster.list_offsets(places).items()}
+
+
+def _only_row(frame: Any) -> list[int]:
+    (row,) = frame.collect()
+    return [int(value) for value in row]
+
+
+@contextmanager
+def _diverted_stderr(path: Path) -> Iterator[None]:
+    """What is started meanwhile writes its complaints to a file, not into the view: the JVM, and Spark's workers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

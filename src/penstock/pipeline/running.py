@@ -1,0 +1,402 @@
+"""A pipeline at work: its queries started, watched, and stopped together."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from penstock.client import LATEST, ClientError, ClientSettings, Cluster, UnsupportedSetting
+from penstock.pipeline.checking import check_checkpoint, check_cluster, check_declarations, check_plan
+from penstock.pipeline.checkpoints import Directory, held, open_directory, query_location, read_identity
+from penstock.pipeline.identity import FILE_NAME, Identity, dead_letter_query, dead_letter_sources, identity_of, merged
+from penstock.pipeline.model import NOWHERE, OutputMode, Pipeline, PipelineError, Place, Problem, Source
+from penstock.pipeline.planning import Plan, own_session, plan
+from penstock.pipeline.progress import QueryFigures
+from penstock.pipeline.sinks import Gate, open_gate, start_query, topic_writer
+from penstock.pipeline.spark_errors import quietly, sentence
+from penstock.pipeline.status import RunStatus, now_text, status_path, write_status
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.25
+STATUS_EVERY_S = 1.0
+STOP_TIMEOUT_S = 60.0
+"""How long a write that goes on may take to finish when a run is stopped."""
+LAST_REPORTS_TIMEOUT_S = 10.0
+RESTARTS_MAX = 8
+BEGIN_TIMEOUT_S = 120.0
+BEGIN_POLL_S = 0.05
+LATE_WORKER = "Python worker failed to connect back"
+_BEFORE_THE_FIRST_BATCH = ("Initializing", "Starting")
+SESSION_SETTINGS = {
+    # Each query starts a process of Python; several at once, on a machine that is busy, take longer than Spark's 15 s.
+    "spark.python.authenticate.socketTimeout": "60s",
+}
+
+
+class QueryFailed(PipelineError):
+    """A query of a running pipeline failed; the others were stopped, and all go on from there when started again."""
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    master: str | None = None,
+    spark: SparkSession | None = None,
+    stop: threading.Event | None = None,
+    metrics: tuple[str, int] | None = None,
+    on_status: Callable[[RunStatus], None] | None = None,
+) -> RunStatus:
+    """Checks a pipeline, runs it until it is done (trigger `once`), fails, or `stop` is set, and says how it went.
+
+    PipelineError has what the check found, or which query failed and why; what was written before is whole, and the
+    next run goes on after it. With a session of the caller's, `master` has no meaning, and the session is left open.
+    """
+    run = _Run(pipeline, master or "", stop or threading.Event(), on_status)
+    with ExitStack() as stack:
+        _raise_for(check_declarations(pipeline), pipeline)
+        stack.enter_context(held(pipeline))
+        stack.callback(run.save)
+        if metrics is not None:
+            run.serve_metrics(*metrics, stack)
+        run.tell("starting")
+        try:
+            _raise_for(check_cluster(pipeline), pipeline)
+            if spark is None:
+                from penstock.spark import build_session
+
+                config = {**SESSION_SETTINGS, **pipeline.spark}
+                spark = build_session(f"penstock: {pipeline.name}", master=master, config=config)
+                stack.callback(spark.stop)
+            run.status.master = master or _master_of(spark)
+            with quietly():
+                run.start(spark)
+                run.watch()
+        except PipelineError as error:
+            run.fail(error.problems[0].message)
+            raise
+        except BaseException as error:
+            run.fail(f"{type(error).__name__}: {error}")
+            raise
+    return run.status
+
+
+@dataclass
+class _Running:
+    query: StreamingQuery
+    gate: Gate | None
+    place: Place
+    start: Callable[[], StreamingQuery]
+    restarts: int = 0
+
+
+@dataclass
+class _Run:
+    pipeline: Pipeline
+    master: str
+    stop: threading.Event
+    on_status: Callable[[RunStatus], None] | None
+    status: RunStatus = field(init=False)
+    queries: dict[str, _Running] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pipeline = self.pipeline
+        self.status = RunStatus(
+            pipeline=pipeline.name,
+            checkpoint=pipeline.checkpoint,
+            trigger=str(pipeline.trigger),
+            master=self.master,
+            started=now_text(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            file=str(pipeline.path or ""),
+        )
+        for name, query in identity_of(pipeline).queries.items():
+            self.status.queries[name] = QueryFigures(name, query.writes)
+        self._listener: _Reports | None = None
+        self._saved_s = 0.0
+
+    def serve_metrics(self, host: str, port: int, stack: ExitStack) -> None:
+        from penstock.pipeline.metrics import MetricsServer
+
+        server = MetricsServer(host, port, self.status)
+        self.status.metrics = server.address
+        stack.callback(server.close)
+
+    def start(self, spark: SparkSession) -> None:
+        """Starts all queries, or none: what can be known before the first one starts is known then."""
+        pipeline = self.pipeline
+        session = own_session(spark, pipeline)
+        _raise_for(check_checkpoint(pipeline, session), pipeline)
+        directory = open_directory(pipeline.checkpoint, session)
+        starting = _claim(pipeline, directory) if directory is not None else {}
+        planned = plan(pipeline, session, starting=starting)
+        _raise_for(check_plan(pipeline, planned), pipeline)
+        self._listener = _Reports(self.status)
+        session.streams.addListener(self._listener.for_spark())
+        self._session = session
+        try:
+            self._start_queries(planned)
+        except BaseException:
+            self._stop_queries()
+            raise
+        self.tell("running")
+
+    def watch(self) -> None:
+        """Returns when all queries are done or the run was stopped; raises when one failed."""
+        while not self.stop.wait(POLL_S):
+            ended = not self._is_active()
+            self._raise_failure(restart=True)
+            if ended and not self._is_active():
+                break
+            self.tell("running")
+        if self.stop.is_set():
+            self.tell("stopping")
+        self._stop_queries()
+        self._raise_failure()
+        self._finish_reports()
+        state = "stopped" if self.stop.is_set() else "finished"
+        for figures in self.status.queries.values():
+            figures.state = state
+        self.tell(state)
+
+    def _is_active(self) -> bool:
+        return any(one.query.isActive for one in self.queries.values())
+
+    def tell(self, state: str) -> None:
+        """The status, to whoever watches; to the file less often."""
+        changed = self.status.state != state
+        self.status.state = state
+        if changed or time.monotonic() - self._saved_s > STATUS_EVERY_S:
+            self.save()
+        if self.on_status is not None:
+            self.on_status(self.status)
+
+    def save(self) -> None:
+        self._saved_s = time.monotonic()
+        path = status_path(self.pipeline.checkpoint)
+        if path is not None:
+            with suppress(OSError):  # a full disk is told by what needs it more
+                write_status(path, self.status)
+
+    def fail(self, message: str) -> None:
+        self.status.error = message
+        for figures in self.status.queries.values():
+            if figures.state in ("starting", "running"):
+                figures.state = "stopped"
+        self.tell("failed")
+
+    def _start_queries(self, planned: Plan) -> None:
+        pipeline = self.pipeline
+        for sink in pipeline.sinks:
+            gate = open_gate(pipeline, sink)
+            self._start(sink.name, planned.sinks[sink.name], sink.mode, gate, sink.place)
+        for source in dead_letter_sources(pipeline):
+            gate = Gate(topic_writer(pipeline, source.dead_letters, source.delivery))
+            rows = planned.dead_letters[source.name]
+            self._start(dead_letter_query(source), rows, OutputMode.APPEND, gate, source.place)
+
+    def _start(self, name: str, rows: DataFrame, mode: OutputMode, gate: Gate | None, place: Place) -> None:
+        def start() -> StreamingQuery:
+            return start_query(
+                rows,
+                name=name,
+                mode=mode,
+                trigger=self.pipeline.trigger,
+                location=query_location(self.pipeline.checkpoint, name),
+                gate=gate,
+            )
+
+        try:
+            query = start()
+        except Exception as error:
+            raise PipelineError(
+                Problem(f"query {name} cannot start: {sentence(str(error))}", "", place), path=self.pipeline.path
+            ) from error
+        self.queries[name] = _Running(query, gate, place, start)
+        self._await_beginning(query)
+
+    def _await_beginning(self, query: StreamingQuery) -> None:
+        """Waits until a query's own process of Python is there, so that they start one after the other.
+
+        Spark gives such a process ten seconds, which several of them at once on a busy machine can miss.
+        """
+        deadline_s = time.monotonic() + BEGIN_TIMEOUT_S
+        while query.isActive and time.monotonic() < deadline_s and not self.stop.is_set():
+            if not str(query.status.get("message", "")).startswith(_BEFORE_THE_FIRST_BATCH):
+                return
+            time.sleep(BEGIN_POLL_S)
+
+    def _raise_failure(self, *, restart: bool = False) -> None:
+        for name, one in self.queries.items():
+            if one.query.isActive:
+                continue
+            error = one.query.exception()
+            if error is None or _is_our_stop(error, self.stop):
+                continue
+            if restart and LATE_WORKER in str(error) and one.restarts < RESTARTS_MAX:
+                # Nothing is wrong but the time it took: the query goes on from its checkpoint, as after any stop.
+                one.restarts += 1
+                one.query = one.start()
+                if self._listener is not None:
+                    self._listener.forget_end()
+                continue
+            figures = self.status.queries[name]
+            figures.state = "failed"
+            figures.error = _reason(error)
+            self._stop_queries()
+            self._finish_reports()
+            raise QueryFailed(
+                Problem(
+                    f"query {name} failed: {figures.error}",
+                    "once that is set right, run it again: it goes on where it stopped",
+                    one.place,
+                ),
+                path=self.pipeline.path,
+            )
+
+    def _stop_queries(self) -> None:
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        for one in self.queries.values():
+            if one.gate is not None:
+                one.gate.close(max(0.0, deadline_s - time.monotonic()))
+        for one in self.queries.values():
+            with suppress(Exception):  # it ended by itself, or Spark is gone
+                one.query.stop()
+
+    def _finish_reports(self) -> None:
+        """Spark's reports come on a thread of their own, the last ones after the queries have ended."""
+        if self._listener is not None:
+            self._listener.wait_for_ends(len(self.queries), LAST_REPORTS_TIMEOUT_S)
+            with suppress(Exception):
+                self._session.streams.removeListener(self._listener.for_spark())
+
+
+class _Reports:
+    """Takes Spark's reports into the status."""
+
+    def __init__(self, status: RunStatus) -> None:
+        self._status = status
+        self._ended = 0
+        self._condition = threading.Condition()
+        self._for_spark: StreamingQueryListener | None = None
+
+    def for_spark(self) -> StreamingQueryListener:
+        """The listener that Spark calls; made here, because its base class is pyspark's."""
+        if self._for_spark is None:
+            from pyspark.sql.streaming.listener import StreamingQueryListener
+
+            reports = self
+
+            class Listener(StreamingQueryListener):
+                def onQueryStarted(self, event) -> None:  # type: ignore[no-untyped-def]
+                    """The run knows."""
+
+                def onQueryProgress(self, event) -> None:  # type: ignore[no-untyped-def]
+                    reports.add(event.progress.name, json.loads(event.progress.json))
+
+                def onQueryIdle(self, event) -> None:  # type: ignore[no-untyped-def]
+                    """Nothing new."""
+
+                def onQueryTerminated(self, event) -> None:  # type: ignore[no-untyped-def]
+                    reports.end()
+
+            self._for_spark = Listener()
+        return self._for_spark
+
+    def add(self, name: str | None, progress: Mapping[str, object]) -> None:
+        figures = self._status.queries.get(name or "")
+        if figures is not None:
+            figures.add(progress)
+
+    def end(self) -> None:
+        with self._condition:
+            self._ended += 1
+            self._condition.notify_all()
+
+    def forget_end(self) -> None:
+        """One query ended that is started again."""
+        with self._condition:
+            self._ended -= 1
+
+    def wait_for_ends(self, count: int, timeout_s: float) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._ended >= count, timeout_s)
+
+
+def _claim(pipeline: Pipeline, directory: Directory) -> Mapping[str, str]:
+    """Makes the checkpoint this pipeline's, and settles where its sources start. Before anything is read."""
+    stored, problems = read_identity(pipeline, directory)
+    _raise_for(problems, pipeline)
+    new = identity_of(pipeline)
+    identity = merged(stored, new) if stored is not None else new
+    missing = [one for one in pipeline.sources if one.starting == "latest" and one.name not in identity.starting]
+    if missing:
+        identity = replace(identity, starting={**identity.starting, **_settle(pipeline, missing)})
+    if identity != stored:
+        _write(directory, identity, pipeline)
+    return identity.starting
+
+
+def _settle(pipeline: Pipeline, sources: list[Source]) -> dict[str, str]:
+    """What "latest" means now, for each source; a pattern, whose topics may change, is left to Spark."""
+    try:
+        with Cluster(ClientSettings.from_properties(pipeline.client_properties)) as cluster:
+            topics = cluster.existing_topics([source.topic for source in sources if source.topic])
+            settled = {}
+            for source in sources:
+                if source.topic not in topics:
+                    continue
+                partitions = [one.partition for one in topics[source.topic].partitions]
+                ends = cluster.list_offsets(dict.fromkeys(((source.topic, one) for one in partitions), LATEST))
+                positions = {str(place.partition): end.offset for place, end in ends.items()}
+                settled[source.name] = json.dumps({source.topic: positions}, sort_keys=True)
+            return settled
+    except UnsupportedSetting:
+        return {}
+    except ClientError as error:
+        raise PipelineError(Problem(f"{pipeline.bootstrap_servers}: {error}"), path=pipeline.path) from None
+
+
+def _write(directory: Directory, identity: Identity, pipeline: Pipeline) -> None:
+    try:
+        directory.write(FILE_NAME, identity.to_json())
+    except OSError as error:
+        place = pipeline.places.get("checkpoint", NOWHERE)
+        raise PipelineError(
+            Problem(f"cannot write to the checkpoint {pipeline.checkpoint}: {error.strerror}", "", place),
+            path=pipeline.path,
+        ) from None
+
+
+def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
+    if problems:
+        raise PipelineError(sorted(problems, key=lambda problem: problem.place), path=pipeline.path)
+
+
+def _is_our_stop(error: Exception, stop: threading.Event) -> bool:
+    return stop.is_set() and "Stopped: the run is being stopped" in str(error)
+
+
+def _reason(error: Exception) -> str:
+    """The line that a person needs, out of what Spark wraps around it."""
+    from penstock.pipeline.failures import reason_of
+
+    return reason_of(str(error))
+
+
+def _master_of(spark: SparkSession) -> str:
+    try:
+        return str(spark.conf.get("spark.master", ""))
+    except Exception:
+        return ""

@@ -1,0 +1,140 @@
+"""What Spark says about a query, as a problem at a line of the file.
+
+Spark's messages begin with an error class, end with a plan, and count from where its own text began. What is kept is
+the sentence; what the class tells beyond it (which names there are, what would do instead) becomes the fix.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.model import Place, Problem, Sql, nearest
+from penstock.pipeline.sql_lexer import Text
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+
+_CLASS = re.compile(r"^\s*\[([A-Z0-9_.]+)\]\s*")
+_PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_ANALYZER_PLACE = re.compile(r"; line (\d+) pos (\d+)")
+_TAIL = re.compile(r"\s*SQLSTATE: \w{5}.*", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]+)`")
+
+_FIXES = {
+    "UNRESOLVED_ROUTINE": "check the function's name: Spark's own are listed at spark.apache.org/docs/latest/api/sql",
+    "MISSING_AGGREGATION": "add the column to GROUP BY, or aggregate it",
+    "CANNOT_PARSE_INTERVAL": "write an interval such as '10 minutes'",
+    "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": "group by window(column, '1 minute') instead of OVER (…)",
+}
+_STREAMING = (
+    ("aggregations without watermark", "give the stream a watermark (WATERMARK FOR column DELAY OF 10 MINUTES) and "
+     "group by window(column, …), or choose mode = 'update' or 'complete'"),
+    ("no streaming aggregations", "mode = 'complete' is for aggregations: leave it out"),
+    ("Sorting is not supported", "leave out ORDER BY, or aggregate with mode = 'complete'"),
+    ("Distinct aggregations are not supported", "use approx_count_distinct(…)"),
+    ("Limits are not supported", "leave out LIMIT"),
+    ("join", "a join of two streams needs a watermark on both and a condition that bounds their times"),
+)  # fmt: skip
+
+
+def problem_of(error: Exception, query: Sql, known: Iterable[str] = ()) -> Problem:
+    """A problem in a query's text, where Spark saw it."""
+    message = sentence(str(error))
+    offset, place = _offset(error), query.place
+    if offset is not None:
+        place = Text(query.text, query.place).place(min(offset, len(query.text)))
+    else:
+        found = _PARSER_PLACE.search(str(error)) or _ANALYZER_PLACE.search(str(error))
+        if found:
+            place = _place(int(found[1]), int(found[2]), query)
+    condition, parameters = _details(error)
+    return Problem(*_words(condition, parameters, message, list(known)), place)
+
+
+def streaming_problem(error: Exception, place: Place) -> Problem:
+    """What cannot be streamed; Spark does not say where, so it is the sink's place."""
+    message = sentence(str(error)).removeprefix("Invalid streaming output mode: ")
+    fix = next((fix for words, fix in _STREAMING if words.lower() in message.lower()), "")
+    return Problem(f"this cannot be streamed: {message}", fix, place)
+
+
+def sentence(text: str) -> str:
+    """The words of a message: no error class, no state, no plan, no stack."""
+    text = _CLASS.sub("", text.strip())
+    text = _TAIL.sub("", text)
+    text = text.partition("\n\nJVM stacktrace")[0].partition("\n== SQL")[0]
+    text = _PARSER_PLACE.sub("", text).partition(";\n")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:3]).rstrip(" ;.") if lines else "Spark gives no reason"
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Spark's Python side logs what fails with its whole stack; here it is told in other words."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "py4j.clientserver")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _words(
+    condition: str, parameters: Mapping[str, str], message: str, known: list[str]
+) -> tuple[str, str]:
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = _bare(parameters.get("objectName", ""))
+        proposals = [_bare(one) for one in _QUOTED.findall(parameters.get("proposal", ""))]
+        if proposals:
+            return f"there is no column {name}{nearest(name, proposals)}", f"there are {', '.join(proposals)}"
+        return f"there is no column {name}", ""
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        name = _bare(parameters.get("relationName", ""))
+        listed = ", ".join(known) or "none yet"
+        return (
+            f"there is no stream, table or view {name}{nearest(name, known)}",
+            f"a query reads what the file created before it: {listed}",
+        )
+    if condition == "PARSE_SYNTAX_ERROR":
+        hint = parameters.get("hint", "").removeprefix(": ")
+        return f"Spark cannot read this query at {parameters.get('error', 'this place')}", hint
+    return message, _FIXES.get(condition, "")
+
+
+def _bare(name: str) -> str:
+    return name.replace("`", "")
+
+
+def _details(error: Exception) -> tuple[str, Mapping[str, str]]:
+    if not hasattr(error, "getCondition"):
+        return "", {}
+    spark_error: PySparkException = error  # type: ignore[assignment]
+    return spark_error.getCondition() or "", spark_error.getMessageParameters() or {}
+
+
+def _offset(error: Exception) -> int | None:
+    if not hasattr(error, "getQueryContext"):
+        return None
+    for context in error.getQueryContext() or ():
+        try:
+            start = int(context.startIndex())
+        except Exception:
+            # A context of a DataFrame has no place in a text.
+            continue
+        if start >= 0:
+            return start
+    return None
+
+
+def _place(line: int, position: int, query: Sql) -> Place:
+    column = position + 1
+    if line == 1:
+        column += query.place.column - 1
+    return Place(query.place.line + line - 1, column)

@@ -1,0 +1,191 @@
+"""The demo as a whole: what it does to a directory, and that its books balance."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import exit_codes
+from penstock.demo import choice, dead_letters, runner
+from penstock.demo.spark_job import Followed, first_line, positions_of
+from support.spark import require_spark
+
+COMMAND = [sys.executable, "-m", "penstock", "demo"]
+
+
+def run_demo(data: Path, *options: str, timeout_s: float = 280) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        [*COMMAND, "--data", str(data), "--port", "0", "--json", *options],
+        capture_output=True, text=True, timeout=timeout_s, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_a_run_without_spark_adds_up(tmp_path: Path) -> None:
+    code, summary, messages = run_demo(tmp_path / "demo", "--seconds", "3", "--no-spark", "--rate", "300")
+    assert code == exit_codes.OK, messages
+    assert summary["adds_up"]
+    assert summary["engine"] == "a consumer group in plain Python"
+    sent, outcome = summary["sent"], summary["outcome"]
+    assert sent["events"] > 200
+    assert sent["events"] == sum(outcome[name] for name in ("processed", "dead_lettered", "late", "duplicates"))
+    assert outcome["dead_lettered"] == sent["on_purpose"]["bad"] > 0
+    assert summary["results"]["hours"] > 3
+    assert "penstock: ready on 127.0.0.1:" in messages
+    assert not (tmp_path / "demo" / "broker" / "penstock.pid").exists(), "the broker was stopped in order"
+
+
+@pytest.mark.timeout(300)
+def test_a_run_on_spark_adds_up_to_the_tables(tmp_path: Path) -> None:
+    require_spark()
+    code, summary, messages = run_demo(tmp_path / "demo", "--seconds", "4", "--rate", "300")
+    assert code == exit_codes.OK, messages
+    assert summary["adds_up"]
+    assert summary["engine"].startswith("Spark")
+    assert [check["name"] for check in summary["checks"]] == ["events", "bad records", "archive", "money"]
+    assert summary["outcome"]["archived"] == summary["sent"]["events"] - summary["sent"]["on_purpose"]["bad"] > 200
+    assert summary["results"]["visits"] > 20
+    assert sorted(path.name for path in (tmp_path / "demo" / "tables").iterdir()) == ["events", "hours", "visits"]
+
+
+def test_ctrl_c_ends_it_with_a_balance(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--data", str(tmp_path / "demo"), "--port", "0", "--json", "--no-spark", "--rate", "300"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "sent" in line and "sent 0 " not in line:
+            break
+    rest = threading.Thread(target=process.stderr.read, daemon=True)
+    rest.start()
+    process.send_signal(signal.SIGINT)
+    summary = json.loads(process.stdout.read())
+    assert process.wait(60) == exit_codes.OK
+    assert summary["adds_up"]
+    rest.join(10)
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_run_on_a_taken_port_says_so_and_keeps_the_data(tmp_path: Path) -> None:
+    data = tmp_path / "demo"
+    runner.prepare_directory(data)
+    (data / "tables" / "kept").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*COMMAND, "--data", str(data), "--port", str(port), "--no-spark"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == exit_codes.FAILED
+    assert f"port {port} cannot be used" in done.stderr
+    assert "--port P" in done.stderr
+    assert (data / "tables" / "kept").exists()
+
+
+def test_only_what_a_demo_made_is_replaced(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    runner.prepare_directory(ours)
+    (ours / "tables" / "old").write_text("")
+    runner.prepare_directory(ours)
+    assert not (ours / "tables" / "old").exists()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("")
+    with pytest.raises(runner.DemoFailed, match="no demo made it"):
+        runner.prepare_directory(theirs)
+    assert (theirs / "thesis.txt").exists()
+
+
+def test_a_directory_whose_broker_runs_is_left_alone(tmp_path: Path) -> None:
+    runner.prepare_directory(tmp_path)
+    (tmp_path / "broker" / "penstock.pid").write_text(f"{os.getpid()}\n")
+    with pytest.raises(runner.DemoFailed, match="in use"):
+        runner.prepare_directory(tmp_path)
+
+
+def test_what_is_missing_for_spark_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(choice, "NEEDED", ("no_such_package",))
+    chosen = choice.choose_pipeline(tmp_path, no_spark=False)
+    assert "no no_such_package here" in chosen.notice
+    assert "pip install 'penstock[spark]'" in chosen.notice
+    assert chosen.pipeline.title == "a consumer group in plain Python"
+    monkeypatch.setattr(choice, "NEEDED", ())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr("penstock.spark.java._packaged", lambda: None)
+    assert "Spark needs Java 17 or newer" in choice.choose_pipeline(tmp_path, no_spark=False).notice
+    assert choice.choose_pipeline(tmp_path, no_spark=True).notice == ""
+
+
+def progress(batch: int, *, ran: bool = True, late: int = 0, duplicates: int = 0, end: int = 0) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "durationMs": {"addBatch": 5, "triggerExecution": 9} if ran else {"latestOffset": 1},
+        "processedRowsPerSecond": 100.0,
+        "stateOperators": [
+            {
+                "numRowsTotal": 7,
+                "numRowsDroppedByWatermark": late,
+                "customMetrics": {"numDroppedDuplicateRows": duplicates},
+            }
+        ],
+        "sources": [{"endOffset": {"$penstock": {}, "shop.clicks": {"0": end}}}],
+    }
+
+
+def test_each_batch_counts_once_and_a_report_of_nothing_counts_none() -> None:
+    followed = Followed(lambda: None, None)  # type: ignore[arg-type,return-value]
+    followed.take(progress(0, late=2, duplicates=1, end=10))
+    followed.take(progress(0, late=2, duplicates=1, end=10))
+    followed.take(progress(1, ran=False, end=10))
+    assert followed.idle
+    assert followed.batch == 0
+    followed.take(progress(1, late=3, end=20))
+    assert (followed.late, followed.duplicates, followed.batch, followed.idle) == (5, 1, 1, False)
+    assert followed.positions == {("shop.clicks", 0): 20}
+
+
+def test_positions_come_as_json_too() -> None:
+    report = {"sources": [{"endOffset": json.dumps({"shop.orders": {"1": 5}, "other": {"0": 1}})}]}
+    assert positions_of(report) == {("shop.orders", 1): 5}
+    assert positions_of({"sources": [{"endOffset": None}]}) == {}
+
+
+def test_an_error_of_spark_is_told_in_one_line() -> None:
+    text = "An error occurred\n  at org.apache.spark.Foo\npenstock.SinkError: no topic x: create it\n\tat java.Thread"
+    assert first_line(RuntimeError(text)) == "penstock.SinkError: no topic x: create it"
+    assert first_line(ValueError()) == "ValueError"
+
+
+def test_dead_letters_have_the_headers_of_pipelines() -> None:
+    pytest.importorskip("pyspark")
+    from penstock.pipeline.dead_letters import PREFIX
+
+    headers = dead_letters.dead_letter_headers("shop.clicks", 1, 22, "not JSON")
+    assert all(name.startswith(PREFIX) for name, _ in headers)
+    assert dead_letters.origin_and_reason(list(headers)) == (("shop.clicks", 1, 22), "not JSON")
+
+
+def test_the_page_explains_every_option_and_topic() -> None:
+    from penstock.cli.demo import demo
+    from penstock.demo.topics import TOPICS
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "demo.md").read_text(encoding="utf-8")
+    for name in inspect.signature(demo).parameters:
+        assert f"--{name.replace('_', '-')}" in page, name
+    for topic in TOPICS:
+        assert topic.name in page, topic.name

@@ -1,0 +1,218 @@
+"""Built-in pipelines between real topics and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.pipeline.builtin import ReplayError, archive_topic, replay, top_k, topic_as_table
+from penstock.pipeline.builtin.replay_plan import Order, PlanFile, ReplayPlan
+from penstock.pipeline.builtin.replaying import HEADER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EIGHT_MS = 1_767_600_000_000
+MINUTE_MS = 60_000
+PARTITIONS = 2
+
+
+class Copy(NamedTuple):
+    """A record as it should arrive."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def create(broker: str, *topics: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": broker})
+    # Records here are older than any retention.
+    new = [NewTopic(topic, partitions, 1, config={"retention.ms": "-1"}) for topic in topics]
+    for future in admin.create_topics(new).values():
+        future.result(20)
+
+
+def fill(broker: str, topic: str, count: int = 40) -> list[Copy]:
+    """A record a minute from eight o'clock on, in turns to each partition; some without a key, some without a value."""
+    producer = Producer({"bootstrap.servers": broker})
+    sent = []
+    for number in range(count):
+        copy = Copy(
+            number % PARTITIONS,
+            None if number % 10 == 7 else f"k{number % 5}".encode(),
+            None if number % 10 == 3 else f"v{number}".encode(),
+            EIGHT_MS + number * MINUTE_MS,
+            (("n", str(number).encode()), ("none", None)) if number % 3 == 0 else (),
+        )
+        producer.produce(
+            topic, copy.value, copy.key, copy.partition, headers=list(copy.headers), timestamp=copy.timestamp_ms
+        )
+        sent.append(copy)
+    assert producer.flush(20) == 0
+    return sent
+
+
+def read(broker: str, topic: str) -> list[Copy]:
+    """Everything a topic holds, without the header that a replay adds."""
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "reader", "enable.partition.eof": True})
+    try:
+        count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)])
+        found: list[Copy] = []
+        while count:
+            message = consumer.poll(20)
+            assert message is not None, "the topic does not end"
+            if message.error() is not None:
+                count -= 1
+                continue
+            headers = tuple(pair for pair in message.headers() or [] if pair[0] != HEADER)
+            found.append(
+                Copy(message.partition(), message.key(), message.value(), message.timestamp()[1], headers)
+            )
+        return found
+    finally:
+        consumer.close()
+
+
+def by_time(copies: list[Copy]) -> list[Copy]:
+    return sorted(copies, key=lambda copy: copy.timestamp_ms)
+
+
+def test_a_replay_keeps_everything_and_only_its_range(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    create(broker, topic, f"{topic}.again")
+    sent = fill(broker, topic)
+    done = replay(
+        spark, broker, topic, f"{topic}.again", start="2026-01-05T08:10Z", end="2026-01-05T08:30Z",
+        progress=tmp_path / "plan.json", keep_partitions=True, records_per_chunk=12,
+    )  # fmt: skip
+    assert done.records == 20
+    assert by_time(read(broker, f"{topic}.again")) == sent[10:30]
+    # Run again, it has nothing to do.
+    again = replay(
+        spark, broker, topic, f"{topic}.again", start="2026-01-05T08:10Z", end="2026-01-05T08:30Z",
+        progress=tmp_path / "plan.json", keep_partitions=True,
+    )  # fmt: skip
+    assert again == done
+    assert len(read(broker, f"{topic}.again")) == 20
+
+
+def test_a_replay_that_was_stopped_in_the_middle_of_a_chunk_writes_the_rest_and_nothing_twice(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    target = f"{topic}.again"
+    create(broker, topic, target)
+    sent = fill(broker, topic)
+    # As a crash leaves it: the chunk is noted, some of its records were written, among others of other writers.
+    order = Order(topic, target, -2, -1, keep_partitions=True, keep_timestamps=True, trace=True)
+    plan = ReplayPlan.new(order, {0: 0, 1: 0}, {0: 20, 1: 20}).next_chunk(24, {0: 0, 1: 0})
+    PlanFile(tmp_path / "plan.json").save(plan)
+    producer = Producer({"bootstrap.servers": broker})
+    for offset in (0, 1, 2, 5):
+        copy = sent[offset * 2]
+        headers = [*copy.headers, (HEADER, f"{plan.replay_id}/0/{offset}".encode())]
+        producer.produce(target, copy.value, copy.key, 0, headers=headers, timestamp=copy.timestamp_ms)
+    producer.produce(target, b"another writer", b"x", 1, headers=[(HEADER, b"other/1/3")], timestamp=EIGHT_MS - 1)
+    producer.flush(20)
+    steps: list[int] = []
+    done = replay(
+        spark, broker, topic, target, progress=tmp_path / "plan.json", keep_partitions=True, records_per_chunk=24,
+        on_chunk=lambda plan: steps.append(plan.written),
+    )  # fmt: skip
+    assert done.records == 40
+    assert steps == [24, 40]
+    assert by_time(read(broker, target))[1:] == sent
+
+
+def test_a_replay_without_a_target_says_how_to_make_one(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    create(broker, topic)
+    with pytest.raises(ReplayError, match=rf"penstock topics create {topic}.again --partitions 2"):
+        replay(spark, broker, topic, f"{topic}.again", progress=tmp_path / "plan.json")
+    create(broker, f"{topic}.small", partitions=1)
+    with pytest.raises(ReplayError, match="has 1 partitions and"):
+        replay(spark, broker, topic, f"{topic}.small", progress=tmp_path / "plan.json", keep_partitions=True)
+
+
+def test_an_archive_holds_every_record_once_and_goes_on_where_it_stopped(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    from penstock.pipeline import read_table
+
+    create(broker, topic)
+    sent = fill(broker, topic, 30)
+    for _ in range(2):
+        query = archive_topic(
+            spark, broker, topic, str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), once=True
+        )
+        assert query.awaitTermination(60)
+    table = read_table(spark, tmp_path / "lake")
+    rows = table.selectExpr(
+        "partition", "key", "value", "unix_millis(timestamp) AS time_ms", "headers", "offset", "date"
+    ).collect()
+    found = [
+        Copy(
+            row.partition,
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            row.time_ms,
+            tuple((header.key, None if header.value is None else bytes(header.value)) for header in row.headers or ()),
+        )
+        for row in rows
+    ]
+    assert by_time(found) == sent
+    assert {str(row.date) for row in rows} == {"2026-01-05"}
+
+
+def test_a_stream_of_best_sellers_comes_out_window_by_window(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    create(broker, topic, partitions=1)
+    producer = Producer({"bootstrap.servers": broker})
+
+    def run(minutes: list[tuple[int, str]]) -> list[tuple[int, int, str, int]]:
+        for minute, product in minutes:
+            producer.produce(topic, json.dumps({"p": product, "t": (EIGHT_MS + minute * MINUTE_MS) / 1000}))
+        producer.flush(20)
+        records = (
+            spark.readStream.format("penstock").option("kafka.bootstrap.servers", broker)
+            .option("subscribe", topic).option("startingOffsets", "earliest").load()
+        )  # fmt: skip
+        events = records.selectExpr("from_json(CAST(value AS STRING), 'p STRING, t DOUBLE') AS e").selectExpr(
+            "e.p AS product", "timestamp_seconds(e.t) AS at"
+        )
+        best = top_k(events, 2, item="product", time="at", window="1 hour", watermark="10 minutes")
+        name = f"best_{topic}"
+        query = (
+            best.writeStream.format("memory").queryName(name).outputMode("append")
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(60)
+        rows = spark.table(name).orderBy("window_start", "rank").collect()
+        return [
+            (int(row.window_start.timestamp() * 1000 - EIGHT_MS) // MINUTE_MS, row.rank, row.product, row["count"])
+            for row in rows
+        ]
+
+    found = run([(1, "pan"), (2, "pan"), (3, "knife"), (4, "bowl"), (75, "knife"), (76, "apron")])
+    assert found == [(0, 1, "pan", 2), (0, 2, "bowl", 1)], "the second hour is not over"
+
+
+def test_a_compacted_topic_is_a_table(spark: SparkSession, broker: str, topic: str) -> None:
+    create(broker, topic)
+    producer = Producer({"bootstrap.servers": broker})
+    for key, value in (("a", '{"name": "old"}'), ("a", '{"name": "new"}'), ("b", '{"name": "gone"}'), ("b", None)):
+        producer.produce(topic, value, key)
+    producer.flush(20)
+    rows = topic_as_table(spark, broker, topic, "name STRING").collect()
+    assert [(row.key, row.name) for row in rows] == [("a", "new")]

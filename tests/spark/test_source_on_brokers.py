@@ -1,0 +1,177 @@
+"""Both ways of reading, Penstock's and confluent-kafka's, without Spark around them: the same rows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.client import EARLIEST, LATEST, ConnectionFailed, TopicPartition
+from penstock.spark.backend import SourcePartition, open_backend
+from penstock.spark.batch_reader import plan
+from penstock.spark.errors import DataLossError, SourceError
+from penstock.spark.filters import Bounds
+from penstock.spark.lookup import Lookup
+from penstock.spark.options import SourceOptions, batch_options
+from penstock.spark.reading import read_range
+from support import apache_kafka
+from support.penstock import PenstockServer
+from support.server_process import ServerProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+CLIENTS = ("penstock", "confluent")
+SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
+
+
+@pytest.fixture(scope="module", params=["penstock", pytest.param("apache-kafka", marks=pytest.mark.needs_maven)])
+def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    if request.param == "penstock":
+        running: ServerProcess = PenstockServer(SETTINGS)
+    else:
+        if reason := apache_kafka.available():
+            pytest.skip(reason)
+        running = apache_kafka.ApacheKafka(heap="512M", properties=SETTINGS)
+    with running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(server: ServerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": server.bootstrap})
+
+
+@pytest.fixture
+def new_topic(admin: AdminClient) -> Callable[..., str]:
+    def create(partitions: int = 1, **config: str) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
+        return name
+
+    return create
+
+
+def options_of(server: ServerProcess, topic: str, client: str, **given: str) -> SourceOptions:
+    base = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": topic, "penstock.client": client}
+    return batch_options(base | {"includeHeaders": "true"} | given)
+
+
+def rows(options: SourceOptions) -> list[dict[str, object]]:
+    """What a batch read with these options gives, in the order of its tasks."""
+    lookup = Lookup(options)
+    try:
+        parts = plan(options, lookup, Bounds())
+    finally:
+        lookup.close()
+    batches = [batch for part in parts for batch in read_range(options, part)]
+    found: list[dict[str, object]] = pa.Table.from_batches(batches).to_pylist() if batches else []
+    return found
+
+
+def write(server: ServerProcess, topic: str, count: int, *, partition: int = 0, **properties: object) -> None:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 20} | named)
+    for number in range(count):
+        producer.produce(
+            topic,
+            None if number % 5 == 0 else b"value %d" % number * (number % 7),
+            None if number % 3 == 0 else b"key %d" % (number % 4),
+            partition=partition,
+            timestamp=1_700_000_000_000 + number,
+            headers=[("a", b"1"), ("a", None), ("ü", b"")] if number % 4 == 0 else None,
+        )
+    assert producer.flush(30) == 0
+
+
+def test_both_clients_read_the_same_rows(server: ServerProcess, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(3)
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        write(server, topic, 40, compression_type=codec)
+    write(server, topic, 7, partition=2)
+
+    ours, theirs = (rows(options_of(server, topic, client)) for client in CLIENTS)
+
+    assert len(ours) == 207
+    assert ours == theirs
+    assert ours[0]["key"] is None
+    assert ours[0]["value"] is None
+    assert ours[0]["headers"] == [
+        {"key": "a", "value": b"1"},
+        {"key": "a", "value": None},
+        {"key": "ü", "value": b""},
+    ]
+    assert ours[1]["headers"] is None
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_any_cut_gives_the_same_rows(server: ServerProcess, new_topic: Callable[..., str], client: str) -> None:
+    topic = new_topic(2)
+    write(server, topic, 50)
+    write(server, topic, 3, partition=1)
+
+    assert rows(options_of(server, topic, client, minPartitions="9")) == rows(options_of(server, topic, client))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_log_append_time_has_its_own_type(server: ServerProcess, new_topic: Callable[..., str], client: str) -> None:
+    topic = new_topic(message_timestamp_type="LogAppendTime")
+    write(server, topic, 3)
+
+    found = rows(options_of(server, topic, client))
+
+    assert [row["timestampType"] for row in found] == [1, 1, 1]
+    assert all(str(row["timestamp"]) > "2024" for row in found)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_questions_have_the_same_answers(server: ServerProcess, new_topic: Callable[..., str], client: str) -> None:
+    topic = new_topic(2)
+    write(server, topic, 10)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    backend = open_backend(options_of(server, topic, client))
+    try:
+        described = backend.topics((topic, "not-there"))
+        other = open_backend(options_of(server, topic, "penstock"))
+        assert described == other.topics((topic,))
+        other.close()
+        assert described[topic].partitions == (0, 1)
+        assert described[topic].topic_id
+        assert topic in backend.topics(None)
+        assert backend.offsets({first: LATEST, second: LATEST}) == {first: 10, second: 0}
+        assert backend.offsets({first: EARLIEST}) == {first: 0}
+        assert backend.offsets({first: 1_700_000_000_004, second: 0}) == {first: 4, second: -1}
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_is_not_there_is_named(server: ServerProcess, new_topic: Callable[..., str], client: str) -> None:
+    topic = new_topic()
+    write(server, topic, 5)
+    options = options_of(server, topic, client, **{"kafkaConsumer.pollTimeoutMs": "1500"})
+
+    with pytest.raises(SourceError, match="there is no topic not-there"):
+        rows(options_of(server, "not-there", client))
+    with pytest.raises(DataLossError, match=f"startingOffsets has offset 7 for {topic}-0, but the log holds 0 to 5"):
+        rows(options_of(server, topic, client, startingOffsets=f'{{"{topic}":{{"0":7}}}}'))
+    with pytest.raises(DataLossError, match="offset 7 is not in the log, which holds 0 to 5"):
+        list(read_range(options, SourcePartition(topic, 0, 7, 9)))
+    with pytest.raises(DataLossError, match="the log ends there"):
+        list(read_range(options, SourcePartition(topic, 0, 3, 9)))
+    with pytest.raises(DataLossError, match="not-there-0"):
+        list(read_range(options, SourcePartition("not-there", 0, 0, 9)))
+
+
+def test_a_cluster_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.cluster.FIRST_CONTACT_TIMEOUT_S", 0.3)
+    with pytest.raises(ConnectionFailed, match=r"cannot reach a Kafka cluster at 127.0.0.1:1"):
+        rows(batch_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}))
