@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from broker.session import batch, fetch_request, produce_request, records_of
-from penstock.broker.apis import api_versions, list_offsets, offset_for_leader_epoch
+from penstock.broker.apis import api_versions, delete_records, list_offsets, offset_for_leader_epoch
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
@@ -148,6 +148,7 @@ class Node:
         for key, serve in (
             (ApiKey.API_VERSIONS, api_versions.serve),
             (ApiKey.LIST_OFFSETS, list_offsets.serve),
+            (ApiKey.DELETE_RECORDS, delete_records.serve),
             (ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.serve),
         ):
             self.service.add(key, partial(serve, self))  # type: ignore[arg-type]

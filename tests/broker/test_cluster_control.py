@@ -456,6 +456,8 @@ def test_controllers_and_brokers_may_be_different_nodes(seed: int) -> None:
     roles = [CONTROLLER] * 3 + [BROKER] * 2
     with a_cluster(5, seed=seed, roles=roles) as cluster:
         assert sorted(cluster.await_controller().image.brokers) == [4, 5]
+        # Clients cannot reach a controller that is no broker: they are told of one that passes on what they ask.
+        assert ask(cluster, 5, MetadataRequest(topics=[]), 12).controller_id == 5
         assert create(cluster, "t", at=5, replication_factor=2).error_code == ErrorCode.NONE
         old = cluster.await_controller()
         old.crash()

@@ -8,6 +8,7 @@ import pytest
 
 from broker.replicas import TOPIC_ID, Client, Replicas, replicated
 from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
 MIN_2 = {"min.insync.replicas": "2"}
@@ -357,6 +358,30 @@ def test_a_follower_whose_next_record_was_deleted_goes_on_where_the_leaders_log_
         await client.until(lambda: cluster[2].log.start_offset == 20)
 
     replicated(scenario)
+
+
+def test_deleted_records_are_gone_on_every_replica_before_that_is_answered() -> None:
+    async def scenario(client: Client, cluster: Replicas) -> None:
+        for _ in range(10):
+            await client.produce(1, b"x")
+        await client.until(lambda: all(node.partition.high_watermark == 10 for node in cluster.nodes.values()))
+        began_ms = client.runtime.now_ms()
+        result = await delete_before(client, 4)
+        assert (result.error_code, result.low_watermark) == (0, 4)
+        assert client.runtime.now_ms() - began_ms < 200
+        assert all(node.log.start_offset == 4 for node in cluster.nodes.values())
+        cluster.world.network.cut("node1", "node3")
+        cluster.without_controller.append(1)
+        result = await delete_before(client, 6)
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    replicated(scenario)
+
+
+async def delete_before(client: Client, offset: int) -> Any:
+    topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+    answer = await client.call(1, DeleteRecordsRequest(topics=[topic], timeout_ms=3000), 2)
+    return answer.topics[0].partitions[0]
 
 
 def test_with_flush_on_a_follower_vouches_only_for_what_it_has_synced() -> None:

@@ -222,6 +222,25 @@ def test_a_replica_that_lost_its_unsynced_tail_is_not_elected() -> None:
         cluster.world.execute(main)
 
 
+def test_the_metrics_tell_who_left_and_who_came_back() -> None:
+    with a_cluster(3, SETTINGS, seed="metrics") as cluster:
+        assert create(cluster, "t").error_code == 0
+
+        async def main(runtime: SimRuntime) -> None:
+            client = ClusterClient(runtime, cluster)
+            leader = await current_leader(client, cluster)
+            follower = next(node for node in cluster.nodes if node.node_id != leader)
+            follower.crash()
+            await client.until(lambda: in_sync_count(cluster) == 2)
+            follower.begin()
+            await client.until(lambda: in_sync_count(cluster) == 3)
+            samples = {sample.name: sample.value for sample in cluster.node(leader).served.metrics.samples()}
+            assert samples["kafka_server_replicamanager_isrshrinks_total"] == 1
+            assert samples["kafka_server_replicamanager_isrexpands_total"] == 1
+
+        cluster.world.execute(main)
+
+
 def test_a_producer_hardly_notices_a_follower_that_dies() -> None:
     async def faults(client: ClusterClient, cluster: SimCluster) -> None:
         leader = await current_leader(client, cluster)

@@ -349,9 +349,11 @@ class Fetcher:
                     self._later(partition, follower, Later(0, str(error)))
                     return
                 partition.grown()
-                if log_start > log.start_offset:
+                before = log.start_offset
+                if log_start > before:
                     log.advance_start_offset(min(log_start, follower.high_watermark))
-                if len(records):
+                # Who deletes records waits until every replica has said that it did.
+                if len(records) or log.start_offset != before:
                     self.ask_about(partition)
             case Truncate(offset, below_high_watermark):
                 if below_high_watermark:

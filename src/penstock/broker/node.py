@@ -57,6 +57,7 @@ class ControllerNode:
 
     @property
     def controller_id(self) -> int:
+        """The leader of the quorum; -1 if none is known."""
         return self.quorum.leader_id
 
 
@@ -80,6 +81,12 @@ class Node(ControllerNode):
         self.producer_ids = producer_ids
         self.advertised_address = advertised_address
         self.advertised_apis = advertised(SERVED)
+
+    @property
+    def controller_id(self) -> int:
+        """Where clients may send what the controller decides: if that is no broker, which they cannot reach, here."""
+        leader_id = self.quorum.leader_id
+        return leader_id if self.is_live(leader_id) else self.node_id
 
     def address_of(self, broker: BrokerRegistration) -> tuple[str, int]:
         """Where clients reach that broker."""

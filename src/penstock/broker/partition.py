@@ -266,6 +266,9 @@ class Partition:
         proposal = leader.on_fetch(replica, offset, now_ms, broker_epoch=broker_epoch, eligible=eligible)
         if leader.high_watermark != before:
             self._advanced(leader.high_watermark)
+            if self.fetch_waiters:
+                # A follower's fetch is not always looked at in a connection's turn.
+                self._wakes.run_soon()
         return proposal
 
     def _leads(self) -> Leader:
@@ -403,6 +406,12 @@ class Partition:
                 question.on_high_watermark()
         if self.fetch_waiters:
             self._wakes.mark(self)
+
+    def start_moved(self) -> None:
+        """Records were deleted: followers are to do the same."""
+        if self.questions:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
 
     def wake_soon(self) -> None:
         """For who appends outside a connection's turn."""

@@ -46,6 +46,7 @@ from penstock.broker.peers import Address, Peers
 from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum import MetadataQuorum, WrongRole
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
+from penstock.broker.replication_gauges import ReplicationGauges
 from penstock.broker.service import RequestContext, Service
 from penstock.config import BrokerConfig
 from penstock.log import LogDirectory
@@ -465,6 +466,7 @@ class Broker:
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
+        self.metrics.add_gauges(ReplicationGauges(self.manager).samples)
         self._tick()
         self.service.open()
         self.lifecycle.start()

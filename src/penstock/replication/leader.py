@@ -20,10 +20,11 @@ class IsrProposal(NamedTuple):
 class FollowerProgress:
     """What the leader knows of one follower, all of it from its fetches."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch")
+    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch", "log_start")
 
     def __init__(self, now_ms: float) -> None:
         self.end = UNKNOWN_OFFSET
+        self.log_start = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_EPOCH
         """Of the incarnation that said so: a broker that restarted may hold less than it once did (KIP-903)."""
         self.fetched_ms = now_ms
@@ -206,6 +207,12 @@ class Leader:
         """`min.insync.replicas` of the topic changed. Returns the high watermark."""
         self.min_isr = min_isr
         return self._recount()
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the log starts on every in-sync follower: what lies before is gone for good. -1 if one has not said."""
+        starts = [self.followers[replica].log_start for replica in self.isr if replica != self.node_id]
+        return min(starts, default=self.end)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:

@@ -46,13 +46,15 @@ Key = tuple[bytes, int]
 class ReplicaItem(FetchItem):
     """One partition that a follower copies: a `Question` to it."""
 
-    __slots__ = ("is_asked", "is_new", "number", "session")
+    __slots__ = ("is_asked", "is_new", "log_start", "number", "session")
 
     def __init__(self, topic: bytes, index: int, session: ReplicaSession) -> None:
         super().__init__(topic, index)
         self.session = session
         self.is_asked = False
         """It has not been answered since it was asked."""
+        self.log_start = -1
+        """Where the follower's log begins."""
         self.is_new = False
         """What it says about the follower has not been looked at."""
         self.number = 0
@@ -204,6 +206,7 @@ class ReplicaFetch:
         item.leader_epoch = entry.current_leader_epoch
         item.last_fetched_epoch = entry.last_fetched_epoch
         item.max_bytes = entry.partition_max_bytes
+        item.log_start = entry.log_start_offset
         item.is_asked = item.is_new = True
         item.number = session.number
         # What was told with a divergence, or to a follower that began anew since, did not count.
@@ -240,6 +243,7 @@ class ReplicaFetch:
         eligible = broker is not None and broker.active and broker.epoch == session.replica_epoch
         now_ms = self.runtime.now_ms()
         proposal = partition.fetched_by(session.replica_id, offset, now_ms, session.replica_epoch, eligible)
+        leader.followers[session.replica_id].log_start = item.log_start
         if proposal is not None:
             self.propose(partition, proposal)
         item.is_new = False
@@ -444,7 +448,8 @@ class PendingReplicaFetch:
     def _enough(self, reads: list[Read]) -> bool:
         total = 0
         for read in reads:
-            if read.error or read.diverging is not None:
+            item = read.item
+            if read.error or read.diverging is not None or -1 < item.told_log_start < read.log_start:
                 return True
             if read.slice is not None:
                 total += read.slice.size
