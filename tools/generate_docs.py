@@ -81,8 +81,10 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
   to other partitions at once, and leave their offsets behind; in Kafka that happens with the next restart.
 - **Transactions**: a transactional id is refused (INVALID_REQUEST), and so are transactional batches. `read_committed` is
   accepted and reads what `read_uncommitted` reads, which is the same while there are no transactions.
-- **Clusters**: one node, which is broker and controller. A replication factor above 1 is refused. A Fetch that claims to
-  come from a replica is served as a consumer's would be: up to the high watermark.
+- **Clusters**: a node is broker, controller or both. Between nodes the quorum speaks Kafka's Vote, BeginQuorumEpoch,
+  EndQuorumEpoch, Fetch and FetchSnapshot, and brokers its BrokerRegistration, BrokerHeartbeat, AlterPartition,
+  AllocateProducerIds and Envelope; but a cluster is of Penstock's nodes alone, not mixed with Apache Kafka's. New nodes
+  format their directories by themselves: there is no `kafka-storage format`. Partitions are not reassigned yet.
 - **Compaction**: one log at a time, whatever `log.cleaner.threads` says. A key takes some 160 bytes of
   `log.cleaner.dedupe.buffer.size`, where Kafka needs 24. A log that could not be compacted because the disk was full is
   tried again, where Kafka takes the directory offline.

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.control_exchanges import CONTROL_EXCHANGES
 from broker.group_exchanges import GROUP_EXCHANGES
 from broker.group_session import QUICK
 from broker.session import BROKER, TOPIC, Session, batch, fetch_request, produce_request, records_of, simulated
@@ -324,6 +325,7 @@ EXCHANGES: dict[ApiKey, Exchange] = {
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     **GROUP_EXCHANGES,
+    **CONTROL_EXCHANGES,
 }
 
 EVERY_VERSION = [

@@ -23,8 +23,6 @@ TOPIC_DEFAULTS = {
     "log_message_timestamp_type", "log_retention_bytes", "log_retention_ms", "log_roll_jitter_ms", "log_roll_ms",
     "log_segment_bytes", "log_segment_delete_delay_ms", "message_max_bytes", "min_insync_replicas",
 }  # fmt: skip
-# Only ever one value.
-CONSTANT = {"process_roles"}
 NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
 
 
@@ -39,8 +37,8 @@ def attributes_read() -> set[str]:
 
 
 def test_every_broker_property_is_read_by_the_engine() -> None:
-    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS - CONSTANT
-    assert sorted(wanted - attributes_read() - {"controller_listeners"}) == []
+    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS
+    assert sorted(wanted - attributes_read()) == []
 
 
 def test_every_topic_property_is_read_by_the_engine() -> None:

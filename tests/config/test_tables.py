@@ -28,7 +28,8 @@ WITHOUT_ATTRIBUTE = {
     "log.roll.jitter.hours",
 }
 NOT_PROPERTIES = {
-    "controller_listeners", "dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings",
+    "controller_listeners", "dynamic_broker", "dynamic_default", "quorum_servers", "quorum_voters", "static",
+    "topic_defaults", "values", "warnings",
 }
 
 

@@ -91,6 +91,7 @@ def test_kafka_reads_our_metadata_log(dumps: dict[str, str]) -> None:
     text = dumps[LOG]
     assert record_types(text) == [
         "FEATURE_LEVEL_RECORD",
+        "FEATURE_LEVEL_RECORD",
         "REGISTER_BROKER_RECORD",
         "REGISTER_BROKER_RECORD",
         "TOPIC_RECORD",
@@ -119,6 +120,7 @@ def test_kafka_reads_our_metadata_log(dumps: dict[str, str]) -> None:
 def test_kafka_reads_our_snapshots(dumps: dict[str, str]) -> None:
     text = dumps[snapshot_name(SNAPSHOT)]
     assert record_types(text) == [
+        "FEATURE_LEVEL_RECORD",
         "FEATURE_LEVEL_RECORD",
         "REGISTER_BROKER_RECORD",
         "TOPIC_RECORD",

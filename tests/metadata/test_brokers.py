@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from metadata.cluster import Cluster, registration
 from penstock.metadata import (
+    ELR_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_LEVEL,
     NO_LEADER,
@@ -51,7 +52,10 @@ def three(isr: tuple[int, ...] = (1, 2, 3)) -> tuple[Cluster, dict[int, int]]:
 
 def test_a_new_cluster_begins_with_its_feature_levels() -> None:
     cluster = Cluster(0)
-    assert cluster.log == [FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)]
+    assert cluster.log == [
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL),
+        FeatureLevelRecord(name=ELR_VERSION, feature_level=1),
+    ]
     cluster.register(registration(1))
     assert cluster.controller.decide_activation().records == []
 
@@ -61,7 +65,7 @@ def test_a_registration_says_all_about_a_broker() -> None:
     epoch = cluster.register(registration(4, rack="r1"), fenced=True)
     broker = cluster.image.broker(4)
     assert broker is not None
-    assert epoch == broker.epoch == 1
+    assert epoch == broker.epoch == 2
     assert (broker.rack, broker.fenced, broker.active) == ("r1", True, False)
     assert broker.listener("PLAINTEXT") == registration(4).listeners[0]
     assert broker.listener("SSL") is None
@@ -83,9 +87,13 @@ def test_a_registration_says_all_about_a_broker() -> None:
             ErrorCode.INVALID_REGISTRATION,
             "Broker 1 is already registered with directory",
         ),
-        ({"features": {}}, ErrorCode.UNSUPPORTED_VERSION, "does not support finalized version 25 of metadata.version"),
         (
-            {"features": {METADATA_VERSION: VersionRange(1, 24)}},
+            {"features": {ELR_VERSION: VersionRange(0, 1)}},
+            ErrorCode.UNSUPPORTED_VERSION,
+            "does not support finalized version 25 of metadata.version",
+        ),
+        (
+            {"features": {ELR_VERSION: VersionRange(0, 1), METADATA_VERSION: VersionRange(1, 24)}},
             ErrorCode.UNSUPPORTED_VERSION,
             "wants a version between 1 and 24, inclusive",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.metadata import (
+    ELR_VERSION,
     META_PROPERTIES,
     METADATA_VERSION,
     METADATA_VERSION_LEVEL,
@@ -85,7 +86,14 @@ def test_a_new_directory_states_voters_and_features() -> None:
     snapshot = read_snapshot(data)
     assert snapshot.voter_set == voters
     image = image_from_snapshot(BOOTSTRAP_SNAPSHOT, snapshot.values)
-    assert image.features == {METADATA_VERSION: METADATA_VERSION_LEVEL}
+    assert image.features == {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: 1}
     assert (image.offset, image.epoch) == (-1, 0)
-    assert [header.base_offset for header, _ in iter_batches(data)] == [0, 3, 4]
+    assert [header.base_offset for header, _ in iter_batches(data)] == [0, 3, 5]
     assert parse_meta_properties(files[META_PROPERTIES]) == PROPERTIES
+
+
+def test_a_directory_that_joins_a_cluster_states_nothing_of_its_own() -> None:
+    files = format_directory(PROPERTIES, VoterSet(), timestamp_ms=1_700_000_000_000)
+    snapshot = read_snapshot(files["__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"])
+    assert len(snapshot.voter_set) == 0
+    assert list(snapshot.values) == []

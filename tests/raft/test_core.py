@@ -336,3 +336,48 @@ def test_equal_events_at_equal_times_give_equal_answers() -> None:
         return readies
 
     assert run() == run()
+
+
+# -- a leader whose process has ended --------------------------------------------------------------------------------
+
+
+def following(node_id: int = 1) -> RaftCore:
+    return core(hard=HardState(3, 2), node_id=node_id)[0]
+
+
+def pre_vote(replica: RaftCore, *, source: int = 3) -> m.VoteRequest:
+    return m.VoteRequest(source, replica.id, 77, replica.epoch, key(source), replica.key, 3, 0, True)
+
+
+def granted(ready: m.Ready) -> bool:
+    (answer,) = [message for message in ready.messages if isinstance(message, m.VoteResponse)]
+    return answer.granted
+
+
+def test_whoever_knows_that_the_leader_is_gone_stands_soon_and_grants_pre_votes_at_once() -> None:
+    replica = following()
+    assert not granted(replica.step(pre_vote(replica), 10))
+    ready = replica.step(m.LeaderGone(2, 3), 20)
+    assert 20 <= ready.deadline_ms <= 20 + CONFIG.election_timeout_ms // 10
+    assert granted(replica.step(pre_vote(replica), 21))
+    replica.step(m.Tick(), 20 + CONFIG.election_timeout_ms // 10)
+    assert replica.role is Role.PROSPECTIVE
+
+
+@pytest.mark.parametrize("event", [m.LeaderGone(3, 3), m.LeaderGone(2, 2)])
+def test_a_hint_about_another_leader_or_epoch_changes_nothing(event: m.LeaderGone) -> None:
+    replica = following()
+    replica.step(event, 10)
+    assert not granted(replica.step(pre_vote(replica), 11))
+    replica.step(m.Tick(), CONFIG.fetch_timeout_ms / 2)
+    assert replica.role is Role.FOLLOWER
+
+
+def test_a_leader_that_answers_after_all_is_followed_on() -> None:
+    replica, ready = core(hard=HardState(3, 2))
+    (request,) = [message for message in ready.messages if isinstance(message, m.FetchRequest)]
+    replica.step(m.LeaderGone(2, 3), 10)
+    replica.step(m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 3, 0), 11)
+    assert not granted(replica.step(pre_vote(replica), 12))
+    replica.step(m.Tick(), 500)
+    assert replica.role is Role.FOLLOWER

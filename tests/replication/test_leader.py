@@ -120,6 +120,66 @@ def test_a_follower_at_the_end_never_lags() -> None:
     assert state.tick(100 * LAG_MS) is None
 
 
+def test_a_follower_that_was_at_the_end_has_its_full_time_from_then_on() -> None:
+    """It asks for nothing while there is nothing, so its last fetch may be long ago."""
+    state = leader((1, 2))
+    state.on_fetch(2, 0, 0)
+    assert state.tick(100 * LAG_MS) is None
+    state.on_append(10, 10)
+    assert state.tick(100 * LAG_MS + LAG_MS / 2) is None
+    assert state.tick(101 * LAG_MS + 1) == IsrProposal((1,), 5, 7)
+
+
+def test_what_an_earlier_incarnation_had_under_way_does_not_count() -> None:
+    state = leader((1, 2))
+    state.on_append(10, 10)
+    state.on_fetch(2, 4, 0, broker_epoch=31)
+    state.on_fetch(2, 10, 1, broker_epoch=30)
+    assert state.high_watermark == 4
+    assert state.followers[2].end == 4
+
+
+def test_a_broker_that_restarted_is_not_taken_for_caught_up_by_what_it_had_before() -> None:
+    state = leader((1, 2))
+    state.on_append(10, 10)
+    state.on_fetch(2, 5, 0, broker_epoch=30)
+    state.on_append(20, 20)
+    # It now has what the leader had when the other incarnation asked; the other one did, too.
+    state.on_fetch(2, 10, 10, broker_epoch=31)
+    assert state.followers[2].caught_up_ms == 0
+
+
+def test_a_refused_proposal_is_not_made_again_at_once() -> None:
+    state = leader(isr=(1,), replicas=(1, 2))
+    assert state.on_fetch(2, 0, 0) is not None
+    state.on_refused(quiet_until_ms=500)
+    assert state.on_fetch(2, 0, 499) is None
+    assert state.on_fetch(2, 0, 500) is not None
+
+
+def anyone(replica: int, broker_epoch: int) -> bool:
+    return True
+
+
+def test_a_follower_that_was_not_eligible_when_it_asked_last_is_proposed_later() -> None:
+    state = leader(isr=(1,), replicas=(1, 2, 3))
+    state.on_fetch(2, 0, 0, broker_epoch=30, eligible=False)
+    assert state.expand(1, lambda replica, broker_epoch: broker_epoch == 31) is None
+    assert state.expand(1, lambda replica, broker_epoch: broker_epoch == 30) == IsrProposal((1, 2), 5, 7)
+    assert state.expand(2, anyone) is None
+
+
+def test_a_follower_that_was_dropped_is_not_proposed_before_it_asks_again() -> None:
+    """Below the minimum the high watermark stands where it is, and it has all that is committed."""
+    state = leader((1, 2), min_isr=2)
+    state.on_fetch(2, 0, 0)
+    state.on_append(10, 10)
+    assert state.tick(LAG_MS + 1) == IsrProposal((1,), 5, 7)
+    state.on_isr((1, 2), (1,), 8, LAG_MS + 2)
+    assert state.expand(LAG_MS + 3, anyone) is None
+    assert state.on_fetch(2, 10, LAG_MS + 4) == IsrProposal((1, 2), 5, 8)
+
+
 def test_below_the_minimum_the_high_watermark_stands_still() -> None:
     state = leader(min_isr=2)
     state.on_append(10, 10)

@@ -100,11 +100,11 @@ class Cleaner:
         self._max_delay_ms = 0
         began_ms = self._runtime.now_ms()
         for partition in list(self._partitions()):
-            log, leader = partition.log, partition.leader
-            if log is None or leader is None or not log.config.compacts or self._is_set_aside(log):
+            log = partition.log
+            if log is None or not partition.is_copied or not log.config.compacts or self._is_set_aside(log):
                 continue
             try:
-                extent = await cleanable(log, leader.high_watermark, self._runtime.wall_ms())
+                extent = await cleanable(log, partition.high_watermark, self._runtime.wall_ms())
             except FileNotFoundError:
                 continue  # retention took a segment, or the topic was deleted
             except (OSError, KafkaError) as error:

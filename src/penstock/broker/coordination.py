@@ -34,6 +34,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.group_records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
 
 if TYPE_CHECKING:
+    from penstock.broker.forwarding import Administration
     from penstock.broker.partitions import PartitionManager
     from penstock.broker.quorum import MetadataQuorum
 
@@ -104,6 +105,7 @@ class Coordinators:
         config: BrokerConfig,
         quorum: MetadataQuorum,
         manager: PartitionManager,
+        administration: Administration,
     ) -> None:
         self._runtime = runtime
         self._events = events
@@ -111,6 +113,7 @@ class Coordinators:
         self._group_config = group_config(config)
         self._quorum = quorum
         self._manager = manager
+        self._administration = administration
         self._clock = SteadyClock(runtime)
         self._hosts: dict[int, GroupHost] = {}
         self._partitions: dict[int, InternalPartition] = {}
@@ -182,10 +185,10 @@ class Coordinators:
         if self._quorum.image.topic(CONSUMER_OFFSETS) is not None:
             return
         topic = self.new_topic(CONSUMER_OFFSETS)
-        (result,) = await self._quorum.submit(lambda controller: controller.decide_create_topics([topic]))
-        if result.outcome.failed and result.outcome.error != ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._events.error("topic not created", topic=CONSUMER_OFFSETS, error=result.outcome.message)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.outcome.message)
+        error = (await self._administration.create_topics([topic])).get(CONSUMER_OFFSETS)
+        if error is not None and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            self._events.error("topic not created", topic=CONSUMER_OFFSETS, error=error.message)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
 
     def new_topic(self, name: str) -> NewTopic:
         """A topic that is created because someone uses it: an internal one as its coordinators need it."""

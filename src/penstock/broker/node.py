@@ -1,4 +1,4 @@
-"""The broker as its API handlers see it."""
+"""A node as its API handlers see it: `ControllerNode` what every node has, `Node` what only brokers have."""
 
 from __future__ import annotations
 
@@ -10,43 +10,46 @@ from penstock.config import BrokerConfig
 from penstock.metadata import BrokerRegistration, MetadataImage
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
-from penstock.wire.apis import SERVED
+from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey, ServedApi
 from penstock.wire.messages.api_versions import ApiVersion
 
 if TYPE_CHECKING:
+    from penstock.broker.controlling import ControllerDuties
     from penstock.broker.coordination import Coordinators
+    from penstock.broker.forwarding import Administration
+    from penstock.broker.peers import Peers
     from penstock.broker.quorum import MetadataQuorum
 
 
-class Node:
+def advertised(served: dict[ApiKey, ServedApi]) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+        for api in served.values()
+    ]
+
+
+class ControllerNode:
+    """What the listeners of controllers need, and what administrative requests need wherever they arrive."""
+
     def __init__(
         self,
         runtime: Runtime,
         events: EventLog,
         config: BrokerConfig,
         quorum: MetadataQuorum,
-        manager: PartitionManager,
-        coordinators: Coordinators,
-        producer_ids: ProducerIds,
-        cluster_id: str,
-        advertised_address: tuple[str, int],
+        peers: Peers,
+        duties: ControllerDuties,
     ) -> None:
         self.runtime = runtime
         self.events = events
         self.config = config
         """The configuration in force: a new object after each change at run time."""
         self.quorum = quorum
-        self.manager = manager
-        self.table: PartitionTable = manager.table
-        self.coordinators = coordinators
-        self.producer_ids = producer_ids
-        self.cluster_id = cluster_id
+        self.peers = peers
+        self.duties = duties
+        self.cluster_id = quorum.cluster_id
         self.node_id = config.node_id
-        self.advertised_address = advertised_address
-        self.advertised_apis = [
-            ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-            for api in SERVED.values()
-        ]
+        self.controller_apis = advertised(OF_CONTROLLERS)
 
     @property
     def image(self) -> MetadataImage:
@@ -54,7 +57,36 @@ class Node:
 
     @property
     def controller_id(self) -> int:
+        """The leader of the quorum; -1 if none is known."""
         return self.quorum.leader_id
+
+
+class Node(ControllerNode):
+    def __init__(
+        self,
+        shared: ControllerNode,
+        administration: Administration,
+        manager: PartitionManager,
+        coordinators: Coordinators,
+        producer_ids: ProducerIds,
+        advertised_address: tuple[str, int],
+    ) -> None:
+        super().__init__(
+            shared.runtime, shared.events, shared.config, shared.quorum, shared.peers, shared.duties
+        )
+        self.administration = administration
+        self.manager = manager
+        self.table: PartitionTable = manager.table
+        self.coordinators = coordinators
+        self.producer_ids = producer_ids
+        self.advertised_address = advertised_address
+        self.advertised_apis = advertised(SERVED)
+
+    @property
+    def controller_id(self) -> int:
+        """Where clients may send what the controller decides: if that is no broker, which they cannot reach, here."""
+        leader_id = self.quorum.leader_id
+        return leader_id if self.is_live(leader_id) else self.node_id
 
     def address_of(self, broker: BrokerRegistration) -> tuple[str, int]:
         """Where clients reach that broker."""

@@ -1,8 +1,12 @@
-"""A partition as this broker serves it: its log, its leader state, and who waits for it.
+"""A partition as this broker serves it: its log, its leader or follower state, and who waits for it.
 
 Appends go to the log, the leader state says how far the high watermark moves, and that wakes two kinds of waiters:
 produce requests that wait for their commit, and fetches that wait for data. Commit waiters are answered as the high
-watermark moves; fetches are woken later, by `Wakes`, after the acknowledgement has left.
+watermark moves; fetches are woken later, by `Wakes`, after the acknowledgement has left. Followers wait for the append
+itself: their fetches (`Question`) are what the commit waits for.
+
+A partition is led (`leader` is set), or follows (`follower` is set), or does neither: its log is not open or is being
+cut, or nobody leads it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.broker import limits
 from penstock.log import Appended, AppendOrigin, Log
 from penstock.metadata import PartitionState
-from penstock.replication import Leader
+from penstock.replication import Follower, IsrProposal, Leader, LogEnds
+from penstock.runtime import Future
 from penstock.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -28,6 +33,19 @@ class FetchWaiter(Protocol):
 
     def advanced(self) -> None:
         """One of its partitions has moved: complete if there is enough."""
+
+
+class Question(Protocol):
+    """A follower that has asked for what comes next in a partition (`penstock.broker.apis.replica_fetch`)."""
+
+    def on_append(self) -> FetchWaiter | None:
+        """There is more. Returns the fetch that waits for it, if one does."""
+
+    def on_high_watermark(self) -> None:
+        """It has moved: to be told with the next answer, whatever that is about."""
+
+    def on_resign(self) -> FetchWaiter | None:
+        """This broker leads the partition no longer."""
 
 
 class CommitWaiter(Protocol):
@@ -58,18 +76,25 @@ class Wakes:
     Wakes per turn are capped, so that a write that thousands wait for does not hold the loop.
     """
 
-    __slots__ = ("_call_soon", "_dirty", "_queued", "_waking")
+    __slots__ = ("_call_soon", "_dirty", "_grown", "_queued", "_waking")
 
     def __init__(self, call_soon: Callable[..., object]) -> None:
         self._call_soon = call_soon
         self._dirty: dict[Partition, None] = {}
+        self._grown: dict[Partition, None] = {}
         self._waking: deque[FetchWaiter] = deque()
         self._queued = False
 
     def mark(self, partition: Partition) -> None:
         self._dirty[partition] = None
 
+    def grown(self, partition: Partition) -> None:
+        """Followers wait for what was appended."""
+        self._grown[partition] = None
+
     def run(self) -> None:
+        if self._grown:
+            self._run_followers()
         if self._dirty:
             for partition in self._dirty:
                 self._waking.extend(partition.fetch_waiters)
@@ -82,6 +107,22 @@ class Wakes:
         if waking:
             self._queued = True
             self._call_soon(self._rest)
+
+    def wake(self, waiter: FetchWaiter) -> None:
+        """With the next turn."""
+        self._waking.append(waiter)
+
+    def _run_followers(self) -> None:
+        """Before all others: a commit waits for them. There is one fetch for many partitions, and few brokers."""
+        grown, self._grown = self._grown, {}
+        waiting: dict[FetchWaiter, None] = {}
+        for partition in grown:
+            for question in partition.questions or ():
+                waiter = question.on_append()
+                if waiter is not None:
+                    waiting[waiter] = None
+        for waiter in waiting:
+            waiter.advanced()
 
     def run_soon(self) -> None:
         """For marks made outside a connection's turn (a sync that ended, a deleted topic)."""
@@ -97,15 +138,20 @@ class Wakes:
 class Partition:
     __slots__ = (
         "_commit_waiters",
+        "_known_high_watermark",
         "_stable_waiters",
         "_wakes",
+        "cutting",
         "fetch_waiters",
+        "follower",
         "index",
         "leader",
         "leader_epoch",
         "leader_id",
         "log",
         "min_insync_replicas",
+        "on_follower_durable",
+        "questions",
         "recompressor",
         "retired",
         "state",
@@ -124,6 +170,16 @@ class Partition:
         self.min_insync_replicas = 1
         self.leader: Leader | None = None
         """Set while this broker leads the partition and its log is open."""
+        self.follower: Follower | None = None
+        """Set while this broker follows another and its log is open."""
+        self.cutting: Future[None] | None = None
+        """Until a truncation is done: nobody may write, lead or delete the log before."""
+        self.questions: dict[Question, None] | None = None
+        """What followers have asked."""
+        self.on_follower_durable: Callable[[Partition], None] | None = None
+        """Told when a sync made more of a follower's log stable."""
+        self._known_high_watermark = 0
+        """As of when this broker neither led nor followed."""
         self.log: Log | None = None
         self.retired = False
         """The topic is gone: whoever still holds this object looks the partition up again."""
@@ -145,22 +201,125 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
 
+    @property
+    def is_copied(self) -> bool:
+        """This broker leads it or follows: what is committed of its log is the cluster's, and may be cleaned up."""
+        return self.leader is not None or self.follower is not None
+
+    @property
+    def high_watermark(self) -> int:
+        """As far as this broker knows it, whatever its part."""
+        if self.leader is not None:
+            return self.leader.high_watermark
+        return self._known_high_watermark if self.follower is None else self.follower.high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        """From a checkpoint."""
+        assert self.leader is None
+        assert self.follower is None
+        self._known_high_watermark = offset
+
     def lead(self, leader: Leader) -> None:
         assert self.log is not None
+        assert self.follower is None
         self.leader = leader
         self.log.on_durable = self._durable
+        if self.questions:
+            # Followers may have heard of this earlier than we did.
+            self._wakes.grown(self)
         self._wake_fetches()
         self._wakes.run_soon()
 
     def resign(self, error: ErrorCode) -> None:
         """This broker no longer leads: everyone who waits is told to look elsewhere."""
+        if self.leader is not None:
+            self._known_high_watermark = self.leader.high_watermark
         self.leader = None
-        for waiters in (self._commit_waiters, self._stable_waiters):
-            while waiters:
-                _, waiter, token = waiters.popleft()
-                waiter.reached(token, error)
+        self._refuse_waiters(self._commit_waiters, error)
+        self._refuse_waiters(self._stable_waiters, error)
+        for question in list(self.questions or ()):
+            waiter = question.on_resign()
+            if waiter is not None:
+                self._wakes.wake(waiter)
         self._wake_fetches()
         self._wakes.run_soon()
+
+    def isr_recorded(self, state: PartitionState, now_ms: float) -> None:
+        """The controller recorded other replicas or another ISR, in the epoch that this broker leads in."""
+        self._after(self._leads().on_isr, state.replicas, state.isr, state.partition_epoch, now_ms)
+
+    def isr_refused(self, quiet_until_ms: float) -> None:
+        self._after(self._leads().on_refused, quiet_until_ms)
+
+    def configure_min_isr(self, min_insync_replicas: int) -> None:
+        self.min_insync_replicas = min_insync_replicas
+        if self.leader is not None and self.leader.min_isr != min_insync_replicas:
+            self._after(self.leader.on_min_isr, min_insync_replicas)
+
+    def fetched_by(
+        self, replica: int, offset: int, now_ms: float, broker_epoch: int, eligible: bool
+    ) -> IsrProposal | None:
+        """A follower holds all before `offset`, and what it holds is what this log has."""
+        leader = self._leads()
+        before = leader.high_watermark
+        proposal = leader.on_fetch(replica, offset, now_ms, broker_epoch=broker_epoch, eligible=eligible)
+        if leader.high_watermark != before:
+            self._advanced(leader.high_watermark)
+            if self.fetch_waiters:
+                # A follower's fetch is not always looked at in a connection's turn.
+                self._wakes.run_soon()
+        return proposal
+
+    def _leads(self) -> Leader:
+        assert self.leader is not None, f"{self} is not led here"
+        return self.leader
+
+    def _after(self, change: Callable[..., int], *args: object) -> None:
+        """Let the leader state change, and tell those who waited for what follows from it."""
+        leader = self._leads()
+        before = leader.high_watermark
+        if change(*args) != before:
+            self._advanced(leader.high_watermark)
+            self._wakes.run_soon()
+        if leader.under_min_isr:
+            # They may yet be committed. But nobody knows when, so whoever waits should know of it now.
+            self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _refuse_waiters(self, waiters: deque[tuple[int, CommitWaiter, int]], error: ErrorCode) -> None:
+        while waiters:
+            _, waiter, token = waiters.popleft()
+            waiter.reached(token, error)
+
+    # ---- following
+
+    def follow(self, follower: Follower) -> None:
+        """This broker copies the partition from another."""
+        assert self.log is not None
+        assert self.leader is None
+        self.follower = follower
+        self.log.on_durable = self._follower_durable
+
+    def unfollow(self) -> None:
+        if self.follower is not None:
+            self._known_high_watermark = self.follower.high_watermark
+            self.follower = None
+
+    def ends(self) -> LogEnds:
+        log = self.log
+        assert log is not None
+        return LogEnds(log.start_offset, log.end_offset, log.stable_end, log.last_record_epoch)
+
+    def grown(self) -> None:
+        """What the follower's log holds has changed."""
+        if self.follower is not None:
+            self.follower.on_grown(self.ends())
+
+    def _follower_durable(self, log: Log) -> None:
+        if self.follower is not None and not self.follower.is_cutting:
+            self.grown()
+            if self.on_follower_durable is not None:
+                self.on_follower_durable(self)
 
     def led(self) -> tuple[Log, Leader]:
         """The log and leader state, or the error that sends the client to another broker (or to wait for this one)."""
@@ -185,13 +344,15 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         assert log is not None
-        if acks == -1 and len(leader.isr) < leader.min_isr:
+        if acks == -1 and leader.under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         appended = log.append_leader(records, self.leader_epoch, wall_ms)
         if not appended.duplicate:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
                 self._advanced(leader.high_watermark)
+            if self.questions:
+                self._wakes.grown(self)
         return appended
 
     def await_commit(self, offset: int, acks: int, waiter: CommitWaiter, token: int) -> bool:
@@ -240,8 +401,21 @@ class Partition:
         while commits and commits[0][0] <= high_watermark:
             _, waiter, token = commits.popleft()
             waiter.reached(token, ErrorCode.NONE)
+        if self.questions:
+            for question in self.questions:
+                question.on_high_watermark()
         if self.fetch_waiters:
             self._wakes.mark(self)
+
+    def start_moved(self) -> None:
+        """Records were deleted: followers are to do the same."""
+        if self.questions:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
+
+    def wake_soon(self) -> None:
+        """For who appends outside a connection's turn."""
+        self._wakes.run_soon()
 
     def _wake_fetches(self) -> None:
         if self.fetch_waiters:
@@ -265,7 +439,7 @@ class InternalPartition(Partition):
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
         """What the coordinator writes."""
         log, leader = self.led()
-        if len(leader.isr) < leader.min_isr:
+        if leader.under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         appended = log.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
         before = leader.high_watermark
@@ -273,6 +447,9 @@ class InternalPartition(Partition):
             self._advanced(leader.high_watermark)
             if self.fetch_waiters:
                 self._wakes.run_soon()
+        if self.questions:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
         return appended
 
     def lead(self, leader: Leader) -> None:

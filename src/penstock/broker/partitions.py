@@ -3,6 +3,10 @@
 `PartitionTable` is what requests look partitions up in. `PartitionManager` keeps it: it is told of every committed
 change of the metadata, and owns the logs and their chores (retention, checkpoints, removal of deleted partitions).
 
+A partition that is led elsewhere is copied from its leader (`penstock.broker.fetchers`); one that is led here has its
+ISR watched (`penstock.broker.isr_changes`). High watermarks are written down now and then
+(`replication-offset-checkpoint`): a broker that starts again knows at least that much to be committed.
+
 After a clean stop logs are opened as the checkpoint describes them, without touching their files. After a crash they
 are recovered in the background, a few at a time; a partition is led, and served, as soon as its own log is ready.
 """
@@ -10,9 +14,12 @@ are recovered in the background, a few at a time; a partition is led, and served
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.cleaning import Cleaner
+from penstock.broker.fetchers import Fetchers
+from penstock.broker.isr_changes import IsrChanges
 from penstock.broker.layout import (
     METADATA_DIRECTORY,
     STRAY_SUFFIX,
@@ -21,21 +28,35 @@ from penstock.broker.layout import (
     partition_directory,
     partition_metadata_text,
 )
-from penstock.broker.partition import InternalPartition, Partition, PartitionListener, Wakes
+from penstock.broker.partition import NO_LEADER, InternalPartition, Partition, PartitionListener, Wakes
 from penstock.broker.recompressing import configure_compression
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.log import Log, LogConfig, LogDirectory, names
-from penstock.metadata import MetadataDelta, MetadataImage, PartitionState, ResourceType, TopicImage, is_internal
-from penstock.replication import Leader
+from penstock.log.checkpoints import CheckpointDamaged, encode_offsets, read_offsets
+from penstock.metadata import (
+    EMPTY_IMAGE,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    ResourceType,
+    TopicImage,
+    is_internal,
+)
+from penstock.replication import Follower, IsrProposal, Leader
 from penstock.runtime import Runtime, Task, Timer
 from penstock.runtime.eventlog import EventLog
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.uuids import format_uuid
+
+if TYPE_CHECKING:
+    from penstock.broker.peers import Peers
 
 SLICE_MS = 5.0
 """Work over many partitions gives the loop back after this long."""
 
 FIRST_CHORE_MS = 30_000
+LAG_CHECKS = 8
+"""How often followers are looked at within `replica.lag.time.max.ms`."""
 
 
 class PartitionTable:
@@ -60,13 +81,31 @@ class PartitionTable:
 
 class PartitionManager:
     def __init__(
-        self, runtime: Runtime, events: EventLog, config: BrokerConfig, wakes: Wakes, directory: LogDirectory
+        self,
+        runtime: Runtime,
+        events: EventLog,
+        config: BrokerConfig,
+        wakes: Wakes,
+        directory: LogDirectory,
+        peers: Peers | None = None,
     ) -> None:
+        """Without `peers` nothing is copied from others, and no ISR changes but by the controller's own decision."""
         self._runtime = runtime
         self._events = events
         self._config = config
         self._wakes = wakes
         self._directory = directory
+        self._image = EMPTY_IMAGE
+        self._replicated: dict[Partition, None] = {}
+        """Led here, and followed by others."""
+        self._high_watermarks: dict[str, int] = {}
+        """From the checkpoint, of logs that are not open yet."""
+        self._checkpointed = b""
+        self.fetchers: Fetchers | None = None
+        self.isr_changes: IsrChanges | None = None
+        if peers is not None:
+            self.fetchers = Fetchers(runtime, events, config, peers, self._settle)
+            self.isr_changes = IsrChanges(runtime, events, peers, config.node_id, self._consider)
         self._to_recover: dict[str, tuple[Partition, TopicConfig]] = {}
         self._recovery: Task[None] | None = None
         self._timers: dict[str, Timer] = {}
@@ -84,9 +123,17 @@ class PartitionManager:
     # ---- start
 
     async def open(self, image: MetadataImage) -> None:
-        """Take up what the image gives this broker. Returns once every log that needs no recovery is open."""
+        """Take up what the image gives this broker. Returns once every log that needs no recovery is open.
+
+        The image must be the cluster's, not what this node last knew of it: logs of topics that it does not have go.
+        """
+        self._image = image
         await self._remove_strays(image)
         disk = self._runtime.disk
+        present = dict.fromkeys(self._directory.names())
+        with suppress(CheckpointDamaged):
+            # Without it what is committed becomes known when the followers have asked.
+            self._high_watermarks = read_offsets(disk, names.HIGH_WATERMARKS_NAME)
         self._slice_began_ms = self._runtime.now_ms()
         for topic in image.topics():
             config = self._topic_config(image, topic.name)
@@ -96,6 +143,8 @@ class PartitionManager:
                     continue
                 self.held += 1
                 if self._directory.is_clean:
+                    if partition_directory(topic.name, partition.index) not in present:
+                        self._claim(partition)  # it was given to this broker while that was down
                     await self._open_partition(partition, topic.partitions[partition.index], config)
                 else:
                     name = partition_directory(topic.name, partition.index)
@@ -112,6 +161,8 @@ class PartitionManager:
         self._chore("retention", self._retain, FIRST_CHORE_MS)
         self._chore("cleaning", self.cleaner.clean, self._config.log_cleaner_backoff_ms)
         self._chore("checkpoint", self._directory.checkpoint, self._config.log_flush_offset_checkpoint_interval_ms)
+        self._chore("isr", self._watch_followers, self._interval_ms("isr"))
+        self._chore("high watermarks", self._checkpoint_high_watermarks, self._interval_ms("high watermarks"))
         self._chore("producers", self._expire_producers, self._config.producer_id_expiration_check_interval_ms)
 
     async def _remove_strays(self, image: MetadataImage) -> None:
@@ -122,8 +173,9 @@ class PartitionManager:
                 continue
             topic = image.topic(parsed[0])
             known = topic is not None and parsed[1] < len(topic.partitions)
-            # After a clean stop no directory can be that of an earlier topic of the same name.
-            if known and self._directory.is_clean:
+            # After a clean stop no directory can be that of an earlier topic of the same name, unless the others in a
+            # cluster have deleted and created it meanwhile.
+            if known and self._directory.is_clean and len(image.brokers) <= 1:
                 continue
             if not known or topic is None:
                 self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
@@ -210,6 +262,7 @@ class PartitionManager:
         """Bring the partitions in line with a committed change."""
         if delta.topics_deleted and self._recovery is not None:
             await self._recovery  # a log that is being read cannot be removed under the reader
+        self._image = image
         self._slice_began_ms = self._runtime.now_ms()
         for topic in delta.topics_deleted:
             await self._delete_topic(topic)
@@ -223,7 +276,7 @@ class PartitionManager:
             for index in change.partitions:
                 state = change.after.partitions[index]
                 if index < len(partitions):
-                    self._lead_or_follow(partitions[index], state)
+                    await self._change(partitions[index], state, config)
                 else:
                     partitions.append(self._new_partition(change.after, index))
                     await self._add(partitions[index], state, config)
@@ -231,10 +284,20 @@ class PartitionManager:
         for kind, name in delta.configs_changed:
             if kind == ResourceType.TOPIC:
                 self._configure_topic(image, name)
+        if delta.brokers_changed:
+            # Who was fenced when it asked last may have nothing to ask since.
+            for partition in list(self._replicated):
+                self._consider(partition)
+                await self._breathe()
 
     def configure(self, config: BrokerConfig, image: MetadataImage) -> None:
         """Settings of the broker changed: they are the defaults of its topics."""
         self._config = self.cleaner.config = config
+        if self.fetchers is not None:
+            self.fetchers.config = config
+        for partition in self._replicated:
+            if partition.leader is not None:
+                partition.leader.lag_time_max_ms = config.replica_lag_time_max_ms
         self._latest = None, LogConfig()
         for name in image.topic_names():
             self._configure_topic(image, name)
@@ -243,7 +306,7 @@ class PartitionManager:
         config = self._topic_config(image, name)
         log_config = self._log_config(config)
         for partition in self.table.by_name.get(name.encode(), []):
-            partition.min_insync_replicas = config.min_insync_replicas
+            partition.configure_min_isr(config.min_insync_replicas)
             configure_compression(self._runtime, partition, config)
             directory = partition_directory(name, partition.index)
             if partition.log is not None:
@@ -288,26 +351,56 @@ class PartitionManager:
 
     def _hold(self, partition: Partition, log: Log, config: TopicConfig) -> None:
         partition.log = log
-        partition.min_insync_replicas = config.min_insync_replicas
+        partition.high_watermark = min(self._high_watermarks.pop(log.name, 0), log.end_offset)
+        partition.configure_min_isr(config.min_insync_replicas)
         configure_compression(self._runtime, partition, config)
         if partition.state is not None:
             self._lead_or_follow(partition, partition.state)
 
+    async def _change(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+        """The controller gave a partition another leader, ISR or set of replicas."""
+        held = partition.state is not None and self._holds(partition.state)
+        if self._holds(state) and not held:
+            await self._add(partition, state, config)
+        elif held and not self._holds(state):
+            partition.follow_state(state)
+            await self._remove_log(partition)
+        else:
+            self._lead_or_follow(partition, state)
+
     def _lead_or_follow(self, partition: Partition, state: PartitionState) -> None:
         partition.follow_state(state)
-        if partition.log is None:
+        log = partition.log
+        if log is None:
             return
         if state.leader != self._config.node_id:
             if partition.leader is not None:
                 partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._replicated.pop(partition, None)
+            self._follow(partition, state, log)
             return
+        self._unfollow(partition)
+        # Nobody leads with a log that is being cut; it will be looked at again (`_settle`).
+        if partition.cutting is None:
+            self._lead(partition, state, log)
+
+    def _lead(self, partition: Partition, state: PartitionState, log: Log) -> None:
         now_ms = self._runtime.now_ms()
         leader = partition.leader
         if leader is not None and leader.leader_epoch == state.leader_epoch:
-            leader.on_isr(state.replicas, state.isr, state.partition_epoch, now_ms)
+            if self.isr_changes is None:
+                partition.isr_recorded(state, now_ms)
+            else:
+                self.isr_changes.record(partition, state)
+                self._consider(partition)
             return
-        log = partition.log
-        log.assign_epoch(state.leader_epoch)
+        try:
+            log.assign_epoch(state.leader_epoch)
+        except KafkaError as error:
+            # The log knows of a later leadership than the metadata: those that this node has are old.
+            self._events.warning("not led", partition=str(partition), reason=str(error))
+            return
+        known = max(partition.high_watermark, log.start_offset)
         partition.lead(
             Leader(
                 self._config.node_id,
@@ -317,12 +410,85 @@ class PartitionManager:
                 partition_epoch=state.partition_epoch,
                 end=log.end_offset,
                 stable_end=log.stable_end,
-                high_watermark=0 if leader is None else leader.high_watermark,
-                min_isr=min(partition.min_insync_replicas, len(state.replicas)),
+                high_watermark=min(known, log.stable_end),
+                min_isr=partition.min_insync_replicas,
                 lag_time_max_ms=self._config.replica_lag_time_max_ms,
                 now_ms=now_ms,
             )
         )
+        if len(state.replicas) > 1:
+            self._replicated[partition] = None
+
+    def _follow(self, partition: Partition, state: PartitionState, log: Log) -> None:
+        follower = partition.follower
+        if follower is not None and (follower.leader_id, follower.leader_epoch) == (state.leader, state.leader_epoch):
+            return
+        self._unfollow(partition)
+        if state.leader == NO_LEADER or self.fetchers is None or partition.cutting is not None:
+            return
+        log.forget_empty_epochs()
+        partition.follow(Follower(state.leader, state.leader_epoch, min(partition.high_watermark, log.end_offset)))
+        self.fetchers.follow(partition)
+
+    def _unfollow(self, partition: Partition) -> None:
+        if self.fetchers is not None:
+            self.fetchers.unfollow(partition)
+
+    def _settle(self, partition: Partition) -> None:
+        """Its log was cut, and it was to change its part meanwhile."""
+        if partition.state is not None and not partition.retired:
+            self._lead_or_follow(partition, partition.state)
+
+    # ---- in-sync replicas
+
+    def registered(self, broker_epoch: int) -> None:
+        """This broker has joined the cluster (again) under this epoch: it may follow, and propose ISRs."""
+        if self.isr_changes is not None:
+            self.isr_changes.broker_epoch = broker_epoch
+        if self.fetchers is not None:
+            self.fetchers.registered(broker_epoch)
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        if self.isr_changes is not None:
+            self.isr_changes.propose(partition, proposal)
+
+    async def _watch_followers(self) -> None:
+        """Propose to drop the followers that lag, and to take in those that may join and have not been."""
+        self._slice_began_ms = self._runtime.now_ms()
+        for partition in list(self._replicated):
+            leader = partition.leader
+            if leader is not None and self.isr_changes is not None:
+                proposal = leader.tick(self._runtime.now_ms())
+                if proposal is not None:
+                    self.propose(partition, proposal)
+                else:
+                    self._consider(partition)
+            await self._breathe()
+
+    def _consider(self, partition: Partition) -> None:
+        """Propose who may join."""
+        leader = partition.leader
+        if leader is not None and self.isr_changes is not None and len(leader.isr) < len(leader.replicas):
+            proposal = leader.expand(self._runtime.now_ms(), self._may_join)
+            if proposal is not None:
+                self.propose(partition, proposal)
+
+    def _may_join(self, replica: int, broker_epoch: int) -> bool:
+        broker = self._image.broker(replica)
+        return broker is not None and broker.active and broker.epoch == broker_epoch
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        """Of partitions with several replicas: one that is alone has all committed that it has."""
+        known = [
+            (partition_directory(partition.topic, partition.index), partition.high_watermark)
+            for partition in self.table.all()
+            if partition.log is not None and partition.state is not None and len(partition.state.replicas) > 1
+        ]
+        known += self._high_watermarks.items()
+        data = encode_offsets(known)
+        if data != self._checkpointed and (known or self._checkpointed):
+            self._checkpointed = data
+            await self._runtime.disk.replace_bytes(names.HIGH_WATERMARKS_NAME, data)
 
     async def _delete_topic(self, topic: TopicImage) -> None:
         partitions = self.table.by_id.pop(topic.topic_id)
@@ -331,6 +497,10 @@ class PartitionManager:
         removals = []
         for partition in partitions:
             partition.retired = True
+            self._replicated.pop(partition, None)
+            self._unfollow(partition)
+            if partition.cutting is not None:
+                await partition.cutting
             partition.resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             name = partition_directory(partition.topic, partition.index)
             if partition.log is not None:
@@ -344,6 +514,26 @@ class PartitionManager:
         # Together, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
+        if self._checkpointed and any(len(state.replicas) > 1 for state in topic.partitions):
+            # A topic of that name may come again: what this one had committed says nothing about it.
+            await self._checkpoint_high_watermarks()
+
+    async def _remove_log(self, partition: Partition) -> None:
+        """This broker is no longer a replica."""
+        if self._recovery is not None:
+            await self._recovery
+        self._replicated.pop(partition, None)
+        self._unfollow(partition)
+        if partition.cutting is not None:
+            await partition.cutting
+        partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.held -= 1
+        name = partition_directory(partition.topic, partition.index)
+        if partition.log is not None:
+            partition.log = None
+            await self._directory.delete(name)
+        elif self._runtime.disk.exists(name):
+            await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
 
     def _holds(self, state: PartitionState) -> bool:
         return self._config.node_id in state.replicas
@@ -413,6 +603,8 @@ class PartitionManager:
             ),
             "producers": config.producer_id_expiration_check_interval_ms,
             "cleaning": config.log_cleaner_backoff_ms,
+            "isr": config.replica_lag_time_max_ms / LAG_CHECKS,
+            "high watermarks": config.replica_high_watermark_checkpoint_interval_ms,
         }[name]
 
     async def _retain(self) -> None:
@@ -420,10 +612,10 @@ class PartitionManager:
         self._slice_began_ms = self._runtime.now_ms()
         removed = 0
         for partition in list(self.table.all()):
-            log, leader = partition.log, partition.leader
+            log = partition.log
             # DeleteRecords takes old segments of a compacted topic, too.
-            if log is not None and leader is not None and (log.config.deletes or log.config.compacts):
-                removed += await log.retain(self._runtime.wall_ms(), leader.high_watermark)
+            if log is not None and partition.is_copied and (log.config.deletes or log.config.compacts):
+                removed += await log.retain(self._runtime.wall_ms(), partition.high_watermark)
             await self._breathe()
         if removed:
             self._events.info("retention", segments_removed=removed)
@@ -446,6 +638,14 @@ class PartitionManager:
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
+        if self.isr_changes is not None:
+            self.isr_changes.close()
+        if self.fetchers is not None:
+            self.fetchers.close()
         await self.cleaner.close()
         for partition in list(self.table.all()):
+            self._unfollow(partition)
+            if partition.cutting is not None:
+                await partition.cutting
             partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await self._checkpoint_high_watermarks()

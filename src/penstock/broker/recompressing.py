@@ -83,6 +83,7 @@ class Recompressor:
                         recompress, records, self._codec, self._level, DECOMPRESSED_BYTES_MAX
                     )
                 done(self._partition.append(memoryview(again), acks, self._runtime.wall_ms()))
+                self._partition.wake_soon()
             except KafkaError as error:
                 done(error)
         self._working = False

@@ -1,59 +1,89 @@
-"""One broker, from its data directory to its last answer.
+"""One node, from its data directory to its last answer.
 
-Start: lock the directory, format it if it is new, open the metadata quorum, register with the controller, open the
-partitions, listen. Stop: take no new connections, finish what is under way, close the logs so that the next start
-need not look at them, say so on disk.
+Start: lock the directory, find the cluster if the directory is new, open the metadata quorum, catch up with it; a
+broker then opens its partitions, registers with the controller, listens to clients and is put in service. Stop: hand
+leadership over, take no new connections, finish what is under way, close the logs so that the next start need not look
+at them, say so on disk.
+
+A node is broker, controller or both. The listeners of controllers have their own table of APIs, and are served from the
+moment there is a quorum: others may need this node's vote before it can do anything else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Coroutine
 from functools import partial
+from typing import Any
 
 from penstock.broker.apis import HANDLERS
+from penstock.broker.apis.administrative import by_request as administrative_by_request
+from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
+from penstock.broker.apis.controllers import by_request as controllers_by_request
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
+from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.controlling import Caller, ControllerDuties
 from penstock.broker.coordination import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.formation import (
+    CONTROLLERS,
+    NoOneCluster,
+    become_voter,
+    find_cluster,
+    other_cluster,
+    wants_to_vote,
+)
+from penstock.broker.forwarding import Administration, Decide
 from penstock.broker.gauges import Gauges
 from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.lag_gauges import LagGauges
 from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
-from penstock.broker.node import Node
+from penstock.broker.node import ControllerNode, Node, advertised
 from penstock.broker.partition import Wakes
 from penstock.broker.partitions import PartitionManager
+from penstock.broker.peers import Address, Peers
 from penstock.broker.producer_ids import Block, ProducerIds
-from penstock.broker.quorum import MetadataQuorum
-from penstock.broker.service import Service
+from penstock.broker.quorum import MetadataQuorum, WrongRole
+from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
+from penstock.broker.replication_gauges import ReplicationGauges
+from penstock.broker.service import RequestContext, Service
 from penstock.config import BrokerConfig
 from penstock.log import LogDirectory
 from penstock.metadata import (
-    SUPPORTED_FEATURES,
     Controller,
     Listener,
     MetadataDelta,
     MetadataImage,
     MetaProperties,
     MetaPropertiesError,
-    Registration,
     ResourceType,
     check_meta_properties,
     format_directory,
     parse_meta_properties,
 )
 from penstock.raft import Endpoint, RaftConfig, ReplicaKey, Voter, VoterSet
+from penstock.runtime import Future, Lock, Runtime, SocketOptions, Timer
 from penstock.runtime import Listener as ListeningSocket
-from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.paths import TEMPORARY_SUFFIX
-from penstock.wire.apis import ApiKey
+from penstock.wire.apis import OF_CONTROLLERS, ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.api_versions import ApiVersionsResponse
+from penstock.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests that are under way."""
-
+PRODUCER_IDS_MS = 30_000
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 FILES_OF_A_NEW_DIRECTORY = (
@@ -67,7 +97,11 @@ FILES_OF_A_NEW_DIRECTORY = (
 
 
 class StartRefused(Exception):
-    """The broker cannot start; the message says why and what to do."""
+    """The node cannot start; the message says why and what to do."""
+
+
+class StartInterrupted(Exception):
+    """The process was asked to end before the node was ready, and what it had begun is undone."""
 
 
 class Broker:
@@ -86,42 +120,122 @@ class Broker:
         self._listeners: list[ListeningSocket] = []
         self._lock: Lock | None = None
         self._ticker: Timer | None = None
+        self._waits: list[Future[Any]] = []
+        self._stopping = False
+        self._refusal = ""
+        self._is_ready = False
+        self._identity: MetaProperties | None = None
+        self._controller_node: ControllerNode | None = None
+        self._own_endpoint: tuple[str, str, int] | None = None
+        self._clean_epoch = -1
+        self._is_broker = "broker" in config.process_roles
+        self._is_controller = "controller" in config.process_roles
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self.address = ("", 0)
-        """Where clients connect."""
+        """Where clients connect; of a node that is no broker, where other nodes do."""
 
     # ---- start
 
     async def start(self) -> None:
+        """Until the node serves. StartInterrupted if the process is asked to end meanwhile."""
         runtime, config = self._runtime, self._config
         self._lock = runtime.disk.lock("")
+        runtime.on_stop(self._interrupt)
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes)
+        self.peers = Peers(runtime, self._events, config.node_id)
         # Listen first: a port in use is found before anything is written, and the port may be the system's choice.
         await self._listen()
         try:
-            self._identity = await self._identify()
-            self._directory = LogDirectory(runtime)
-            await self._directory.load()
-            await self._start_quorum()
+            await self._start()
+        except StartInterrupted:
+            await self._undo_start()
+            raise
+        except (MetaPropertiesError, RegistrationRefused, NoOneCluster, WrongRole) as error:
+            raise StartRefused(f"{runtime.disk.root}: {error}") from None
+
+    async def _start(self) -> None:
+        self._identity = await self._identify()
+        if self._config.quorum_servers:
+            self._runtime.spawn(self._check_cluster(self._identity.cluster_id), "check cluster")
+        self._directory = LogDirectory(self._runtime)
+        await self._directory.load()
+        await self._start_quorum()
+        await self._unless_stopped(self.quorum.caught_up())
+        if self._is_broker:
             await self._start_partitions()
             await self._register()
             await self._start_serving()
-        except MetaPropertiesError as error:
-            raise StartRefused(f"{runtime.disk.root}: {error}") from None
+        else:
+            self._tick()
+        self._events.info(
+            "ready",
+            listener=f"{self.address[0]}:{self.address[1]}",
+            roles=",".join(self._config.process_roles),
+            cluster_id=self._identity.cluster_id,
+            topics=self.quorum.image.topic_count,
+            partitions=self.quorum.image.partition_count,
+            recovering=self.manager.recovering if self._is_broker else 0,
+        )
+        self._is_ready = True
+
+    async def _unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
+        """What may take as long as other nodes like ends when the process is asked to."""
+        if self._stopping or self._refusal:
+            wait.close()
+            raise StartRefused(self._refusal) if self._refusal else StartInterrupted
+        done: Future[None] = self._runtime.future()
+
+        async def run() -> None:
+            try:
+                await wait
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(None)
+
+        self._waits.append(done)
+        self._runtime.spawn(run(), "start")
+        await done
+
+    def _interrupt(self) -> None:
+        self._stopping = True
+        for wait in self._waits:
+            if not wait.done():
+                wait.set_exception(StartInterrupted())
+
+    async def _check_cluster(self, cluster_id: str) -> None:
+        """Two clusters that are configured as one must not live side by side: who comes later stops."""
+        reason = await other_cluster(self._runtime, self.peers, self._config, cluster_id, self._is_stopping)
+        if reason is None or self._stopping:
+            return
+        self._refusal = f"{self._runtime.disk.root}: {reason}"
+        for wait in self._waits:
+            if not wait.done():
+                wait.set_exception(StartRefused(self._refusal))
+        if self._is_ready:
+            self._runtime.fatal(self._refusal)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     async def _listen(self) -> None:
-        """Accept connections, and hold their requests until the broker is ready to serve them."""
-        (endpoint,) = self._config.listeners
+        """Accept connections, and hold their requests until the node is ready to serve them."""
+        config = self._config
         options = SocketOptions(
-            self._config.socket_listen_backlog_size,
-            self._config.socket_send_buffer_bytes,
-            self._config.socket_receive_buffer_bytes,
+            config.socket_listen_backlog_size,
+            config.socket_send_buffer_bytes,
+            config.socket_receive_buffer_bytes,
         )
-        listener = await self._runtime.listen(endpoint.host, endpoint.port, self.service.connection, options)
-        self._listeners.append(listener)
-        self.address = (endpoint.host, listener.port)
+        for endpoint in config.listeners:
+            listener = await self._runtime.listen(endpoint.host, endpoint.port, self.service.connection, options)
+            self._listeners.append(listener)
+            self.address = (endpoint.host, listener.port)
+        if self._is_controller and config.controller_listeners:
+            await self._listen_for_nodes(options)
         if self._metrics_address is not None:
             host, port = self._metrics_address
             metrics = await self._runtime.listen(
@@ -130,8 +244,62 @@ class Broker:
             self._listeners.append(metrics)
             self.metrics_port = metrics.port
 
+    async def _listen_for_nodes(self, options: SocketOptions) -> None:
+        endpoint = self._config.controller_listeners[0]
+        self._nodes = Service(
+            self._runtime, self._config, self._events, BrokerMetrics(), self._wakes, OF_CONTROLLERS
+        )
+        self._nodes.add(ApiKey.API_VERSIONS, self._tell_versions)
+        self._nodes.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
+        for key, decide in CONTROLLER_HANDLERS.items():
+            self._nodes.add(key, partial(self._serve_node, decide))
+        listener = await self._runtime.listen(endpoint.host, endpoint.port, self._nodes.connection, options)
+        self._listeners.append(listener)
+        named = next((voter for voter in self._config.quorum_voters if voter.id == self._config.node_id), None)
+        host = named.host if named is not None else endpoint.host or self.address[0] or "localhost"
+        self._own_endpoint = (endpoint.name, host, listener.port)
+        if not self._is_broker:
+            self.address = (endpoint.host, listener.port)
+        self._nodes.open()
+
+    # ---- what other nodes are told before there is a quorum
+
+    def _tell_versions(self, context: RequestContext, request: Message) -> ApiVersionsResponse:
+        error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
+        return ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
+
+    def _tell_cluster(self, context: RequestContext, request: Message) -> DescribeClusterResponse:
+        assert isinstance(request, DescribeClusterRequest)
+        if request.endpoint_type != CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="this listener belongs to a controller: ask for controllers (endpoint type 2)",
+            )
+        node = self._controller_node
+        return DescribeClusterResponse(
+            endpoint_type=CONTROLLERS,
+            cluster_id="" if self._identity is None else self._identity.cluster_id,
+            controller_id=-1 if node is None else node.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
+                for node_id, (host, port) in sorted(node.quorum.endpoints().items())
+            ]
+            if node is not None
+            else [],
+        )
+
+    def _serve_node(
+        self, decide: Decide, context: RequestContext, request: Message
+    ) -> Message | Awaitable[Message]:
+        if self._controller_node is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is still starting")
+        caller = Caller(context.version, context.client_id, context.connection)
+        return decide(self._controller_node, caller, request)
+
+    # ---- the directory and the quorum
+
     async def _identify(self) -> MetaProperties:
-        """Whose data directory this is; a new one becomes this node's, and the beginning of a cluster."""
+        """Whose data directory this is; a new one becomes this node's, in the cluster that it finds or founds."""
         disk, config = self._runtime.disk, self._config
         if disk.exists(META_PROPERTIES):
             found = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
@@ -143,18 +311,30 @@ class Broker:
                 f"{disk.root} has no {META_PROPERTIES} but is not empty ({', '.join(strangers[:3])} …): "
                 "it is not a data directory, or was damaged. Name an empty one"
             )
-        identity = MetaProperties(format_uuid(self._runtime.uuid()), config.node_id, self._runtime.uuid())
-        endpoint = Endpoint("CONTROLLER", self.address[0], self.address[1])
-        voters = VoterSet.of([Voter(config.node_id, identity.directory_id, (endpoint,))])
+        cluster_id = await find_cluster(self._runtime, self._events, self.peers, config, self._is_stopping)
+        if self._stopping:
+            raise StartInterrupted
+        directory_id = self._runtime.uuid()
+        voters = VoterSet()
+        if cluster_id is None:
+            name, host, port = self._own_endpoint or ("CONTROLLER", *self.address)
+            voters = VoterSet.of([Voter(config.node_id, directory_id, (Endpoint(name, host, port),))])
+        identity = MetaProperties(cluster_id or format_uuid(self._runtime.uuid()), config.node_id, directory_id)
         disk.mkdir(METADATA_DIRECTORY)
         for name, data in format_directory(identity, voters, timestamp_ms=self._runtime.wall_ms()).items():
             await disk.replace_bytes(name, data)
         await disk.sync_dir("")
-        self._events.info("formatted", directory=disk.root, cluster_id=identity.cluster_id)
+        self._events.info(
+            "formatted",
+            directory=disk.root,
+            cluster_id=identity.cluster_id,
+            cluster="founded" if cluster_id is None else "joined",
+        )
         return identity
 
     async def _start_quorum(self) -> None:
         runtime, config = self._runtime, self._config
+        assert self._identity is not None
         self._clean_epoch = await self._take_clean_shutdown()
         self.quorum = MetadataQuorum(
             runtime,
@@ -169,11 +349,39 @@ class Broker:
             ),
             self._new_controller,
             snapshot_after_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            cluster_id=self._identity.cluster_id,
+            peers=self.peers,
+            servers=config.quorum_servers,
+            own_endpoint=self._own_endpoint,
+            may_vote=self._is_controller,
         )
+        self.peers.broker_address = self._broker_address
+        self.peers.controller_location = self.quorum.controller_location
+        self.quorum.on_leader.append(self.peers.controller_changed)
+        self.duties = ControllerDuties(runtime, self._events, config, self.quorum, self.peers)
+        shared = ControllerNode(runtime, self._events, config, self.quorum, self.peers, self.duties)
+        if self._is_controller:
+            decide = controllers_by_request()
+            self.peers.local_controller = lambda request, version: _decided(
+                decide[type(request)](shared, Caller(version), request)
+            )
+        self._shared = shared
         self.quorum.add_publisher(self._apply_configs)
         await self.quorum.open(self._directory)
+        self._controller_node = shared
+        if wants_to_vote(config) and self.quorum.key not in self.quorum.core.voter_set:
+            assert self._own_endpoint is not None
+            runtime.spawn(become_voter(shared, self._own_endpoint, self._is_stopping), "become a voter")
+
+    def _broker_address(self, node_id: int) -> Address | None:
+        broker = self.quorum.image.broker(node_id)
+        if broker is None:
+            return None
+        listener = broker.listener(self._config.inter_broker_listener_name) or broker.listeners[0]
+        return listener.host, listener.port
 
     def _new_controller(self, image: MetadataImage) -> Controller:
+        assert self._identity is not None
         return Controller(
             image,
             cluster_id=self._identity.cluster_id,
@@ -192,53 +400,52 @@ class Broker:
         await disk.sync_dir("")
         return epoch
 
+    # ---- the broker
+
     async def _start_partitions(self) -> None:
         self.manager = PartitionManager(
-            self._runtime, self._events, self._config, self._wakes, self._directory
+            self._runtime, self._events, self._config, self._wakes, self._directory, self.peers
         )
         await self.manager.open(self.quorum.image)
         self.quorum.add_publisher(self.manager.on_image)
 
     async def _register(self) -> None:
         """Join under a new incarnation. Without proof of a clean stop every led partition gets a new epoch."""
-        config = self._config
-        request = Registration(
-            broker_id=config.node_id,
-            cluster_id=self._identity.cluster_id,
-            incarnation_id=self._runtime.uuid(),
+        assert self._identity is not None
+        self.lifecycle = BrokerLifecycle(
+            self._runtime,
+            self._events,
+            self._config,
+            self.quorum,
+            self.peers,
             listeners=self._advertised(),
-            directories=(self._identity.directory_id,),
-            features=SUPPORTED_FEATURES,
-            rack=config.broker_rack,
-            previous_broker_epoch=self._clean_epoch,
+            directory_id=self._identity.directory_id,
+            previous_epoch=self._clean_epoch,
         )
-        next_offset = self.quorum.next_offset
-        reply = await self.quorum.submit(
-            lambda controller: controller.decide_register_broker(request, next_offset, fenced=False)
-        )
-        self._broker_epoch = reply.broker_epoch
+        await self._unless_stopped(self.lifecycle.register(self._is_stopping))
+        self.manager.registered(self.lifecycle.epoch)
 
     def _advertised(self) -> tuple[Listener, ...]:
-        advertised = []
+        listeners = []
         for endpoint in self._config.advertised_listeners:
             port = endpoint.port or self.address[1]
-            advertised.append(Listener(endpoint.name, endpoint.host or self.address[0], port, PLAINTEXT))
-        return tuple(advertised)
+            listeners.append(Listener(endpoint.name, endpoint.host or self.address[0], port, PLAINTEXT))
+        return tuple(listeners)
 
     async def _start_serving(self) -> None:
         runtime = self._runtime
         self.producer_ids = ProducerIds(runtime, self._next_producer_ids)
-        self.coordinators = Coordinators(runtime, self._events, self._config, self.quorum, self.manager)
+        self.administration = Administration(self._shared, self.peers, administrative_by_request())
+        self.coordinators = Coordinators(
+            runtime, self._events, self._config, self.quorum, self.manager, self.administration
+        )
         self.coordinators.start()
         self.node = Node(
-            runtime,
-            self._events,
-            self._config,
-            self.quorum,
+            self._shared,
+            self.administration,
             self.manager,
             self.coordinators,
             self.producer_ids,
-            self._identity.cluster_id,
             (self._advertised()[0].host, self._advertised()[0].port),
         )
         sessions = FetchSessions(
@@ -246,6 +453,14 @@ class Broker:
         )
         self._fetch = Fetch(runtime, self.manager.table, sessions, self.metrics)
         self._fetch.response_bytes_max = self._config.fetch_max_bytes
+        self._fetch.replicas = ReplicaFetch(
+            runtime,
+            self.manager.table,
+            self.metrics,
+            self._config.node_id,
+            lambda: self.quorum.image,
+            self.manager.propose,
+        )
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics).serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
         for key, serve in HANDLERS.items():
@@ -253,22 +468,18 @@ class Broker:
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
+        self.metrics.add_gauges(ReplicationGauges(self.manager).samples)
         self._tick()
         self.service.open()
-        self._events.info(
-            "ready",
-            listener=f"{self.address[0]}:{self.address[1]}",
-            cluster_id=self._identity.cluster_id,
-            topics=self.quorum.image.topic_count,
-            partitions=self.quorum.image.partition_count,
-            recovering=self.manager.recovering,
-        )
+        self.lifecycle.start()
+        await self._unless_stopped(self.lifecycle.in_service())
 
     async def _next_producer_ids(self) -> Block:
-        block = await self.quorum.submit(
-            lambda controller: controller.decide_allocate_producer_ids(self._config.node_id, self._broker_epoch)
-        )
-        return Block(block.first, block.size)
+        request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)
+        response = await self.peers.controller_call(request, timeout_ms=PRODUCER_IDS_MS)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code))
+        return Block(response.producer_id_start, response.producer_id_len)
 
     # ---- while it runs
 
@@ -286,6 +497,8 @@ class Broker:
             return
         self._events.info("config changed", properties=",".join(changed))
         self.service.configure(self._config)
+        self._shared.config = self._config
+        self.duties.configure(self._config)
         if self.quorum.controller is not None:
             self.quorum.controller.config = self._config
         if hasattr(self, "node"):
@@ -307,21 +520,60 @@ class Broker:
     # ---- stop
 
     async def stop(self) -> None:
-        """Finish what is under way and leave a directory that the next start can trust."""
+        """Hand over, finish what is under way, and leave a directory that the next start can trust."""
         runtime = self._runtime
+        self._stopping = True
+        if self._is_broker:
+            await self.lifecycle.leave()
+        await self.quorum.resign()
         for listener in self._listeners:
             listener.close()
-        self.coordinators.close()
+        if self._is_broker:
+            self.coordinators.close()
         await self.service.drain(DRAIN_MS)
         if self._ticker is not None:
             self._ticker.cancel()
-        await self.manager.close()
-        self.quorum.close()
-        await self._directory.close()
-        await runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(self._broker_epoch))
+        if self._is_broker:
+            await self.manager.close()
+        await self._close_quorum()
+        if self._is_broker:
+            await runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(self.lifecycle.epoch))
         self._events.info("stopped")
         if self._lock is not None:
             self._lock.release()
+
+    async def _close_quorum(self) -> None:
+        self.duties.close()
+        self.peers.close()
+        self.quorum.close()
+        if self._own_endpoint is not None:
+            await self._nodes.drain(0)
+        await self._directory.close()
+
+    async def _undo_start(self) -> None:
+        """The process is to end before it was ready. What proved a clean stop still does: nothing was written since."""
+        for listener in self._listeners:
+            listener.close()
+        if hasattr(self, "lifecycle"):
+            self.lifecycle.stop()
+        if hasattr(self, "coordinators"):
+            self.coordinators.close()
+        if hasattr(self, "manager"):
+            await self.manager.close()
+        if hasattr(self, "quorum"):
+            await self._close_quorum()
+            registered = hasattr(self, "lifecycle") and self.lifecycle.epoch >= 0
+            epoch = self.lifecycle.epoch if registered else self._clean_epoch
+            if epoch >= 0:
+                await self._runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(epoch))
+        self.peers.close()
+        self._events.info("stopped", reason="asked to end while it started")
+        if self._lock is not None:
+            self._lock.release()
+
+
+async def _decided(result: Message | Awaitable[Message]) -> Message:
+    return result if isinstance(result, Message) else await result
 
 
 def clean_shutdown_text(broker_epoch: int) -> bytes:

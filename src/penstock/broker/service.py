@@ -11,7 +11,7 @@ closes the connection; the broker goes on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -100,14 +100,22 @@ class Service:
     """The broker as its connections see it (`penstock.broker.connection.Service`)."""
 
     def __init__(
-        self, runtime: Runtime, config: BrokerConfig, events: EventLog, metrics: BrokerMetrics, wakes: Wakes
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        events: EventLog,
+        metrics: BrokerMetrics,
+        wakes: Wakes,
+        served: Mapping[ApiKey, ServedApi] = SERVED,
     ) -> None:
+        """`served` is the table of APIs of the listeners that lead here."""
+        self._served = served
         self._runtime = runtime
         self._events = events
         self.metrics = metrics
         self._wakes = wakes
         self._chunks = ChunkPool()
-        self._apis: list[Api | None] = [None] * (max(SERVED) + 1)
+        self._apis: list[Api | None] = [None] * (max(served) + 1)
         self._connections: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._numbers = 0
@@ -133,10 +141,10 @@ class Service:
         self._receive_budget = max(RECEIVE_BUDGET_BYTES if budget < 0 else budget, 2 * self.request_bytes_max)
 
     def add_raw(self, key: ApiKey, handler: RawHandler) -> None:
-        self._add(Api(SERVED[key], handler, None))
+        self._add(Api(self._served[key], handler, None))
 
     def add(self, key: ApiKey, handler: Handler) -> None:
-        self._add(Api(SERVED[key], None, handler))
+        self._add(Api(self._served[key], None, handler))
 
     def _add(self, api: Api) -> None:
         self._apis[api.key] = api

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock import __version__
-from penstock.broker.server import Broker, StartRefused
+from penstock.broker.server import Broker, StartInterrupted, StartRefused
 from penstock.config import BrokerConfig, ConfigError, parse_assignment, parse_host_port, parse_properties
 from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog
@@ -66,13 +66,29 @@ def up(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--data", metavar="DIR", default=DATA_DEFAULT, help=f"where data is kept (default {DATA_DEFAULT})"
     )
-    parser.add_argument("--port", metavar="P", type=int, default=9092, help="where clients connect (default 9092)")
+    parser.add_argument(
+        "--port", metavar="P", type=int, default=9092, help="where clients connect (default 9092); node i at P+i-1"
+    )
+    parser.add_argument("--brokers", metavar="N", type=int, default=1, help="how many broker processes (default 1)")
+    parser.add_argument("--restart", action="store_true", help="with --brokers: start nodes that die again")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at http://HOST:PORT/metrics")
     options = parser.parse_args(arguments)
+    if options.brokers != 1:
+        return up_many(parser, options)
     options.listen = f"127.0.0.1:{options.port}"
     options.node_id = None
     options.log_format = "text"
     return serve(options, None, [], hints=True)
+
+
+def up_many(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from penstock.cli.fleet import BROKERS_MAX, run_fleet
+
+    if not 1 < options.brokers <= BROKERS_MAX:
+        parser.error(f"--brokers {options.brokers}: a number from 1 to {BROKERS_MAX}")
+    if options.metrics is not None:
+        parser.error("--metrics: with --brokers each node has its own port, P+200 and those after it")
+    return run_fleet(options.brokers, options.port, Path(options.data), restart=options.restart)
 
 
 def serve(options: argparse.Namespace, config_path: str | None, settings: list[str], *, hints: bool) -> int:
@@ -159,7 +175,10 @@ async def serve_until_stopped(
     stopping = runtime.future()
     runtime.on_stop(partial(stopping.set_result, None))
     broker = Broker(runtime, config, events, metrics_address=metrics)
-    await broker.start()
+    try:
+        await broker.start()
+    except StartInterrupted:
+        return EXIT_OK
     pid_path = root / "penstock.pid"
     pid_path.write_text(f"{os.getpid()}\n", encoding="ascii")
     runtime.settle()

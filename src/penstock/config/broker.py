@@ -13,6 +13,7 @@ from typing import Self
 from penstock.config.broker_table import BROKER, SYNONYMS
 from penstock.config.definitions import ConfigError, UpdateMode, Value, parse
 from penstock.config.listeners import Endpoint, parse_endpoints, parse_host_port, parse_protocol_map
+from penstock.config.quorum import QuorumVoter, parse_voters
 from penstock.config.topic import TopicConfig
 from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -32,6 +33,11 @@ class BrokerConfig:
     controller_listeners: tuple[Endpoint, ...]
     advertised_listeners: tuple[Endpoint, ...]
     inter_broker_listener_name: str
+    quorum_voters: tuple[QuorumVoter, ...]
+    """`controller.quorum.voters`; empty where the node finds the quorum by its servers, or is one by itself."""
+    quorum_servers: tuple[tuple[str, int], ...]
+    """Where other nodes of the quorum may be found, by either property. Empty: this node is a cluster of one."""
+    controller_quorum_auto_join_enable: bool
     controller_quorum_election_timeout_ms: int
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_fetch_timeout_ms: int
@@ -104,6 +110,7 @@ class BrokerConfig:
     num_replica_fetchers: int
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
     controlled_shutdown_enable: bool
@@ -300,7 +307,7 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
     attributes["max_connections_per_ip_overrides"] = _ip_overrides(values, problems)
     attributes["topic_defaults"] = TopicConfig.of_broker(effective)
     attributes.update(_endpoints(values, static, problems))
-    _check_quorum(values, attributes, problems)
+    attributes.update(_quorum(values, attributes, problems))
     _check_limits(values, problems)
     return attributes
 
@@ -365,8 +372,15 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
         bound = parse_endpoints(entries, protocols)
         listeners = tuple(endpoint for endpoint in bound if endpoint.name not in controller_names)
         controllers = tuple(endpoint for endpoint in bound if endpoint.name in controller_names)
-        if not listeners:
+        roles = values["process.roles"]
+        assert isinstance(roles, tuple)
+        if "broker" not in roles:
+            if listeners:
+                raise ValueError(f"has {listeners[0]}, but a node without the broker role serves no clients")
+        elif not listeners:
             raise ValueError("has only listeners of controllers; add one for clients, such as PLAINTEXT://127.0.0.1:9092")
+        if "controller" not in roles and controllers:
+            raise ValueError(f"has {controllers[0]}, but a node without the controller role opens no such listener")
         advertised = listeners
         property_name = "advertised.listeners"
         entries = values["advertised.listeners"]
@@ -385,7 +399,7 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
         "listeners": listeners,
         "controller_listeners": controllers,
         "advertised_listeners": advertised,
-        "inter_broker_listener_name": str(inter_broker).upper(),
+        "inter_broker_listener_name": str(inter_broker or "").upper(),
     }
 
 
@@ -400,31 +414,66 @@ def _check_advertised(advertised: tuple[Endpoint, ...], listeners: tuple[Endpoin
             raise ValueError(f"has {endpoint}, to which no client can connect; give a name or address they can reach")
 
 
-def _check_quorum(values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]) -> None:
-    """A cluster of one accepts settings that describe it, so that Kafka's own single-node file works unchanged."""
-    voters = values["controller.quorum.voters"]
+def _quorum(
+    values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]
+) -> dict[str, object]:
+    """Who the voters are and where to find them. A node that names nobody but itself is a cluster of one."""
+    entries = values["controller.quorum.voters"]
     servers = values["controller.quorum.bootstrap.servers"]
     controllers = attributes["controller_listeners"]
-    assert isinstance(voters, tuple)
+    roles = attributes["process_roles"]
+    node_id = attributes["node_id"]
+    assert isinstance(entries, tuple)
     assert isinstance(servers, tuple)
     assert isinstance(controllers, tuple)
-    problems += [
-        f"controller.quorum.voters names {voter}, which is not this node (node.id={attributes['node_id']}); "
-        "clusters of more than one node are not served yet"
-        for voter in voters
-        if voter.partition("@")[0] != str(attributes["node_id"])
-    ]
+    assert isinstance(roles, tuple)
+    own_ports = [endpoint.port for endpoint in controllers]
+    voters: tuple[QuorumVoter, ...] = ()
+    try:
+        voters = parse_voters(entries)
+    except ValueError as error:
+        problems.append(f"controller.quorum.voters {error}")
+    others = [(voter.host, voter.port) for voter in voters if voter.id != node_id]
+    own = next((voter for voter in voters if voter.id == node_id), None)
+    if voters and "controller" in roles and own is None:
+        problems.append(
+            f"controller.quorum.voters does not name this node (node.id={node_id}), which has the controller role; "
+            f"add {node_id}@HOST:PORT, or set process.roles=broker"
+        )
+    if own is not None and "controller" not in roles:
+        problems.append(
+            f"controller.quorum.voters names this node (node.id={node_id}), which has not the controller role; "
+            "add controller to process.roles, or take it out of the voters"
+        )
+    if own is not None and own_ports and own.port not in own_ports and 0 not in own_ports:
+        problems.append(
+            f"controller.quorum.voters says that this node listens on port {own.port}, but its controller listener "
+            f"has port {own_ports[0]}"
+        )
     for server in servers:
         try:
-            port = parse_host_port(server)[1]
+            address = parse_host_port(server)
         except ValueError as error:
             problems.append(f"controller.quorum.bootstrap.servers: {error}")
             continue
-        if len(servers) > 1 or (controllers and port not in [endpoint.port for endpoint in controllers]):
-            problems.append(
-                f"controller.quorum.bootstrap.servers names {server}, which is not this node; "
-                "clusters of more than one node are not served yet"
-            )
+        # One's own listener may be named under any name of this machine; alone, its port tells.
+        is_own = any(address == (e.host, e.port) for e in controllers) or (
+            "controller" in roles and len(servers) == 1 and (not own_ports or address[1] in own_ports)
+        )
+        if not is_own and address not in others:
+            others.append(address)
+    if others and "controller" in roles and not controllers:
+        named_by = "controller.quorum.voters" if entries else "controller.quorum.bootstrap.servers"
+        problems.append(
+            f"{named_by} names other controllers, which must reach this one, but controller.listener.names names no "
+            "listener of this node; set controller.listener.names=CONTROLLER, add CONTROLLER://HOST:PORT to listeners"
+        )
+    if "controller" not in roles and not others:
+        problems.append(
+            "process.roles=broker needs controllers elsewhere; name them in controller.quorum.bootstrap.servers "
+            "or controller.quorum.voters"
+        )
+    return {"quorum_voters": voters, "quorum_servers": tuple(others)}
 
 
 def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:

@@ -47,9 +47,9 @@ _IDENTITY = (
     ),
     Definition(
         "process.roles", LIST, ("broker", "controller"), distinct_of("broker", "controller"),
-        "What this process does. A single node is a cluster of one, broker and controller together.",
+        "What this process does: it holds partitions and serves clients (broker), takes part in the quorum that "
+        "keeps the metadata (controller), or both. A single node is a cluster of one, broker and controller together.",
         importance=HIGH, kafka_default="none, it must be given",
-        only_default="a single node is broker and controller together; leave process.roles out",
     ),
     Definition(
         "broker.rack", STRING, None, None,
@@ -95,8 +95,8 @@ _LISTENERS = (
     ),
     Definition(
         "controller.listener.names", LIST, (), None,
-        "Names of the listeners that only controllers use. Clients are not told of them, and a single "
-        "node, which has nobody to talk to, does not open them.",
+        "Names of the listeners on which controllers are reached by other nodes. Clients are not told of them. "
+        "A cluster of one does without.",
         importance=HIGH, kafka_default="none, it must be given",
     ),
 )
@@ -104,15 +104,21 @@ _LISTENERS = (
 _QUORUM = (
     Definition(
         "controller.quorum.voters", LIST, (), None,
-        "The voters of the metadata quorum, as ID@HOST:PORT. A single node accepts itself and nobody "
-        "else.",
+        "The controllers that form the metadata quorum, as ID@HOST:PORT, the same on every node. At the first start of "
+        "all of them the one with the smallest id founds the cluster and the others join it, so all must be up once.",
         importance=HIGH,
     ),
     Definition(
         "controller.quorum.bootstrap.servers", LIST, (), None,
-        "Where to find the metadata quorum. A single node is its own quorum: one entry, itself, is "
-        "accepted.",
+        "Where to find controllers of a cluster that exists already, as HOST:PORT. A node that names only itself "
+        "is its own quorum.",
         importance=HIGH,
+    ),
+    Definition(
+        "controller.quorum.auto.join.enable", BOOLEAN, False, None,
+        "Whether a controller that finds the quorum by `controller.quorum.bootstrap.servers` becomes a voter by "
+        "itself. Those that `controller.quorum.voters` names always do.",
+        importance=LOW,
     ),
     Definition(
         "controller.quorum.election.timeout.ms", INT, 1000, at_least(0),
@@ -497,7 +503,13 @@ _REPLICATION = (
     ),
     Definition(
         "broker.session.timeout.ms", INT, 9000, at_least(1),
-        "A broker that the controller has not heard from for this long is taken out of service.",
+        "A broker that the controller has not heard from for this long is taken out of service. One whose process is "
+        "gone is taken out at once.",
+        cluster_only=True,
+    ),
+    Definition(
+        "initial.broker.registration.timeout.ms", INT, 60_000, at_least(0),
+        "How long a starting broker tries to register before it gives up.",
         cluster_only=True,
     ),
     Definition(

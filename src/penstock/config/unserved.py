@@ -242,11 +242,9 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
     (
         _CLUSTER,
         {
-            "controller.quorum.auto.join.enable": "false",
             "controller.quorum.fetch.max.bytes": "1048576",
             "controller.quorum.fetch.snapshot.max.bytes": "1048576",
             "controller.socket.timeout.ms": "30000",
-            "initial.broker.registration.timeout.ms": "60000",
             "metadata.max.idle.interval.ms": "500",
             "request.timeout.ms": "30000",
             "socket.connection.setup.timeout.max.ms": "30000",

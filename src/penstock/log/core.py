@@ -198,6 +198,16 @@ class LogCore:
             self.epoch = epoch
 
     @property
+    def last_record_epoch(self) -> int:
+        """Of the last record; -1 if there is none, or it is not known."""
+        return self.epochs.epoch_of(self.end_offset - 1)
+
+    def forget_empty_epochs(self) -> None:
+        """Whoever follows forgets the epochs in which it led and wrote nothing: its leader's log has others there."""
+        self.epochs.truncate_end(self.end_offset)
+        self.epoch = self.epochs.latest_epoch
+
+    @property
     def flusher(self) -> Flusher:
         if self._flusher is None:
             self._flusher = Flusher(self)

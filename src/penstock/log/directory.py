@@ -183,6 +183,12 @@ class LogDirectory:
         data = encode_clean_shutdown(states)
         await self.runtime.disk.replace_bytes(self._at(names.CLEAN_SHUTDOWN_NAME), data)
 
+    def forget_checkpoints(self, name: str) -> None:
+        """The files of this log, which is not open, were removed: a new one of that name starts from nothing."""
+        assert name not in self.logs
+        for known in (self._recovery_points, self._start_offsets, self._clean_ends, self._states, self._untouched):
+            known.pop(name, None)
+
     async def _forget(self, name: str) -> None:
         """Where the checkpoints know a log of this name that is gone, they would mislead a new one."""
         known = self._recovery_points.pop(name, None) is not None

@@ -14,13 +14,14 @@ Images are persistent (`sharded`): a new one costs what changed, and readers kee
 both makes the next image and says what is different, so publishers need not look at everything.
 
 Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
-`placement` and `requests` (what it is asked and answers); `loader` and `snapshot` (log and snapshot → image);
-`features`, `topic_names`, `records`, and `formatting` (a new data directory).
+`partition_control`, `elections`, `placement` and `requests` (what it is asked and answers); `loader` and `snapshot`
+(log and snapshot → image); `features`, `topic_names`, `records`, and `formatting` (a new data directory).
 """
 
 from penstock.metadata.controller import Controller
-from penstock.metadata.delta import MetadataDelta, MetadataError, TopicChange
-from penstock.metadata.features import METADATA_VERSION, METADATA_VERSION_LEVEL, SUPPORTED_FEATURES
+from penstock.metadata.delta import MetadataDelta, MetadataError, TopicChange, difference
+from penstock.metadata.elections import Election
+from penstock.metadata.features import ELR_VERSION, METADATA_VERSION, METADATA_VERSION_LEVEL, SUPPORTED_FEATURES
 from penstock.metadata.formatting import (
     META_PROPERTIES,
     METADATA_DIRECTORY,
@@ -54,9 +55,13 @@ from penstock.metadata.requests import (
     ConfigResult,
     Decision,
     FeatureUpdate,
+    IsrProposal,
+    IsrResult,
     NewPartitions,
     NewTopic,
     Outcome,
+    PartitionElection,
+    PartitionElectionResult,
     PartitionsCreation,
     ProducerIdBlock,
     Registration,
@@ -65,6 +70,7 @@ from penstock.metadata.requests import (
     TopicDeletion,
     TopicToDelete,
 )
+from penstock.metadata.sessions import BrokerSessions
 from penstock.metadata.snapshot import image_from_snapshot, image_records, snapshot_values
 from penstock.metadata.topic_names import (
     CLUSTER_METADATA,
@@ -79,6 +85,7 @@ from penstock.metadata.topic_names import (
 __all__ = [
     "CLUSTER_METADATA",
     "CONSUMER_OFFSETS",
+    "ELR_VERSION",
     "EMPTY_IMAGE",
     "INTERNAL_TOPICS",
     "METADATA_DIRECTORY",
@@ -93,13 +100,17 @@ __all__ = [
     "SUPPORTED_FEATURES",
     "TRANSACTION_STATE",
     "BrokerRegistration",
+    "BrokerSessions",
     "ConfigAlteration",
     "ConfigReplacement",
     "ConfigResult",
     "Controller",
     "ControllerRegistration",
     "Decision",
+    "Election",
     "FeatureUpdate",
+    "IsrProposal",
+    "IsrResult",
     "Listener",
     "MetaProperties",
     "MetaPropertiesError",
@@ -110,6 +121,8 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "Outcome",
+    "PartitionElection",
+    "PartitionElectionResult",
     "PartitionState",
     "PartitionsCreation",
     "ProducerIdBlock",
@@ -124,6 +137,7 @@ __all__ = [
     "TopicToDelete",
     "VersionRange",
     "check_meta_properties",
+    "difference",
     "format_directory",
     "format_meta_properties",
     "image_from_snapshot",

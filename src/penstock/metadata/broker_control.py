@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.metadata.features import SUPPORTED_FEATURES
-from penstock.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionState, VersionRange
+from penstock.metadata.image import BrokerRegistration, MetadataImage, VersionRange
+from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.records import broker_record
 from penstock.metadata.requests import (
     PRODUCER_ID_BLOCK_SIZE,
@@ -21,7 +22,6 @@ from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    PartitionChangeRecord,
     ProducerIdsRecord,
     UnregisterBrokerRecord,
 )
@@ -35,9 +35,10 @@ DOWNGRADES = (2, 3)
 class BrokerControl:
     """Decides on one image."""
 
-    def __init__(self, image: MetadataImage, cluster_id: str) -> None:
+    def __init__(self, image: MetadataImage, cluster_id: str, partitions: PartitionControl) -> None:
         self._image = image
         self._cluster_id = cluster_id
+        self._partitions = partitions
 
     # -- registration ------------------------------------------------------------------------------------------------
 
@@ -47,8 +48,8 @@ class BrokerControl:
         """Admit a broker, and deal in the same batch with what its last incarnation may have lost.
 
         A broker that stopped cleanly proves it with the epoch under which it did: it keeps its places. One that
-        cannot may have lost what it acknowledged: it leaves every ISR that has another member, and where it is the
-        last it leads again only in a new leader epoch, so that readers notice what is gone.
+        cannot may have lost what it acknowledged: it leaves every ISR and every eligible set that has another member,
+        and where it is the last it leads again only in a new leader epoch, so that readers notice what is gone.
         """
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
@@ -83,7 +84,9 @@ class BrokerControl:
             )
             return [broker_record(broker)], RegistrationReply(broker.epoch)
         clean = existing is not None and request.previous_broker_epoch == existing.epoch
-        changes = self._partition_changes(request.broker_id, active=not fenced, lost=not clean) if existing else []
+        changes: list[MetadataRecord] = []
+        if existing is not None:
+            changes = self._partitions.broker_changes(request.broker_id, active=not fenced, lost=not clean)
         return [broker_record(broker), *changes], RegistrationReply(broker.epoch)
 
     def _check_directories(self, request: Registration) -> None:
@@ -115,7 +118,7 @@ class BrokerControl:
         broker = self._image.broker(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
-        changes = self._partition_changes(broker_id, active=False, lost=False)
+        changes = self._partitions.broker_changes(broker_id, active=False, lost=False)
         return [*changes, UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)]
 
     # -- fencing -----------------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ class BrokerControl:
         if self._broker(broker_id, broker_epoch).fenced:
             return []
         record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
-        return [record, *self._partition_changes(broker_id, active=False, lost=False)]
+        return [record, *self._partitions.broker_changes(broker_id, active=False, lost=False)]
 
     def unfence(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
         """It may lead; partitions that waited for it get their leader back."""
@@ -134,7 +137,7 @@ class BrokerControl:
             return []
         record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1)
         active = not broker.in_controlled_shutdown
-        return [record, *self._partition_changes(broker_id, active=active, lost=False)]
+        return [record, *self._partitions.broker_changes(broker_id, active=active, lost=False)]
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
         """It is about to stop: its leaderships move away while it still serves."""
@@ -143,7 +146,7 @@ class BrokerControl:
         record = BrokerRegistrationChangeRecord(
             broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1
         )
-        return [record, *self._partition_changes(broker_id, active=False, lost=False)]
+        return [record, *self._partitions.broker_changes(broker_id, active=False, lost=False)]
 
     def _broker(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
         broker = self._image.broker(broker_id)
@@ -157,23 +160,6 @@ class BrokerControl:
                 f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}",
             )
         return broker
-
-    # -- what a broker's fate means for partitions -------------------------------------------------------------------
-
-    def _partition_changes(self, broker_id: int, *, active: bool, lost: bool) -> list[PartitionChangeRecord]:
-        """`active`: whether the broker may lead from now on; `lost`: whether its logs may lack acknowledged records."""
-        may_lead = {broker.id: broker.active for broker in self._image.brokers.values()}
-        may_lead[broker_id] = active
-        changes: list[PartitionChangeRecord] = []
-        for topic in self._image.topics():
-            for partition, state in enumerate(topic.partitions):
-                if broker_id in state.replicas:
-                    change = _change(state, broker_id, may_lead, lost=lost)
-                    if change is not None:
-                        change.topic_id = topic.topic_id
-                        change.partition_id = partition
-                        changes.append(change)
-        return changes
 
     # -- producer ids and features -----------------------------------------------------------------------------------
 
@@ -224,27 +210,6 @@ class BrokerControl:
         if update.level > current and update.upgrade_type != UPGRADE:
             return "Can't downgrade to a newer version."
         return None
-
-
-def _change(
-    state: PartitionState, broker_id: int, may_lead: dict[int, bool], *, lost: bool
-) -> PartitionChangeRecord | None:
-    """What the broker's new condition does to one of its partitions; topic and number are filled in by the caller."""
-    isr = state.isr
-    if broker_id in isr and (lost or not may_lead[broker_id]):
-        # The last member stays: it is the only one known to have everything.
-        isr = tuple(replica for replica in isr if replica != broker_id) or isr
-    leader = state.leader
-    restarted = lost and leader == broker_id
-    if restarted or leader not in isr or not may_lead.get(leader, False):
-        candidates = [replica for replica in state.replicas if replica in isr and may_lead.get(replica, False)]
-        leader = candidates[0] if candidates else NO_LEADER
-    change = PartitionChangeRecord()
-    if isr != state.isr:
-        change.isr = list(isr)
-    if leader != state.leader or (restarted and leader != NO_LEADER):
-        change.leader = leader
-    return None if change == PartitionChangeRecord() else change
 
 
 def _invalid_registration(message: str) -> KafkaError:

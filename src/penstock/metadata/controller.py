@@ -15,16 +15,22 @@ from penstock.config import BrokerConfig
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.requests import (
     ConfigAlteration,
     ConfigReplacement,
     ConfigResult,
     Decision,
     FeatureUpdate,
+    IsrProposal,
+    IsrResult,
     NewPartitions,
     NewTopic,
+    PartitionElection,
+    PartitionElectionResult,
     PartitionsCreation,
     ProducerIdBlock,
     R,
@@ -36,7 +42,7 @@ from penstock.metadata.requests import (
 )
 from penstock.metadata.topic_control import TopicControl
 from penstock.raft.types import Randomness
-from penstock.wire.messages.metadata_records import MetadataRecord
+from penstock.wire.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 
 
 class Controller:
@@ -64,6 +70,12 @@ class Controller:
     def decide_activation(self) -> Decision[None]:
         """What a new leader writes first: in a new cluster, the levels that all its records depend on."""
         return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
+
+    def decide_state_features(self) -> Decision[None]:
+        """Say in the log what only the founder's bootstrap snapshot says: others join with nothing but the log."""
+        return self._decided(
+            [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()], None
+        )
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -113,6 +125,26 @@ class Controller:
     def decide_controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Decision[None]:
         return self._decided(self._brokers.controlled_shutdown(broker_id, broker_epoch), None)
 
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def decide_alter_isrs(
+        self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
+    ) -> Decision[list[IsrResult]]:
+        return self._decided(*self._partitions.alter_isrs(broker_id, broker_epoch, proposals))
+
+    def decide_elect_leaders(
+        self, election: Election, wanted: Sequence[PartitionElection] | None
+    ) -> Decision[list[PartitionElectionResult]]:
+        return self._decided(*self._partitions.elect_leaders(election, wanted))
+
+    def decide_unclean_elections(self) -> Decision[None]:
+        return self._decided(self._partitions.unclean_elections(), None)
+
+    def decide_balance(self) -> Decision[int]:
+        """How many leaderships go back to the replicas that are preferred."""
+        records = self._partitions.balance()
+        return self._decided(records, len(records))
+
     # -- producer ids and features -----------------------------------------------------------------------------------
 
     def decide_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision[ProducerIdBlock]:
@@ -135,7 +167,11 @@ class Controller:
 
     @property
     def _brokers(self) -> BrokerControl:
-        return BrokerControl(self.image, self._cluster_id)
+        return BrokerControl(self.image, self._cluster_id, self._partitions)
+
+    @property
+    def _partitions(self) -> PartitionControl:
+        return PartitionControl(self.image, self.config)
 
     def _decided(self, records: list[MetadataRecord], reply: R, *, validate_only: bool = False) -> Decision[R]:
         if validate_only:

@@ -87,6 +87,16 @@ class MetadataDelta:
     def features_changed(self) -> list[str]:
         return sorted(self._features)
 
+    def note_config(self, resource_type: int, name: str, values: Mapping[str, str]) -> None:
+        """See `difference`."""
+        self._configs[config_key(resource_type, name)] = (resource_type, name, dict(values))
+
+    def note_broker(self, node_id: int, broker: BrokerRegistration | None) -> None:
+        self._brokers[node_id] = broker
+
+    def note_feature(self, name: str, level: int) -> None:
+        self._features[name] = level
+
     # -- replay ------------------------------------------------------------------------------------------------------
 
     def replay(self, record: r.MetadataRecord) -> None:
@@ -345,6 +355,39 @@ class MetadataDelta:
     def _uuids(self, values: list[bytes]) -> tuple[bytes, ...]:
         key = tuple(values)
         return self._interned.setdefault(key, key)  # type: ignore[return-value]
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """What a publisher must be told when `after` takes the place of `before` at once, as a snapshot does.
+
+    The delta lists what differs; it is not for replaying or applying. It costs a look at every topic.
+    """
+    delta = MetadataDelta(before)
+    for topic in before.topics():
+        successor = after.topic_by_id(topic.topic_id)
+        if successor is None:
+            delta.topics_deleted.append(topic)
+        elif successor.partitions != topic.partitions:
+            old = topic.partitions
+            changed = tuple(
+                index
+                for index, state in enumerate(successor.partitions)
+                if index >= len(old) or old[index] != state
+            )
+            delta.topics_changed.append(TopicChange(topic, successor, changed))
+    delta.topics_created += [topic for topic in after.topics() if before.topic_by_id(topic.topic_id) is None]
+    resources = dict.fromkeys((*before.config_resources(), *after.config_resources()))
+    for resource_type, name in resources:
+        values = after.config(resource_type, name)
+        if values != before.config(resource_type, name):
+            delta.note_config(resource_type, name, values)
+    for node_id in sorted(dict.fromkeys((*before.brokers, *after.brokers))):
+        if before.broker(node_id) != after.broker(node_id):
+            delta.note_broker(node_id, after.broker(node_id))
+    for feature in sorted(dict.fromkeys((*before.features, *after.features))):
+        if before.features.get(feature) != after.features.get(feature):
+            delta.note_feature(feature, after.features.get(feature, 0))
+    return delta
 
 
 def _listeners(endpoints: list[r.BrokerEndpoint] | list[r.ControllerEndpoint]) -> tuple[Listener, ...]:

@@ -4,9 +4,10 @@ Names and numbers are Kafka's. A node refuses a level it does not know instead o
 
 - `metadata.version` 25, Kafka's 4.0-IV3: the records of this release, with directories, fields for eligible leaders
   and registration changes.
+- `eligible.leader.replicas.version` 1 (KIP-966): replicas that left an ISR which was too small may lead later.
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it; it is no FeatureLevelRecord.
 
-Group, transaction and eligible-leader features are not here yet, which Kafka expresses as level 0.
+Group and transaction features are not here yet, which Kafka expresses as level 0.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_m
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 25
 KRAFT_VERSION: Final = "kraft.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+ELR_VERSION_LEVEL: Final = 1
 
 SUPPORTED_FEATURES: Final = {
+    ELR_VERSION: VersionRange(0, ELR_VERSION_LEVEL),
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
 }
 """What this release can do, as ApiVersions and broker registrations tell it."""
 
-BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL}
+BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: ELR_VERSION_LEVEL}
 """The levels of a new cluster."""
 
 

@@ -34,11 +34,10 @@ class MetaProperties(msgspec.Struct, frozen=True):
 def format_directory(properties: MetaProperties, voter_set: VoterSet, *, timestamp_ms: int) -> Mapping[str, bytes]:
     """Every file of a new directory by name. Write `meta.properties` last: it says that the rest is there.
 
-    A replica that joins a running cluster gets an empty voter set and learns the real one from the log.
+    A replica that joins a running cluster gets an empty voter set, and learns that and the feature levels from the log.
     """
-    snapshot = b"".join(
-        snapshot_batches(BOOTSTRAP_SNAPSHOT, voter_set, bootstrap_values(), timestamp_ms=timestamp_ms)
-    )
+    values = bootstrap_values() if len(voter_set) else []
+    snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, voter_set, values, timestamp_ms=timestamp_ms))
     return {
         f"{METADATA_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}": snapshot,
         META_PROPERTIES: format_meta_properties(properties),

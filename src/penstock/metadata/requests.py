@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from penstock.config import Alteration
-from penstock.metadata.image import Listener, VersionRange
+from penstock.metadata.image import Listener, PartitionState, VersionRange
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord, MetadataRecord
 from penstock.wire.uuids import ZERO_UUID
@@ -150,3 +150,35 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
     name: str
     level: int
     upgrade_type: int = 1
+
+
+class IsrProposal(msgspec.Struct, frozen=True):
+    """A leader's wish for the ISR of a partition (AlterPartition). `broker_epochs` stand beside `isr` where told."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+
+class IsrResult(msgspec.Struct, frozen=True):
+    """What became of a proposal; `state` is the partition's, if it was accepted."""
+
+    topic_id: bytes
+    partition: int
+    error: ErrorCode
+    state: PartitionState | None = None
+
+
+class PartitionElection(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class PartitionElectionResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    outcome: Outcome

@@ -60,6 +60,7 @@ class RaftCore:
         self._rejected: list[int] = []
         self._round = self._requests  # the first request id of this round of voting: older answers do not count
         self._campaign_at_ms = FOREVER
+        self._leader_gone = False
         self._announced_deadline_ms = FOREVER
         self._ready = m.Ready()
 
@@ -140,6 +141,8 @@ class RaftCore:
                 self.following.on_installed(event, now_ms)
             case m.RequestFailed():
                 self.following.on_request_failed(event.request_id, now_ms)
+            case m.LeaderGone():
+                self._on_leader_gone(event, now_ms)
             case m.AddVoter() | m.RemoveVoter():
                 self._on_voter_change(event, now_ms)
             case m.Resign():
@@ -239,7 +242,8 @@ class RaftCore:
             return False
         if request.pre_vote:
             # Whoever hears from a leader keeps it: a replica that was cut off must not depose a working one.
-            return self.role is not Role.LEADER and not (self.role is Role.FOLLOWER and now_ms < self._campaign_at_ms)
+            follows = self.role is Role.FOLLOWER and not self._leader_gone and now_ms < self._campaign_at_ms
+            return self.role is not Role.LEADER and not follows
         if self.hard.voted is not None:
             return self.hard.voted == request.candidate
         if self.leader_id != NO_NODE:
@@ -247,6 +251,16 @@ class RaftCore:
         self._persist(replace(self.hard, voted=request.candidate))
         self._become_unattached(self.epoch, now_ms)
         return True
+
+    def _on_leader_gone(self, event: m.LeaderGone, now_ms: float) -> None:
+        """Need not wait until it has been silent for long; but not all at the same moment."""
+        if self.role is Role.FOLLOWER and (event.leader_id, event.epoch) == (self.leader_id, self.epoch):
+            if not self._leader_gone:
+                self._campaign_at_ms = min(self._campaign_at_ms, now_ms + self._rng.randrange(self._hurry_ms()))
+            self._leader_gone = True
+
+    def _hurry_ms(self) -> int:
+        return max(1, self.config.election_timeout_ms // 10)
 
     def _on_begin_quorum_epoch(self, request: m.BeginQuorumEpochRequest, now_ms: float) -> None:
         error = ErrorCode.NONE
@@ -349,6 +363,7 @@ class RaftCore:
         """The leader answered: it is alive for another fetch timeout."""
         if self.role is not Role.FOLLOWER:
             self._enter(Role.FOLLOWER)
+        self._leader_gone = False
         self._campaign_at_ms = now_ms + self._fetch_timeout_ms()
 
     def resign(self, now_ms: float) -> None:
@@ -376,6 +391,7 @@ class RaftCore:
         voted = self.hard.voted if epoch == self.epoch else None
         self._persist(replace(self.hard, epoch=epoch, leader_id=leader_id, voted=voted))
         self._enter(Role.FOLLOWER)
+        self._leader_gone = False
         self._campaign_at_ms = now_ms + self._fetch_timeout_ms()
         self.following.restart(now_ms)
 

@@ -220,6 +220,13 @@ class RequestFailed(msgspec.Struct, frozen=True):
     request_id: int
 
 
+class LeaderGone(msgspec.Struct, frozen=True):
+    """The host of the leader of `epoch` says that no process listens there any more. A hint: elections decide."""
+
+    leader_id: int
+    epoch: int
+
+
 class AddVoter(msgspec.Struct, frozen=True):
     operation_id: int
     voter: Voter
@@ -235,7 +242,16 @@ class Resign(msgspec.Struct, frozen=True):
 
 
 LocalEvent = (
-    Tick | Persisted | Propose | SnapshotTaken | SnapshotInstalled | RequestFailed | AddVoter | RemoveVoter | Resign
+    Tick
+    | Persisted
+    | Propose
+    | SnapshotTaken
+    | SnapshotInstalled
+    | RequestFailed
+    | LeaderGone
+    | AddVoter
+    | RemoveVoter
+    | Resign
 )
 Event = LocalEvent | Message
 

@@ -1,6 +1,7 @@
-"""Leader state of a partition: which replicas are in sync, and up to where readers may read.
+"""Leader and follower state of a partition: which replicas are in sync, up to where readers may read, what to fetch.
 
-Pure: offsets, replica ids and times in; the high watermark and proposals out. No log, no network, no clock.
+Pure: offsets, replica ids, epochs and times in; the high watermark, proposals and what to do with the log out. No log,
+no network, no clock.
 
 Theory of operation. A partition has a leader and followers. Followers pull; the offset a follower asks for is the
 end of what it holds stably (its durable end where `flush.*` asks for sync, its log's end otherwise), so a fetch is
@@ -13,9 +14,41 @@ A proposal that only removes members never lets the high watermark pass them bef
 Below `min.insync.replicas` the high watermark stands still (KIP-966), so what acks=all was promised survives the
 loss of all but one of that many replicas. It never moves back while a leader leads.
 
-`Leader` is told of every event and keeps no timers: `tick` is called now and then with the time.
+A follower's fetch names the epoch of the last record it holds (KIP-320). Where the leader's log had that epoch end
+earlier, or never had it, the two histories part, and the leader says where; the follower cuts its log there, perhaps in
+several steps (KIP-101, KIP-279), and asks again. Only a fetch that passed this comparison counts as an acknowledgement:
+until then its offset says how long the follower's log is, not that it is a prefix of the leader's.
+
+`Leader` is told of every event and keeps no timers: `tick` is called now and then with the time. `Follower` says what
+to ask for and what an answer means for the log; carrying that out is for the shell.
 """
 
-from penstock.replication.leader import IsrProposal, Leader
+from penstock.replication.follower import (
+    Append,
+    Fetched,
+    Follower,
+    Ignore,
+    Later,
+    LogEnds,
+    Outcome,
+    Position,
+    StartAt,
+    Truncate,
+)
+from penstock.replication.leader import FollowerProgress, IsrProposal, Leader
 
-__all__ = ["IsrProposal", "Leader"]
+__all__ = [
+    "Append",
+    "Fetched",
+    "Follower",
+    "FollowerProgress",
+    "Ignore",
+    "IsrProposal",
+    "Later",
+    "Leader",
+    "LogEnds",
+    "Outcome",
+    "Position",
+    "StartAt",
+    "Truncate",
+]

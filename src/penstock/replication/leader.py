@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
 
 
 class IsrProposal(NamedTuple):
@@ -16,13 +17,16 @@ class IsrProposal(NamedTuple):
     partition_epoch: int
 
 
-class Follower:
+class FollowerProgress:
     """What the leader knows of one follower, all of it from its fetches."""
 
-    __slots__ = ("caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch")
+    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch", "log_start")
 
     def __init__(self, now_ms: float) -> None:
         self.end = UNKNOWN_OFFSET
+        self.log_start = UNKNOWN_OFFSET
+        self.broker_epoch = UNKNOWN_EPOCH
+        """Of the incarnation that said so: a broker that restarted may hold less than it once did (KIP-903)."""
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         # A new leader grants everybody one full lag time before it judges them.
@@ -34,6 +38,8 @@ class Leader:
 
     __slots__ = (
         "_alone",
+        "_counted",
+        "_quiet_until_ms",
         "end",
         "epoch_start",
         "followers",
@@ -47,6 +53,7 @@ class Leader:
         "proposed",
         "replicas",
         "stable_end",
+        "under_min_isr",
     )
 
     def __init__(
@@ -77,10 +84,16 @@ class Leader:
         self.replicas = tuple(replicas)
         self.isr = tuple(isr)
         self.proposed: tuple[int, ...] | None = None
-        self.followers = {replica: Follower(now_ms) for replica in self.replicas if replica != node_id}
+        self.followers = {replica: FollowerProgress(now_ms) for replica in self.replicas if replica != node_id}
         assert node_id in self.replicas
         self._check_isr()
+        self._quiet_until_ms = float("-inf")
+        """The controller refused a proposal: it would refuse the same again at once."""
+        self.under_min_isr = False
+        """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs only those."""
         self._alone = False
+        self._counted: tuple[FollowerProgress, ...] = ()
+        """Those of the maximal ISR beside the leader."""
         self._recount()
 
     # -- the log grew ------------------------------------------------------------------------------------------------
@@ -102,12 +115,21 @@ class Leader:
 
     # -- followers ---------------------------------------------------------------------------------------------------
 
-    def on_fetch(self, replica: int, offset: int, now_ms: float, *, eligible: bool = True) -> IsrProposal | None:
+    def on_fetch(
+        self, replica: int, offset: int, now_ms: float, *, broker_epoch: int = UNKNOWN_EPOCH, eligible: bool = True
+    ) -> IsrProposal | None:
         """A follower asks for `offset`: it holds everything before it. May move the high watermark.
 
-        `eligible` is false for a broker that is fenced or shutting down: it may follow but not join the ISR (KIP-841).
+        `eligible` is false for a broker that is fenced, shutting down or not of the registered incarnation: it may
+        follow but not join the ISR (KIP-841, KIP-903). What an earlier incarnation still had under way is ignored.
         """
         follower = self.followers[replica]
+        if broker_epoch < follower.broker_epoch:
+            return None
+        if broker_epoch > follower.broker_epoch:
+            follower.broker_epoch = broker_epoch
+            # What its last incarnation had reached says nothing about this one.
+            follower.leader_end_at_fetch = UNKNOWN_OFFSET
         if offset >= self.end:
             follower.caught_up_ms = now_ms
         elif offset >= follower.leader_end_at_fetch >= 0:
@@ -119,14 +141,40 @@ class Leader:
         self._advance()
         if self.proposed is not None or not eligible or replica in self.isr or not self._may_join(follower):
             return None
-        return self._propose((*self.isr, replica))
+        return None if now_ms < self._quiet_until_ms else self._propose((*self.isr, replica))
 
     def tick(self, now_ms: float) -> IsrProposal | None:
-        """Propose to drop the members of the ISR that have not been caught up for `replica.lag.time.max.ms`."""
-        if self.proposed is not None or len(self.isr) == 1:
+        """Propose to drop the members of the ISR that have not been caught up for `replica.lag.time.max.ms`.
+
+        A follower at the end of the log need not ask for anything, so that it was caught up is noted here: call this
+        several times in that span.
+        """
+        lagging = False
+        for replica, follower in self.followers.items():
+            if follower.end >= self.end:
+                follower.caught_up_ms = now_ms
+            elif now_ms - follower.caught_up_ms > self.lag_time_max_ms and replica in self.isr:
+                lagging = True
+        if not lagging or self.proposed is not None or now_ms < self._quiet_until_ms:
             return None
-        kept = tuple(replica for replica in self.isr if replica == self.node_id or not self._lags(replica, now_ms))
-        return None if kept == self.isr else self._propose(kept)
+        return self._propose(tuple(replica for replica in self.isr if not self._lags(replica, now_ms)))
+
+    def expand(self, now_ms: float, eligible: Callable[[int, int], bool]) -> IsrProposal | None:
+        """Propose the followers that have everything and were not eligible, or not proposed, when they last asked.
+
+        They need not ask again while nothing is appended. `eligible(replica, broker epoch)`.
+        """
+        if self.proposed is not None or now_ms < self._quiet_until_ms or len(self.isr) == len(self.replicas):
+            return None
+        joining = tuple(
+            replica
+            for replica, follower in self.followers.items()
+            if replica not in self.isr
+            and self._may_join(follower)
+            and not self._lags(replica, now_ms)
+            and eligible(replica, follower.broker_epoch)
+        )
+        return self._propose((*self.isr, *joining)) if joining else None
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -140,15 +188,19 @@ class Leader:
         self.proposed = None
         self._check_isr()
         self.followers = {
-            replica: self.followers.get(replica) or Follower(now_ms)
+            replica: self.followers.get(replica) or FollowerProgress(now_ms)
             for replica in self.replicas
             if replica != self.node_id
         }
         return self._recount()
 
-    def on_refused(self) -> int:
-        """The controller refused the proposal for good. On a timeout say nothing: it may have been recorded."""
+    def on_refused(self, quiet_until_ms: float = float("-inf")) -> int:
+        """The controller refused the proposal for good. On a timeout say nothing: it may have been recorded.
+
+        Nothing is proposed before `quiet_until_ms`.
+        """
         self.proposed = None
+        self._quiet_until_ms = quiet_until_ms
         return self._recount()
 
     def on_min_isr(self, min_isr: int) -> int:
@@ -157,9 +209,10 @@ class Leader:
         return self._recount()
 
     @property
-    def under_min_isr(self) -> bool:
-        """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs only those."""
-        return len(self.isr) < min(self.min_isr, len(self.replicas))
+    def low_watermark(self) -> int:
+        """Where the log starts on every in-sync follower: what lies before is gone for good. -1 if one has not said."""
+        starts = [self.followers[replica].log_start for replica in self.isr if replica != self.node_id]
+        return min(starts, default=self.end)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -174,24 +227,28 @@ class Leader:
         if self.under_min_isr:
             return self.high_watermark
         lowest = self.stable_end
-        for replica in self.maximal_isr:
-            if replica != self.node_id:
-                lowest = min(lowest, self.followers[replica].end)
+        for follower in self._counted:
+            if follower.end < lowest:
+                lowest = follower.end
         if lowest > self.high_watermark:
             self.high_watermark = lowest
         return self.high_watermark
 
     def _recount(self) -> int:
-        self._alone = self.maximal_isr == (self.node_id,) and not self.under_min_isr
+        self.under_min_isr = len(self.isr) < min(self.min_isr, len(self.replicas))
+        self._counted = tuple(self.followers[replica] for replica in self.maximal_isr if replica != self.node_id)
+        self._alone = not self._counted and not self.under_min_isr
         return self._advance()
 
-    def _may_join(self, follower: Follower) -> bool:
+    def _may_join(self, follower: FollowerProgress) -> bool:
         # At the epoch's start it has also truncated what an older leader gave it alone (KAFKA-7128).
         return follower.end >= self.high_watermark and follower.end >= self.epoch_start
 
     def _lags(self, replica: int, now_ms: float) -> bool:
+        if replica == self.node_id:
+            return False
         follower = self.followers[replica]
-        return follower.end != self.end and now_ms - follower.caught_up_ms > self.lag_time_max_ms
+        return follower.end < self.end and now_ms - follower.caught_up_ms > self.lag_time_max_ms
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         self.proposed = isr

@@ -21,7 +21,7 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.broker.server import Broker
+from penstock.broker.server import Broker, StartInterrupted
 from penstock.config import BrokerConfig
 from penstock.runtime import Runtime
 from penstock.sim.client import FrameClient
@@ -156,7 +156,10 @@ class SimBroker:
         runtime.on_stop(partial(stopping.set_result, None))
         metrics_address = (self.name, METRICS_PORT)
         self.broker = Broker(runtime, self.config(), self.events, metrics_address=metrics_address)
-        await self.broker.start()
+        try:
+            await self.broker.start()
+        except StartInterrupted:
+            return
         self.ready = True
         await stopping
         await self.broker.stop()

@@ -258,9 +258,20 @@ _ROWS: Final = (
     ServedApi(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "Sizes and lags per partition, volume sizes from 4"),
     ServedApi(ApiKey.CREATE_PARTITIONS, 0, 3, "With or without assignments"),
     ServedApi(ApiKey.DELETE_GROUPS, 0, 2, "Groups without members"),
+    ServedApi(ApiKey.ELECT_LEADERS, 0, 2, "Preferred leaders, and unclean elections from 1"),
     ServedApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract"),
     ServedApi(ApiKey.OFFSET_DELETE, 0, 0, "Topics that no member subscribes to"),
+    ServedApi(
+        ApiKey.DESCRIBE_QUORUM,
+        0,
+        2,
+        "Leader, voters and observers of the metadata quorum, with directories and listeners from 2",
+        max_frame_bytes=64 * KIB,
+        max_elements=1_000,
+    ),
+    ServedApi(ApiKey.UPDATE_FEATURES, 0, 2, "All or nothing; levels that some node does not know are refused"),
     ServedApi(ApiKey.DESCRIBE_CLUSTER, 0, 2, "Brokers, with fenced ones (2) on request"),
+    ServedApi(ApiKey.UNREGISTER_BROKER, 0, 0, "A broker that is gone for good", max_frame_bytes=64 * KIB),
     ServedApi(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         0,
@@ -270,9 +281,80 @@ _ROWS: Final = (
     ServedApi(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "Groups of the consumer protocol (KIP-848)"),
     ServedApi(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "Version 0 lists client metrics only, as in Kafka (KIP-1142)"),
     ServedApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "In pages, with eligible leader replicas (KIP-966)"),
+    ServedApi(
+        ApiKey.ADD_RAFT_VOTER,
+        0,
+        1,
+        "One voter of the metadata quorum more, once it has caught up; the answer waits for the commit",
+        max_frame_bytes=64 * KIB,
+        max_elements=1_000,
+    ),
+    ServedApi(
+        ApiKey.REMOVE_RAFT_VOTER,
+        0,
+        0,
+        "One voter of the metadata quorum fewer, if enough of the others keep up",
+        max_frame_bytes=64 * KIB,
+    ),
 )
 
 SERVED: Final[dict[ApiKey, ServedApi]] = {row.key: row for row in sorted(_ROWS, key=lambda row: row.key)}
+"""What clients are served."""
+
+_OF_NODES: Final = (
+    ServedApi(ApiKey.VOTE, 1, 2, "Votes, and pre-votes from 2 (KIP-996), by node and directory (KIP-853)"),
+    ServedApi(ApiKey.BEGIN_QUORUM_EPOCH, 1, 1, "A new leader of the metadata quorum makes itself known"),
+    ServedApi(ApiKey.END_QUORUM_EPOCH, 1, 1, "A leader that stops names its successors"),
+    ServedApi(ApiKey.FETCH, 17, 18, "The metadata log, for the replicas of the quorum and for brokers"),
+    ServedApi(ApiKey.FETCH_SNAPSHOT, 1, 1, "Snapshots of the metadata, piece by piece"),
+    ServedApi(
+        ApiKey.ENVELOPE,
+        0,
+        0,
+        "A client's administrative request, passed on by a broker (KIP-590)",
+        max_frame_bytes=5 * MIB,
+    ),
+    ServedApi(ApiKey.ALTER_PARTITION, 2, 3, "A leader's proposal of a new ISR, with broker epochs from 3 (KIP-903)"),
+    ServedApi(ApiKey.BROKER_REGISTRATION, 0, 4, "A broker joins under a new incarnation"),
+    ServedApi(ApiKey.BROKER_HEARTBEAT, 0, 1, "A broker is alive, or asks leave to stop"),
+    ServedApi(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, "The next block of producer ids"),
+)
+
+OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
+    row.key: row
+    for row in sorted(
+        (
+            *_OF_NODES,
+            *(
+                SERVED[key]
+                for key in (
+                    ApiKey.API_VERSIONS,
+                    ApiKey.CREATE_TOPICS,
+                    ApiKey.DELETE_TOPICS,
+                    ApiKey.ALTER_CONFIGS,
+                    ApiKey.CREATE_PARTITIONS,
+                    ApiKey.ELECT_LEADERS,
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                    ApiKey.DESCRIBE_QUORUM,
+                    ApiKey.UPDATE_FEATURES,
+                    ApiKey.DESCRIBE_CLUSTER,
+                    ApiKey.UNREGISTER_BROKER,
+                    ApiKey.ADD_RAFT_VOTER,
+                    ApiKey.REMOVE_RAFT_VOTER,
+                )
+            ),
+        ),
+        key=lambda row: row.key,
+    )
+}
+"""What is served on the listeners of controllers: what nodes ask each other, and what brokers pass on to them."""
+
+_BY_NAME: Final = {row.name: row for row in (*_OF_NODES, *_ROWS)}
+
+
+def api_named(name: str) -> ServedApi:
+    """The row by Kafka's name, for example `Fetch`: of the listeners for clients where both have one."""
+    return _BY_NAME[name]
 
 
 def markdown_table() -> str:

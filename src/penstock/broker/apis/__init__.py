@@ -11,15 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.broker.apis import (
-    alter_configs,
+    administrative,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
-    create_partitions,
-    create_topics,
     delete_groups,
     delete_records,
-    delete_topics,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -27,7 +24,6 @@ from penstock.broker.apis import (
     describe_topic_partitions,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -50,6 +46,7 @@ from penstock.wire.codec import Message
 Serve = Callable[[Node, RequestContext, Any], Message | Asked | Awaitable[Message]]
 
 HANDLERS: dict[ApiKey, Serve] = {
+    **dict.fromkeys(administrative.ADMINISTRATIVE, administrative.serve),
     ApiKey.LIST_OFFSETS: list_offsets.serve,
     ApiKey.METADATA: metadata.serve,
     ApiKey.OFFSET_COMMIT: offset_commit.serve,
@@ -62,17 +59,12 @@ HANDLERS: dict[ApiKey, Serve] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups.serve,
     ApiKey.LIST_GROUPS: list_groups.serve,
     ApiKey.API_VERSIONS: api_versions.serve,
-    ApiKey.CREATE_TOPICS: create_topics.serve,
-    ApiKey.DELETE_TOPICS: delete_topics.serve,
     ApiKey.DELETE_RECORDS: delete_records.serve,
     ApiKey.INIT_PRODUCER_ID: init_producer_id.serve,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.serve,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.serve,
-    ApiKey.ALTER_CONFIGS: alter_configs.serve,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.serve,
-    ApiKey.CREATE_PARTITIONS: create_partitions.serve,
     ApiKey.DELETE_GROUPS: delete_groups.serve,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.serve,
     ApiKey.OFFSET_DELETE: offset_delete.serve,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.serve,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.serve,

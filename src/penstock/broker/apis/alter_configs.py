@@ -5,8 +5,8 @@ Served: v0–v2 (v2 is flexible). Superseded by IncrementalAlterConfigs, and kep
 
 from __future__ import annotations
 
-from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
 from penstock.metadata import ConfigReplacement
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_configs import (
@@ -16,7 +16,7 @@ from penstock.wire.messages.alter_configs import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def decide(node: ControllerNode, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
     wanted = [
         ConfigReplacement(
             resource.resource_type,

@@ -6,8 +6,8 @@ there: `penstock topics alter` reports which do before it asks for this.
 
 from __future__ import annotations
 
-from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
 from penstock.metadata import NewPartitions
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.create_partitions import (
@@ -18,7 +18,7 @@ from penstock.wire.messages.create_partitions import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def decide(node: ControllerNode, caller: Caller, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     wanted = [new_partitions(topic) for topic in request.topics]
     try:
         creations = await node.quorum.submit(

@@ -6,10 +6,8 @@ configuration (KIP-525), v7 with its id. The answer leaves when the topic is com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
 from penstock.config import describe_topic
 from penstock.metadata import NewTopic, TopicCreation
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -22,10 +20,12 @@ from penstock.wire.messages.create_topics import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def decide(node: ControllerNode, caller: Caller, request: CreateTopicsRequest) -> CreateTopicsResponse:
     wanted = [new_topic(topic) for topic in request.topics]
     try:
-        creations = await create(node, wanted, validate_only=request.validate_only)
+        creations = await node.quorum.submit(
+            lambda controller: controller.decide_create_topics(wanted, validate_only=request.validate_only)
+        )
     except KafkaError as error:
         return CreateTopicsResponse(
             topics=[
@@ -34,12 +34,6 @@ async def serve(node: Node, context: RequestContext, request: CreateTopicsReques
             ]
         )
     return CreateTopicsResponse(topics=[answered(node, creation) for creation in creations])
-
-
-async def create(node: Node, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-    return await node.quorum.submit(
-        lambda controller: controller.decide_create_topics(topics, validate_only=validate_only)
-    )
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
@@ -52,7 +46,7 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def answered(node: Node, creation: TopicCreation) -> CreatableTopicResult:
+def answered(node: ControllerNode, creation: TopicCreation) -> CreatableTopicResult:
     outcome = creation.outcome
     if outcome.error != ErrorCode.NONE:
         return CreatableTopicResult(

@@ -1,11 +1,13 @@
 """DeleteRecords (21): move a partition's log start forward; what lies before it is gone for readers.
 
-Served: v0–v2 (v2 is flexible). Offset -1 means the high watermark. The new start is durable before it is answered.
+Served: v0–v2 (v2 is flexible). Offset -1 means the high watermark. The new start is durable before it is answered, and
+all in-sync replicas have it: whichever of them leads next, what is gone stays gone.
 """
 
 from __future__ import annotations
 
 from penstock.broker.node import Node
+from penstock.broker.partition import Partition
 from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_records import (
@@ -16,18 +18,20 @@ from penstock.wire.messages.delete_records import (
 )
 
 HIGH_WATERMARK = -1
+REPLICAS_POLL_MS = 10
 
 
 async def serve(node: Node, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
-    moved = False
+    moved: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         results = []
         for entry in topic.partitions:
             try:
-                low = start_at(node, topic.name, entry.partition_index, entry.offset)
-                moved = True
-                results.append(DeleteRecordsPartitionResult(partition_index=entry.partition_index, low_watermark=low))
+                partition, low = start_at(node, topic.name, entry.partition_index, entry.offset)
+                result = DeleteRecordsPartitionResult(partition_index=entry.partition_index, low_watermark=low)
+                moved.append((partition, result))
+                results.append(result)
             except KafkaError as error:
                 results.append(
                     DeleteRecordsPartitionResult(
@@ -37,10 +41,33 @@ async def serve(node: Node, context: RequestContext, request: DeleteRecordsReque
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     if moved:
         await node.manager.checkpoint_start_offsets()
+        await followed(node, moved, request.timeout_ms)
     return response
 
 
-def start_at(node: Node, topic: str, index: int, offset: int) -> int:
+async def followed(
+    node: Node, moved: list[tuple[Partition, DeleteRecordsPartitionResult]], timeout_ms: int
+) -> None:
+    """Until the in-sync replicas start there, too; those that do not in time are answered with an error."""
+    deadline_ms = node.runtime.now_ms() + timeout_ms
+    for partition, result in moved:
+        while (error := behind(partition, result.low_watermark)) is not None:
+            if error != ErrorCode.REQUEST_TIMED_OUT or node.runtime.now_ms() >= deadline_ms:
+                result.error_code = error
+                result.low_watermark = -1
+                break
+            await node.runtime.sleep(REPLICAS_POLL_MS)
+
+
+def behind(partition: Partition, start: int) -> ErrorCode | None:
+    """What to say of a partition not all of whose in-sync replicas start there."""
+    leader = partition.leader
+    if leader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.REQUEST_TIMED_OUT if leader.low_watermark < start else None
+
+
+def start_at(node: Node, topic: str, index: int, offset: int) -> tuple[Partition, int]:
     partition = node.table.find(topic.encode(), index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -52,4 +79,5 @@ def start_at(node: Node, topic: str, index: int, offset: int) -> int:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if wanted > log.start_offset:
         log.advance_start_offset(wanted)
-    return log.start_offset
+        partition.start_moved()
+    return partition, log.start_offset

@@ -6,21 +6,21 @@ refuses.
 
 from __future__ import annotations
 
-from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
 from penstock.metadata import TopicToDelete
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 
-async def serve(node: Node, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    if context.version >= 6:
+async def decide(node: ControllerNode, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if caller.version >= 6:
         wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [TopicToDelete(name) for name in request.topic_names]
     try:
         if not node.config.delete_topic_enable:
-            code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
+            code = ErrorCode.TOPIC_DELETION_DISABLED if caller.version >= 3 else ErrorCode.INVALID_REQUEST
             raise KafkaError(code)
         deletions = await node.quorum.submit(lambda controller: controller.decide_delete_topics(wanted))
     except KafkaError as error:

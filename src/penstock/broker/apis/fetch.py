@@ -8,12 +8,13 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 - The answer waits until `min_bytes` are there or `max_wait_ms` is over; an error answers at once.
 - A fetch from the middle of a batch gets the whole batch. At least one batch goes out, however small the limits.
 - Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
+- What followers ask is served by `penstock.broker.apis.replica_fetch`.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.connection import Connection, Slot
@@ -35,6 +36,9 @@ from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.records import HEADER_SIZE, write_unsigned_varint
+
+if TYPE_CHECKING:
+    from penstock.broker.apis.replica_fetch import ReplicaFetch
 
 REQUEST_LIMITS = Limits(max_elements=200_000)
 READ_COMMITTED = 1
@@ -85,9 +89,16 @@ class Fetch:
         self.sessions = sessions
         self.metrics = metrics
         self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
+        self.replicas: ReplicaFetch | None = None
+        """Serves the fetches of followers."""
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
         request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
+        state = request.replica_state
+        replica_id = request.replica_id if state is None else state.replica_id
+        if replica_id >= 0:
+            self._serve_replica(connection, version, correlation_id, request, replica_id)
+            return
         by_id = version >= 13
         try:
             session_id, items, incremental = self._session(request, by_id)
@@ -96,6 +107,14 @@ class Fetch:
             return
         waiting = PendingFetch(self, connection, version, correlation_id, request, items, session_id, incremental)
         waiting.start()
+
+    def _serve_replica(
+        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
+    ) -> None:
+        if self.replicas is None:
+            connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        else:
+            self.replicas.serve(connection, version, correlation_id, request, replica_id)
 
     def _session(
         self, request: FetchRequest, by_id: bool

@@ -6,8 +6,8 @@ in force.
 
 from __future__ import annotations
 
-from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
 from penstock.config import Alteration
 from penstock.metadata import ConfigAlteration
 from penstock.wire.errors import KafkaError
@@ -18,8 +18,8 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 
 
-async def serve(
-    node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
+async def decide(
+    node: ControllerNode, caller: Caller, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     wanted = [
         ConfigAlteration(

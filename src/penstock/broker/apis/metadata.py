@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from penstock.broker.apis.create_topics import create
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, TopicImage, is_internal
@@ -58,9 +57,9 @@ def serve(
 async def create_and_describe(
     node: Node, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
+    topics = [node.coordinators.new_topic(name) for name in dict.fromkeys(missing)]
     try:
-        results = await create(node, [node.coordinators.new_topic(name) for name in dict.fromkeys(missing)])
-        refused = {result.name: result.outcome.error for result in results if result.outcome.failed}
+        refused = {name: error.code for name, error in (await node.administration.create_topics(topics)).items()}
     except KafkaError as error:
         refused = dict.fromkeys(missing, error.code)
     return describe(node, context, request, refused)

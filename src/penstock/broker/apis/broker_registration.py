@@ -1,0 +1,53 @@
+"""BrokerRegistration (62): a broker joins the cluster, or joins again as a new incarnation.
+
+Served on the listeners of controllers: v0–v4. v2 adds directories (KIP-858), v3 the epoch of the last clean stop
+(KIP-966). Without that proof the broker leaves every ISR and every set of eligible leaders in the same batch in which
+it is admitted.
+
+A second process under the id of a living broker is refused. One that comes with the very same data directory is that
+broker's next incarnation, because two processes cannot hold the lock of one directory: it need not wait until the
+session of the last one has run out.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
+from penstock.metadata import Controller, Decision, Listener, Registration, RegistrationReply, VersionRange
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+
+async def serve(
+    node: ControllerNode, caller: Caller, request: BrokerRegistrationRequest
+) -> BrokerRegistrationResponse:
+    registration = Registration(
+        request.broker_id,
+        request.cluster_id,
+        request.incarnation_id,
+        tuple(Listener(at.name, at.host, at.port, at.security_protocol) for at in request.listeners),
+        tuple(request.log_dirs),
+        {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in request.features},
+        request.rack,
+        request.previous_broker_epoch,
+    )
+    quorum = node.quorum
+
+    def decide(controller: Controller) -> Decision[RegistrationReply]:
+        existing = controller.image.broker(request.broker_id)
+        alive = node.duties.is_alive(request.broker_id) and existing is not None and not existing.fenced
+        same_directory = existing is not None and existing.directories == registration.directories
+        # In a cluster of one there is nobody whose image could lag behind: it is in service at once.
+        alone = quorum.is_alone and request.broker_id == node.node_id and caller.connection is None
+        return controller.decide_register_broker(
+            registration, quorum.next_offset, session_alive=alive and not same_directory, fenced=not alone
+        )
+
+    try:
+        reply = await quorum.submit(decide)
+    except KafkaError as error:
+        if error.code != ErrorCode.NOT_CONTROLLER:
+            node.events.warning("registration refused", broker=request.broker_id, reason=error.message)
+        return BrokerRegistrationResponse(error_code=error.code)
+    node.duties.heard(request.broker_id, caller.connection)
+    return BrokerRegistrationResponse(broker_epoch=reply.broker_epoch)

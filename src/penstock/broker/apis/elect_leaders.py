@@ -1,0 +1,55 @@
+"""ElectLeaders (43): give leadership to the preferred replicas, or, unclean, to whoever is left.
+
+Served: v0–v2. v1 adds unclean elections (KIP-460), v2 is flexible. Without a list of partitions all that need an
+election get one, and only those are in the answer. Decided by the active controller.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
+from penstock.metadata import Election, PartitionElection
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = [PartitionElection(t.topic, index) for t in request.topic_partitions for index in t.partitions]
+    try:
+        if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}.")
+        election = Election(request.election_type)
+        results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, wanted))
+    except KafkaError as error:
+        return ElectLeadersResponse(error_code=error.code, replica_election_results=refused(caller, wanted, error))
+    topics: dict[str, list[PartitionResult]] = {}
+    for result in results:
+        outcome = result.outcome
+        topics.setdefault(result.topic, []).append(
+            PartitionResult(partition_id=result.partition, error_code=outcome.error, error_message=outcome.message)
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=partitions) for topic, partitions in topics.items()
+        ]
+    )
+
+
+def refused(
+    caller: Caller, wanted: list[PartitionElection] | None, error: KafkaError
+) -> list[ReplicaElectionResult]:
+    """v0 has no error of the whole: each partition carries it."""
+    if caller.version >= 1 or wanted is None:
+        return []
+    topics: dict[str, list[PartitionResult]] = {}
+    for one in wanted:
+        result = PartitionResult(partition_id=one.partition, error_code=error.code, error_message=error.message)
+        topics.setdefault(one.topic, []).append(result)
+    return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()]

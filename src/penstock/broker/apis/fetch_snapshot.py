@@ -1,0 +1,22 @@
+"""FetchSnapshot (59): a snapshot of the metadata, piece by piece, for a replica that is too far behind for the log.
+
+Served on the listeners of controllers: v1, which names the replica's directory (KIP-853).
+"""
+
+from __future__ import annotations
+
+from penstock.broker import quorum_wire
+from penstock.broker.apis.quorum_requests import answered
+from penstock.broker.controlling import Caller
+from penstock.broker.node import ControllerNode
+from penstock.wire.codec import Message
+from penstock.wire.errors import KafkaError
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+
+async def serve(node: ControllerNode, caller: Caller, request: FetchSnapshotRequest) -> Message:
+    try:
+        quorum_wire.check_cluster(request.cluster_id, node.cluster_id)
+        return await answered(node, lambda number: quorum_wire.snapshot_request(request, node.node_id, number))
+    except KafkaError as error:
+        return FetchSnapshotResponse(error_code=error.code)

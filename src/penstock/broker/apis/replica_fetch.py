@@ -1,0 +1,532 @@
+"""Fetch (1), as followers ask it: what comes next in the partitions that they copy from this broker.
+
+Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903); followers of this release speak them.
+
+- A follower's fetch is also its acknowledgement: it holds all before the offset that it asks for. So before it counts
+  it is compared with the log by the epoch of its last record (KIP-320); where the histories part the answer says so.
+- A follower reads up to the end of the log. Bytes above the high watermark are copied when the answer is made: should
+  this broker lose the leadership they may be cut off and replaced, and a slice would then send something else.
+- The session (KIP-227) knows which partitions are *due*: asked for again, or grown, or told to have another high
+  watermark. An answer looks at those and no others, so a thousand idle partitions cost nothing. A partition that was
+  answered with records, an error or a divergence is not due before the follower asks for it again.
+- A fetch that waits is answered at once when its follower sends another one in the same session, over another
+  connection: it has something to ask that should not wait (a partition it has just begun to follow).
+- A follower may know of a leadership before the leader does. Its question then waits until the leader has heard, too.
+- Who claims to be a replica must be registered, and know the epoch of its registration; a partition is told to its own
+  replicas only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.broker import limits
+from penstock.broker.apis.fetch import Read, divergence, encode, encode_error, release
+from penstock.broker.connection import Connection, Slot
+from penstock.broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchItem
+from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.outbox import Part
+from penstock.broker.partition import FetchWaiter, Partition
+from penstock.broker.partitions import PartitionTable
+from penstock.log import Log, Slice
+from penstock.metadata import MetadataImage
+from penstock.replication import IsrProposal
+from penstock.runtime import Runtime, Timer
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest
+
+OLDEST_VERSION = 15
+SESSIONS_PER_REPLICA_MAX = 4
+"""A follower needs one; another one may be left from a connection that broke."""
+
+Key = tuple[bytes, int]
+
+
+class ReplicaItem(FetchItem):
+    """One partition that a follower copies: a `Question` to it."""
+
+    __slots__ = ("is_asked", "is_new", "log_start", "number", "session")
+
+    def __init__(self, topic: bytes, index: int, session: ReplicaSession) -> None:
+        super().__init__(topic, index)
+        self.session = session
+        self.is_asked = False
+        """It has not been answered since it was asked."""
+        self.log_start = -1
+        """Where the follower's log begins."""
+        self.is_new = False
+        """What it says about the follower has not been looked at."""
+        self.number = 0
+        """Of the request that asked it: no earlier one answers it."""
+
+    def on_append(self) -> FetchWaiter | None:
+        if not self.is_asked:
+            return None
+        self.session.due[self] = None
+        return self.session.waiting
+
+    def on_high_watermark(self) -> None:
+        if self.is_asked:
+            self.session.due[self] = None
+
+    def on_resign(self) -> FetchWaiter | None:
+        return self.on_append()
+
+
+class ReplicaSession:
+    """What one follower copies from this broker."""
+
+    __slots__ = ("due", "epoch", "items", "number", "replica_epoch", "replica_id", "session_id", "waiting")
+
+    def __init__(self, session_id: int, replica_id: int, replica_epoch: int) -> None:
+        self.session_id = session_id
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.epoch = 1
+        self.number = 0
+        """Counts the requests."""
+        self.items: dict[Key, ReplicaItem] = {}
+        self.due: dict[ReplicaItem, None] = {}
+        self.waiting: PendingReplicaFetch | None = None
+
+    def forget(self, key: Key) -> None:
+        item = self.items.pop(key, None)
+        if item is not None:
+            self.due.pop(item, None)
+            leave(item)
+
+    def close(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cut_short()
+        self.leave()
+
+    def leave(self) -> None:
+        for item in self.items.values():
+            leave(item)
+        self.items.clear()
+        self.due.clear()
+
+
+class ReplicaFetch:
+    """Serves the Fetch requests of followers."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        table: PartitionTable,
+        metrics: BrokerMetrics,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        propose: Callable[[Partition, IsrProposal], None],
+    ) -> None:
+        self.runtime = runtime
+        self.table = table
+        self.metrics = metrics
+        self.node_id = node_id
+        self.image = image
+        self.propose = propose
+        self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
+        self._rng: Random = runtime.rng
+        self._sessions: dict[int, ReplicaSession] = {}
+
+    def serve(
+        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
+    ) -> None:
+        try:
+            replica_epoch = self._check_replica(request, version, replica_id)
+            session = self._session(request, replica_id, replica_epoch)
+        except KafkaError as error:
+            connection.send(encode_error(version, correlation_id, error.code))
+            return
+        PendingReplicaFetch(self, connection, version, correlation_id, request, session).start()
+
+    def _check_replica(self, request: FetchRequest, version: int, replica_id: int) -> int:
+        """The epoch of a broker that is who it says it is. Raises KafkaError."""
+        if version < OLDEST_VERSION or request.replica_state is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a replica must state its epoch: Fetch v15 or newer")
+        broker = self.image().broker(replica_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{replica_id} is not a broker of this cluster")
+        if broker.epoch != request.replica_state.replica_epoch:
+            # One of them has not heard of its latest registration; or it is someone else.
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        return broker.epoch
+
+    # ---- sessions
+
+    def _session(self, request: FetchRequest, replica_id: int, replica_epoch: int) -> ReplicaSession:
+        """The session of this request, with what it asks for taken in."""
+        epoch, session_id = request.session_epoch, request.session_id
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._close(session_id, replica_id)
+            session = ReplicaSession(NO_SESSION, replica_id, replica_epoch)
+            if epoch == INITIAL_EPOCH:
+                self._open(session)
+        else:
+            found = self._sessions.get(session_id)
+            if found is None or found.replica_id != replica_id or found.replica_epoch != replica_epoch:
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            session = found
+            if session.epoch != epoch:
+                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+            for forgotten in request.forgotten_topics_data:
+                for index in forgotten.partitions:
+                    session.forget((forgotten.topic_id, index))
+        session.number += 1
+        for topic in request.topics:
+            for entry in topic.partitions:
+                self._ask(session, topic.topic_id, entry)
+        return session
+
+    def _open(self, session: ReplicaSession) -> None:
+        of_replica = [one for one in self._sessions.values() if one.replica_id == session.replica_id]
+        for old in of_replica:
+            # An earlier incarnation does not come back; beyond that the oldest goes.
+            if old.replica_epoch != session.replica_epoch or len(of_replica) >= SESSIONS_PER_REPLICA_MAX:
+                self._close(old.session_id, old.replica_id)
+                of_replica = of_replica[1:]
+        while session.session_id == NO_SESSION or session.session_id in self._sessions:
+            session.session_id = self._rng.randrange(1, 2**31)
+        self._sessions[session.session_id] = session
+
+    def _close(self, session_id: int, replica_id: int) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.replica_id == replica_id:
+            del self._sessions[session_id]
+            session.close()
+
+    def _ask(self, session: ReplicaSession, topic_id: bytes, entry: FetchPartition) -> None:
+        key = (topic_id, entry.partition)
+        item = session.items.get(key)
+        if item is None:
+            item = session.items[key] = ReplicaItem(topic_id, entry.partition, session)
+        item.fetch_offset = entry.fetch_offset
+        item.leader_epoch = entry.current_leader_epoch
+        item.last_fetched_epoch = entry.last_fetched_epoch
+        item.max_bytes = entry.partition_max_bytes
+        item.log_start = entry.log_start_offset
+        item.is_asked = item.is_new = True
+        item.number = session.number
+        # What was told with a divergence, or to a follower that began anew since, did not count.
+        item.told_high_watermark = -1
+        # At the end: a partition that always has more starves none behind it.
+        session.due.pop(item, None)
+        session.due[item] = None
+
+    # ---- one partition
+
+    def is_early(self, item: ReplicaItem, partition: Partition) -> bool:
+        """It is asked in a leadership that this broker has not heard of, or cannot take up before its log is open."""
+        if partition.leader is not None or partition.leader_id != self.node_id:
+            return item.leader_epoch > partition.leader_epoch
+        return item.leader_epoch >= partition.leader_epoch
+
+    def acknowledge(self, item: ReplicaItem, partition: Partition) -> Read | None:
+        """Take a follower's question for what it says about the follower. Returns the answer if that is all there is
+        to it. Raises KafkaError."""
+        log, leader = partition.led()
+        partition.check_epoch(item.leader_epoch)
+        if item.leader_epoch < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        session = item.session
+        if session.replica_id not in leader.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{session.replica_id} is no replica of {partition}")
+        offset = item.fetch_offset
+        if offset < log.start_offset:
+            return Read(item, ErrorCode.OFFSET_OUT_OF_RANGE, leader.high_watermark, log.start_offset, None)
+        diverging = compare(log, item)
+        if diverging is not None:
+            return Read(item, 0, leader.high_watermark, log.start_offset, None, diverging)
+        broker = self.image().broker(session.replica_id)
+        eligible = broker is not None and broker.active and broker.epoch == session.replica_epoch
+        now_ms = self.runtime.now_ms()
+        proposal = partition.fetched_by(session.replica_id, offset, now_ms, session.replica_epoch, eligible)
+        leader.followers[session.replica_id].log_start = item.log_start
+        if proposal is not None:
+            self.propose(partition, proposal)
+        item.is_new = False
+        return None
+
+
+class PendingReplicaFetch:
+    """One fetch of a follower on its way: look at what is due, wait if there is too little, answer."""
+
+    __slots__ = (
+        "_connection",
+        "_copies",
+        "_correlation_id",
+        "_done",
+        "_fetch",
+        "_max_bytes",
+        "_min_bytes",
+        "_number",
+        "_reading",
+        "_session",
+        "_slot",
+        "_timer",
+        "_version",
+        "_wait_ms",
+    )
+
+    def __init__(
+        self,
+        fetch: ReplicaFetch,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        session: ReplicaSession,
+    ) -> None:
+        self._fetch = fetch
+        self._connection = connection
+        self._version = version
+        self._correlation_id = correlation_id
+        self._session = session
+        self._number = session.number
+        self._min_bytes = request.min_bytes
+        self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
+        self._wait_ms = float(request.max_wait_ms)
+        self._slot: Slot | None = None
+        self._timer: Timer | None = None
+        self._done = False
+        self._reading = False
+        self._copies: dict[ReplicaItem, tuple[Log, int, Slice, bytes | bytearray]] = {}
+        """What had to come from the device, good as long as its log has not been cut: (log, version, where, bytes)."""
+
+    def start(self) -> None:
+        earlier, self._session.waiting = self._session.waiting, self
+        if earlier is not None:
+            earlier.cut_short()
+        self._look()
+
+    def advanced(self) -> None:
+        """Something is due."""
+        if not self._done and not self._reading:
+            self._look()
+
+    def cut_short(self) -> None:
+        """Its follower has more to ask: answer now."""
+        self._wait_ms = 0.0
+        self.advanced()
+
+    def _timed_out(self) -> None:
+        self._wait_ms = 0.0
+        self.advanced()
+
+    def _look(self) -> None:
+        reads = self._read()
+        if reads is None:
+            self._defer()
+            self._reading = True
+            self._fetch.runtime.spawn(self._read_cold(), "replica fetch from the device")
+        elif self._wait_ms <= 0 or self._enough(reads):
+            self._answer(reads)
+        else:
+            for read in reads:
+                if is_news(read):
+                    self._session.due[_item(read)] = None
+            release(reads)
+            self._copies.clear()
+            self._defer()
+            if self._timer is None:
+                self._timer = self._fetch.runtime.call_later(self._wait_ms, self._timed_out)
+
+    def _defer(self) -> None:
+        if self._slot is None:
+            self._slot = self._connection.defer(barrier=True)
+            self._connection.on_lost = self._lost
+
+    def _lost(self) -> None:
+        """Nobody waits for the answer. What was asked stays asked: the follower may come back on another connection."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        if self._session.waiting is self:
+            self._session.waiting = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._slot is not None:
+            self._connection.on_lost = None
+        if self._session.session_id == NO_SESSION:
+            self._session.leave()
+
+    # ---- reading
+
+    def _read(self) -> list[Read] | None:
+        """What is due, taken off that list. None: something must come from the device first."""
+        fetch, session = self._fetch, self._session
+        due, session.due = session.due, {}
+        budget = self._max_bytes
+        reads: list[Read] = []
+        for item in due:
+            if not item.is_asked:
+                continue
+            if item.number > self._number:
+                session.due[item] = None
+                continue
+            known = item.partition
+            partition = item.resolve(fetch.table, True)
+            if partition is None:
+                unknown = fetch.table.by_id.get(item.topic) is None
+                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                reads.append(Read(item, code, -1, -1, None))
+                continue
+            if partition is not known:
+                join(item, partition)
+            try:
+                if fetch.is_early(item, partition):
+                    continue
+                answer = fetch.acknowledge(item, partition) if item.is_new else None
+                if answer is not None:
+                    reads.append(answer)
+                    continue
+                log, leader = partition.led()
+                partition.check_epoch(item.leader_epoch)
+                found: Slice | None = None
+                if item.fetch_offset < log.end_offset and (budget > 0 or budget == self._max_bytes):
+                    found = self._slice(item, log, budget)
+                    if found is None:
+                        release(reads)
+                        session.due = {**due, **session.due}
+                        return None
+                    if not found.size:
+                        session.due[item] = None
+                        continue
+                    found.file.retain()
+                    budget -= found.size
+                elif item.fetch_offset < log.end_offset:
+                    session.due[item] = None  # there is no room for it in this answer
+                    continue
+                reads.append(Read(item, 0, leader.high_watermark, log.start_offset, found))
+            except (KafkaError, OSError) as error:
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                reads.append(Read(item, code, -1, -1, None))
+        return reads
+
+    def _slice(self, item: ReplicaItem, log: Log, budget: int) -> Slice | None:
+        copied = self._copies.get(item)
+        if copied is not None:
+            if copied[0] is log and copied[1] == log.version:
+                return copied[2]
+            del self._copies[item]
+        first = budget == self._max_bytes
+        found = log.try_read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset, min_one=first)
+        if found is None or 0 <= found.next_offset <= _committed(item):
+            return found
+        data = bytearray(found.size)
+        if found.file.try_pread_into(memoryview(data), found.position) < found.size:
+            return None
+        self._copies[item] = log, log.version, found, data
+        return found
+
+    async def _read_cold(self) -> None:
+        """The page cache lacks an index or the batches: read them off the loop, then as usual."""
+        budget = self._max_bytes
+        for item in list(self._session.due):
+            partition = item.partition
+            if partition is None or partition.log is None or partition.leader is None or budget <= 0:
+                continue
+            log = partition.log
+            if not log.start_offset <= item.fetch_offset < log.end_offset:
+                continue
+            version = log.version
+            try:
+                found = await log.read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset)
+                data = await found.file.pread(found.size, found.position)
+            except (KafkaError, OSError):
+                continue  # the second look finds out why
+            if log.version == version and len(data) == found.size:
+                self._copies[item] = log, version, found, data
+            budget -= found.size
+        self._reading = False
+        if not self._done and not self._connection.closed:
+            self._look()
+
+    def _enough(self, reads: list[Read]) -> bool:
+        total = 0
+        for read in reads:
+            item = read.item
+            if read.error or read.diverging is not None or -1 < item.told_log_start < read.log_start:
+                return True
+            if read.slice is not None:
+                total += read.slice.size
+        return total > 0 and total >= self._min_bytes
+
+    # ---- answering
+
+    def _answer(self, reads: list[Read]) -> None:
+        self._finish()
+        told: list[Read] = []
+        for read in reads:
+            item = _item(read)
+            if not is_news(read):
+                continue
+            if read.error or read.diverging is not None or read.slice is not None:
+                item.is_asked = False
+            item.told_high_watermark = read.high_watermark
+            item.told_log_start = read.log_start
+            told.append(read)
+        parts, _ = encode(self._version, self._correlation_id, self._session.session_id, told)
+        parts = self._with_copies(parts, told)
+        if self._slot is None:
+            self._connection.send_parts(parts)
+        else:
+            self._slot.send(parts)
+
+    def _with_copies(self, parts: list[Part], reads: list[Read]) -> list[Part]:
+        """Slices that were copied give way to their copies."""
+        copies = iter([self._copies.get(_item(read)) for read in reads if read.slice is not None])
+        out: list[Part] = []
+        for part in parts:
+            copy = next(copies) if isinstance(part, Slice) else None
+            if isinstance(part, Slice) and copy is not None and copy[2] is part:
+                part.file.release()
+                out.append(copy[3])
+            else:
+                out.append(part)
+        return out
+
+
+def is_news(read: Read) -> bool:
+    item = read.item
+    return bool(
+        read.error
+        or read.diverging is not None
+        or read.slice is not None
+        or item.told_high_watermark != read.high_watermark
+        or item.told_log_start != read.log_start
+    )
+
+
+def compare(log: Log, item: FetchItem) -> tuple[int, int] | None:
+    """Where the leader's log parts from what the follower holds, if it does: (epoch, its end here)."""
+    if item.last_fetched_epoch >= 0:
+        return divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
+    # It has no records, and still begins beyond the end of this log.
+    return (log.latest_epoch, log.end_offset) if item.fetch_offset > log.end_offset else None
+
+
+def join(item: ReplicaItem, partition: Partition) -> None:
+    if partition.questions is None:
+        partition.questions = {}
+    partition.questions[item] = None
+
+
+def leave(item: ReplicaItem) -> None:
+    partition = item.partition
+    if partition is not None and partition.questions is not None:
+        partition.questions.pop(item, None)
+
+
+def _item(read: Read) -> ReplicaItem:
+    assert isinstance(read.item, ReplicaItem)
+    return read.item
+
+
+def _committed(item: ReplicaItem) -> int:
+    """What no change of leadership takes back."""
+    assert item.partition is not None
+    return item.partition.high_watermark

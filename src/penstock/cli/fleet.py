@@ -1,0 +1,212 @@
+"""`penstock up --brokers N`: several broker processes on this machine, one cluster, one view of their logs.
+
+    node i (from 1)   clients P+i-1   controllers P+100+i-1   metrics P+200+i-1   data DIR/node-i
+
+The first one, three or five nodes are the quorum too; the others are brokers only. The supervisor starts the processes,
+puts their lines together, says when one of them dies (and starts it again with --restart), and stops them one after
+another, so that each can hand over what it leads. It holds no state: what a node needs is in its own directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.runtime.exits import EXIT_OK, EXIT_UNAVAILABLE
+
+HOST = "127.0.0.1"
+CONTROLLERS_ABOVE = 100
+METRICS_ABOVE = 200
+BROKERS_MAX = 99
+"""So that no two ports meet."""
+READY = "penstock: ready on "
+STOP_TIMEOUT_S = 30.0
+RESTART_PAUSE_S = 1.0
+RESTART_PAUSE_MAX_S = 30.0
+STEADY_S = 60.0
+"""A node that ran this long before it died is started again without a long pause."""
+LINE_BYTES_MAX = 1 << 20
+COLOURS = (36, 33, 32, 35, 34, 31)
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Member:
+    """One node and the process that runs it."""
+
+    id: int
+    command: list[str]
+    process: asyncio.subprocess.Process | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    started_s: float = 0.0
+    deaths: int = 0
+    """In a row, without running for long in between."""
+
+
+def quorum_size(brokers: int) -> int:
+    """How many of them vote: an odd number, and not more than five."""
+    return 5 if brokers >= 5 else 3 if brokers >= 3 else 1
+
+
+def properties(node_id: int, brokers: int, port: int) -> dict[str, str]:
+    """The settings of a node, in Kafka's words."""
+    voters = quorum_size(brokers)
+    copies = min(brokers, 3)
+    controller_port = port + CONTROLLERS_ABOVE
+    listeners = [f"PLAINTEXT://{HOST}:{port + node_id - 1}"]
+    if node_id <= voters:
+        listeners.append(f"CONTROLLER://{HOST}:{controller_port + node_id - 1}")
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller" if node_id <= voters else "broker",
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": ",".join(f"{n}@{HOST}:{controller_port + n - 1}" for n in range(1, voters + 1)),
+        "default.replication.factor": str(copies),
+        "offsets.topic.replication.factor": str(copies),
+        "min.insync.replicas": str(max(1, copies - 1)),
+    }
+
+
+def command(node_id: int, brokers: int, port: int, data: Path, log_format: str) -> list[str]:
+    settings = [f"{name}={value}" for name, value in properties(node_id, brokers, port).items()]
+    return [
+        sys.executable, "-m", "penstock", "server",
+        "--data", str(data / f"node-{node_id}"),
+        "--metrics", f"{HOST}:{port + METRICS_ABOVE + node_id - 1}",
+        "--log-format", log_format,
+        *[part for setting in settings for part in ("--set", setting)],
+    ]  # fmt: skip
+
+
+def run_fleet(brokers: int, port: int, data: Path, *, restart: bool, log_format: str = "text") -> int:
+    members = [Member(n, command(n, brokers, port, data, log_format)) for n in range(1, brokers + 1)]
+    return asyncio.run(Fleet(members, port, data, restart=restart).run())
+
+
+class Fleet:
+    """The nodes of one cluster, while they run."""
+
+    def __init__(self, members: Sequence[Member], port: int, data: Path, *, restart: bool) -> None:
+        self._members = members
+        self._port = port
+        self._data = data
+        self._restart = restart
+        self._stopping = asyncio.Event()
+        self._width = len(f"node-{members[-1].id}")
+        self._coloured = sys.stdout.isatty()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        tasks = [asyncio.create_task(self._keep(member)) for member in self._members]
+        announcing = asyncio.create_task(self._announce())
+        stop = asyncio.create_task(self._stopping.wait())
+        # They end by themselves only when all have died and none is to be started again.
+        await asyncio.wait([stop, asyncio.gather(*tasks)], return_when=asyncio.FIRST_COMPLETED)
+        gave_up = not self._stopping.is_set()
+        self._stopping.set()
+        announcing.cancel()
+        clean = await self._stop_all()
+        await asyncio.gather(*tasks)
+        if gave_up:
+            self._say("all brokers have ended")
+            return EXIT_UNAVAILABLE
+        self._say("stopped" if clean else "stopped, but not all of them cleanly")
+        return EXIT_OK if clean else EXIT_UNAVAILABLE
+
+    # ---- one node
+
+    async def _keep(self, member: Member) -> None:
+        """Run it, and again if it dies and that is wanted."""
+        while not self._stopping.is_set():
+            await self._run_once(member)
+            if self._stopping.is_set() or not self._restart:
+                return
+            pause_s = min(RESTART_PAUSE_S * 2 ** max(0, member.deaths - 1), RESTART_PAUSE_MAX_S)
+            self._say(f"node {member.id} is started again in {pause_s:.0f} s")
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            except TimeoutError:
+                continue
+
+    async def _run_once(self, member: Member) -> None:
+        loop = asyncio.get_running_loop()
+        member.started_s = loop.time()
+        process = member.process = await asyncio.create_subprocess_exec(
+            *member.command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=LINE_BYTES_MAX,
+            start_new_session=True,  # Ctrl-C is for us: we stop them in order
+            preexec_fn=_die_with_parent,
+        )
+        assert process.stdout is not None
+        async for raw in process.stdout:
+            line = raw.decode(errors="replace").rstrip()
+            if line.startswith(READY):
+                member.ready.set()
+            self._tell(member, line)
+        code = await process.wait()
+        member.ready.clear()
+        member.process = None
+        if self._stopping.is_set():
+            return
+        member.deaths = 1 if loop.time() - member.started_s > STEADY_S else member.deaths + 1
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._say(f"node {member.id} {how}" + ("" if self._restart else "; the others go on without it"))
+
+    # ---- all of them
+
+    async def _announce(self) -> None:
+        for member in self._members:
+            await member.ready.wait()
+        addresses = ",".join(f"{HOST}:{self._port + member.id - 1}" for member in self._members)
+        print(
+            f"\n  {len(self._members)} brokers are ready. Any Kafka client can use them now:\n\n"
+            f"    penstock topics create hello --partitions 6 --bootstrap-server {addresses}\n"
+            f"    penstock cluster quorum --bootstrap-server {addresses}\n\n"
+            f"  Data is kept in {self._data}/node-*, each node's process id in penstock.pid there.\n"
+            f"  Metrics: http://{HOST}:{self._port + METRICS_ABOVE}/metrics and the next ports. Ctrl-C stops all.\n",
+            flush=True,
+        )
+
+    async def _stop_all(self) -> bool:
+        """The last one first: the quorum's own nodes stay until the others have handed over what they lead."""
+        clean = True
+        for member in reversed(self._members):
+            process = member.process
+            if process is None or process.returncode is not None:
+                continue
+            process.terminate()
+            try:
+                code = await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                self._say(f"node {member.id} did not stop within {STOP_TIMEOUT_S:.0f} s and is killed")
+                process.kill()
+                code = await process.wait()
+            clean = clean and code == EXIT_OK
+        return clean
+
+    # ---- what is seen
+
+    def _tell(self, member: Member, line: str) -> None:
+        name = f"node-{member.id}".ljust(self._width)
+        if self._coloured:
+            name = f"\033[{COLOURS[(member.id - 1) % len(COLOURS)]}m{name}\033[0m"
+        print(f"{name} | {line}", flush=True)
+
+    def _say(self, text: str) -> None:
+        print(f"penstock: {text}", flush=True)
+
+
+def _die_with_parent() -> None:
+    """In the new process: end when the supervisor does, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
