@@ -22,6 +22,6 @@ TIMED_OUT = 8
 DECLINED = 9
 """The question whether to go on was answered with no."""
 UNHEALTHY = 10
-"""What was to be checked was found, and is not well: `groups describe --check`, `cluster describe --check`, `doctor`, `demo`."""
+"""What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `doctor`, `demo`."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells count it."""

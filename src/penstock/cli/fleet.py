@@ -108,14 +108,14 @@ class Fleet:
             loop.add_signal_handler(number, self._stopping.set)
         tasks = [asyncio.create_task(self._keep(member)) for member in self._members]
         announcing = asyncio.create_task(self._announce())
-        stop = asyncio.create_task(self._stopping.wait())
+        ending = asyncio.gather(*tasks)
         # They end by themselves only when all have died and none is to be started again.
-        await asyncio.wait([stop, asyncio.gather(*tasks)], return_when=asyncio.FIRST_COMPLETED)
-        gave_up = not self._stopping.is_set()
-        self._stopping.set()
+        ending.add_done_callback(lambda _: self._stopping.set())
+        await self._stopping.wait()
+        gave_up = ending.done()
         announcing.cancel()
         clean = await self._stop_all()
-        await asyncio.gather(*tasks)
+        await ending
         if gave_up:
             self._say("all brokers have ended")
             return EXIT_UNAVAILABLE

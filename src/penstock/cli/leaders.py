@@ -20,7 +20,7 @@ from penstock.cli.options import (
     Timeout,
     examples,
 )
-from penstock.cli.output import note, plural, print_json, print_table
+from penstock.cli.output import Cell, note, plural, print_json, print_table
 
 if TYPE_CHECKING:
     from penstock.wire.messages.elect_leaders import TopicPartitions
@@ -89,12 +89,12 @@ def elect(
     if json:
         print_json(
             [
-                {"topic": name, "partition": number, "error": ErrorCode(code).name if code else None, "message": message}
+                {"topic": name, "partition": number, "error": _code_name(code), "message": message}
                 for name, number, code, message in results
             ]
         )
     elif results:
-        rows = [[name, number, _outcome(code, message)] for name, number, code, message in sorted(results)]
+        rows: list[list[Cell]] = [[name, number, _outcome(code, message)] for name, number, code, message in sorted(results)]
         print_table("", ("topic", "partition", "outcome"), rows)
     else:
         note("Every partition is led by whom it should be already.")
@@ -102,6 +102,12 @@ def elect(
     if failed:
         error = error_of(failed[0][2], failed[0][3], doing)
         raise CliError(f"{plural(len(failed), 'partition')} without the leader that was wanted", error.code, error.hint)
+
+
+def _code_name(code: int) -> str | None:
+    from penstock.wire.errors import ErrorCode
+
+    return ErrorCode(code).name if code else None
 
 
 def _outcome(code: int, message: str | None) -> str:

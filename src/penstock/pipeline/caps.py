@@ -32,7 +32,7 @@ FILE_SOURCE: Final = "FileStreamSource"
 PYTHON_SOURCE: Final = "PythonMicroBatchStream"
 TOPIC_OPTIONS: Final = frozenset({"subscribe", "subscribepattern", "assign"})
 
-_LIMIT_TYPE: Final = re.compile(r"Read[A-Z]\w+")
+_PYTHON_LIMIT: Final = re.compile(r'"_type": *"(\w+)"')
 
 log = logging.getLogger("penstock.pipeline")
 
@@ -45,7 +45,7 @@ class SourceCap(NamedTuple):
     description: str
     """How it describes itself."""
     limit: str
-    """Its read limit: the class, and for a source in Python what is in it."""
+    """The class of its read limit."""
     admission_control: bool
     """Whether it can be limited by Spark at all."""
     options: Mapping[str, str]
@@ -63,7 +63,7 @@ def fix_for(source: SourceCap) -> str:
 
 
 def _passes(source: SourceCap) -> bool:
-    if not source.limit.startswith(NO_CAPS) or source.name.startswith(BOUNDED_BY_NATURE):
+    if source.limit not in NO_CAPS or source.name.startswith(BOUNDED_BY_NATURE):
         return True
     if source.admission_control:
         return False  # whatever its options say: the trigger `once` has it ignore them
@@ -100,12 +100,11 @@ def _sources(session: SparkSession, jvm_session: object, query_id: str) -> list[
         pair = pairs.next()
         stream, limit = pair._1(), pair._2()
         name, known = stream.getClass().getSimpleName(), options.get(stream.hashCode(), {})
-        python = name.startswith(PYTHON_SOURCE)
         found.append(
             SourceCap(
                 name,
-                f"of {known}" if python else stream.toString(),
-                _python_limit(limit) if python else limit.getClass().getSimpleName(),
+                f"of {known}" if name.startswith(PYTHON_SOURCE) else stream.toString(),
+                _limit_name(limit),
                 _implements(stream, "org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl"),
                 known,
             )
@@ -113,11 +112,11 @@ def _sources(session: SparkSession, jvm_session: object, query_id: str) -> list[
     return found
 
 
-def _python_limit(limit: object) -> str:
-    """The limit's own name: Spark hands the limits of sources in Python around as JSON."""
-    text = str(limit.toString())  # type: ignore[attr-defined]
-    match = _LIMIT_TYPE.search(text)
-    return match[0] if match else text
+def _limit_name(limit: object) -> str:
+    """The limit's class. Spark carries the limits of sources in Python around as JSON, which names the real one."""
+    name = str(limit.getClass().getSimpleName())  # type: ignore[attr-defined]
+    match = _PYTHON_LIMIT.search(str(limit.toString()))  # type: ignore[attr-defined]
+    return match[1] if match else name
 
 
 def _options_by_stream(plan: object) -> dict[int, dict[str, str]]:
