@@ -94,7 +94,9 @@ def elect(
             ]
         )
     elif results:
-        rows: list[list[Cell]] = [[name, number, _outcome(code, message)] for name, number, code, message in sorted(results)]
+        rows: list[list[Cell]] = [
+            [name, number, _outcome(code, message)] for name, number, code, message in sorted(results)
+        ]
         print_table("", ("topic", "partition", "outcome"), rows)
     else:
         note("Every partition is led by whom it should be already.")
