@@ -108,6 +108,7 @@ def test_batches_are_whole_and_once_through_failures_and_restarts(
     assert (3, Step.PASSED_OVER) in seen, "stopped after its commit, it is passed over, not skipped"
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_from_topic_to_topic_with_a_cap_and_not_without(
     spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path

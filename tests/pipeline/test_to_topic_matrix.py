@@ -28,6 +28,7 @@ from support.apache_kafka import ApacheKafka, available
 from support.committed import CommittedReader
 from support.server_process import admin_client, die_with_parent
 from support.spark import require_spark
+from support.spark_cluster import StandaloneCluster
 from support.topic_driver import RETURNED
 
 pytestmark = [pytest.mark.needs_maven, pytest.mark.long, pytest.mark.timeout(3600)]
@@ -236,24 +237,32 @@ def test_a_zombie_driver_that_wakes_up_after_another_took_over(
         scene.reader.wait_for(scene.batches)
 
 
-CLUSTER = {
-    "master": "local-cluster[2,1,1024]",
-    "config": {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.3",
-        "spark.speculation.minTaskRuntime": "50ms",
-        "spark.speculation.efficiency.enabled": "false",
-        "spark.executor.memory": "512m",
-    },
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.minTaskRuntime": "50ms",
+    "spark.speculation.efficiency.enabled": "false",
 }
+CLUSTER = {"master": "local-cluster[2,1,1024]", "config": {**SPECULATION, "spark.executor.memory": "512m"}}
+
+
+class TwoHosts(StandaloneCluster):
+    """Workers that seem to be on two hosts: Spark starts a second attempt only on another host than the first."""
+
+    def _start(self, name: str, arguments: list[str]) -> None:
+        if name.endswith(".Worker"):
+            assert arguments[0] == "--host"
+            arguments = ["--host", f"127.0.0.{len(self._processes) + 1}", *arguments[2:]]
+        super()._start(name, arguments)
 
 
 def test_speculative_attempts_write_nothing_twice(kafka: ApacheKafka, tmp_path: Path) -> None:
-    with Scene(kafka, tmp_path) as scene:
+    with Scene(kafka, tmp_path) as scene, TwoHosts(workers=2) as cluster:
         attempts = scene.attempts()
-        scene.finish(**CLUSTER, slow_first_attempt_s=8.0, attempts=str(attempts))
+        config = {**SPECULATION, "spark.executor.memory": "512m"}
+        scene.finish(master=cluster.master, config=config, slow_first_attempt_s=8.0, attempts=str(attempts))
         assert any(path.name.endswith("-0-1") for path in attempts.iterdir()), "no second attempt was made: no test"
 
 

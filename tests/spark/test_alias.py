@@ -69,6 +69,7 @@ def test_without_jar_and_compiler_the_error_says_what_to_do(tmp_path: Path, monk
         alias_jar.alias_jar({"PATH": "", "XDG_CACHE_HOME": str(tmp_path)})
 
 
+@pytest.mark.long
 @needs_javac
 @pytest.mark.timeout(240)
 def test_unchanged_jobs_read_and_write_and_stream_under_the_name_kafka(spark: SparkSession, tmp_path: Path) -> None:

@@ -117,12 +117,14 @@ def test_the_build_leaves_nothing_among_the_sources(wheel: Path) -> None:
     assert not (alias_jar.SOURCES.parent / alias_jar.JAR_NAME).exists()
 
 
+@pytest.mark.long
 def test_a_job_runs_in_an_environment_that_was_not_activated_beside_a_broken_sibling(
     venv: FreshVenv, broken_sibling: str, broker: str, tmp_path: Path
 ) -> None:
     run_job(venv, MAKE_SESSION + WRITE_AND_READ, broker, tmp_path)
 
 
+@pytest.mark.long
 def test_the_doctor_names_the_broken_sibling(venv: FreshVenv, broken_sibling: str, tmp_path: Path) -> None:
     done = venv.run("-m", "penstock", "doctor", "--json", cwd=tmp_path)
     assert done.returncode == 10, done.stderr

@@ -136,6 +136,7 @@ def test_an_empty_topic_is_an_empty_frame(
     assert frame.option("subscribe", new_topic(2)).load().collect() == []
 
 
+@pytest.mark.long
 def test_filters_are_pushed_where_it_was_asked_for(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str]
 ) -> None:
@@ -220,6 +221,7 @@ def test_started_at_the_latest_and_stopped_before_the_first_commit_nothing_is_lo
     assert flat(rows) == [(0, offset) for offset in range(100, 114)] + [(1, offset) for offset in range(3)]
 
 
+@pytest.mark.long
 def test_progress_and_lag_are_reported(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_query_goes_on_where_it_stopped(
 # AvailableNow ends, whatever happens meanwhile
 
 
+@pytest.mark.long
 def test_available_now_ends_while_partitions_are_added(
     spark: SparkSession,
     server: ServerProcess,

@@ -86,6 +86,7 @@ def by_time(copies: list[Copy]) -> list[Copy]:
     return sorted(copies, key=lambda copy: copy.timestamp_ms)
 
 
+@pytest.mark.long
 def test_a_replay_keeps_everything_and_only_its_range(
     spark: SparkSession, broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_an_archive_holds_every_record_once_and_goes_on_where_it_stopped(
     assert {str(row.date) for row in rows} == {"2026-01-05"}
 
 
+@pytest.mark.long
 def test_a_stream_of_best_sellers_comes_out_window_by_window(
     spark: SparkSession, broker: str, topic: str, tmp_path: Path
 ) -> None:
