@@ -32,7 +32,10 @@ Row = tuple[str, int, int]
 SETTINGS = {"log.cleaner.backoff.ms": "100"}
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])])
+@pytest.fixture(
+    scope="module",
+    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])],
+)
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     if request.param == "penstock":
         running: ServerProcess = PenstockServer(SETTINGS)

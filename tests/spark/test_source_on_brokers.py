@@ -32,7 +32,10 @@ CLIENTS = ("penstock", "confluent")
 SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])])
+@pytest.fixture(
+    scope="module",
+    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])],
+)
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     if request.param == "penstock":
         running: ServerProcess = PenstockServer(SETTINGS)
