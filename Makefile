@@ -37,7 +37,7 @@ types: $(DEV)
 
 unit: $(DEV)
 	@./tools/debian_packages.sh kcat
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -q $(TESTS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -q --durations=15 $(TESTS)
 
 bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
 	@$(BIN)/python -m bench $(BENCH)

@@ -169,6 +169,7 @@ def committed(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[
     return sorted(found, key=lambda one: one[0])
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_an_overtaken_driver_is_fenced_and_nothing_of_its_batch_is_seen(
     spark: SparkSession, kafka: ApacheKafka, topic: str
@@ -188,6 +189,7 @@ def test_an_overtaken_driver_is_fenced_and_nothing_of_its_batch_is_seen(
     assert values == [f"first {row}" for row in range(5)] + [f"other {row}" for row in range(5)]
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_a_batch_at_or_below_the_marker_is_evaluated_and_not_written(
     spark: SparkSession, kafka: ApacheKafka, topic: str
@@ -210,6 +212,7 @@ def test_a_batch_at_or_below_the_marker_is_evaluated_and_not_written(
     assert writer.markers.read(query.encode()) == Marker(3, 5)
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_rows_say_their_topic_partition_and_headers_and_keys_lie_where_java_puts_them(
     spark: SparkSession, kafka: ApacheKafka, topic: str
@@ -246,6 +249,7 @@ def murmur2(data: bytes) -> int:
     return (h ^ (h >> 15)) & 0x7FFFFFFF
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_a_record_that_is_too_large_fails_the_batch_and_leaves_nothing_of_it(
     spark: SparkSession, kafka: ApacheKafka, topic: str
@@ -259,6 +263,7 @@ def test_a_record_that_is_too_large_fails_the_batch_and_leaves_nothing_of_it(
         assert len(committed(kafka.bootstrap, topic)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_the_marker_topic_is_created_compacted_and_one_that_would_forget_is_refused(
     spark: SparkSession, kafka: ApacheKafka, topic: str
@@ -273,6 +278,7 @@ def test_the_marker_topic_is_created_compacted_and_one_that_would_forget_is_refu
     assert committed(kafka.bootstrap, topic) == []
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_markers_are_read_committed_from_every_partition_with_either_client(kafka: ApacheKafka) -> None:
     name = f"markers-{uuid.uuid4().hex[:8]}"
@@ -310,6 +316,7 @@ def test_markers_are_read_committed_from_every_partition_with_either_client(kafk
     assert hurried.read(b"q") == Marker(5, 2)
 
 
+@pytest.mark.long
 @pytest.mark.needs_maven
 def test_two_writers_of_one_query_need_names_and_then_do_not_disturb_each_other(
     spark: SparkSession, kafka: ApacheKafka, topic: str

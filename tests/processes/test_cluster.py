@@ -109,6 +109,7 @@ def test_a_killed_controller_costs_no_record(cluster: PenstockCluster) -> None:
     load.verify()
 
 
+@pytest.mark.long
 def test_a_second_of_standstill_moves_no_leader(cluster: PenstockCluster) -> None:
     before = cluster.leaders(TOPIC)
     load = Load(cluster)

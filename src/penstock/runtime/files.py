@@ -169,8 +169,11 @@ class RealFile:
             self._disk._close_descriptor(self)
 
     def __del__(self) -> None:
-        if self._descriptor >= 0 or not self._gone:
-            self._disk._collected(self)
+        # Until this has ended another thread can still get at the file through the registry, and bring it back to life:
+        # it must then open a descriptor of its own, not use one that is closed here.
+        descriptor, self._descriptor = self._descriptor, CLOSED
+        if descriptor >= 0 or not self._gone:
+            self._disk._collected(self, descriptor)
 
     def _live_descriptor(self) -> int:
         if self._descriptor < 0:
@@ -378,9 +381,8 @@ class RealDisk:
                 if file is not None:
                     file.path = join(moved, file_name)
 
-    def _collected(self, file: RealFile) -> None:
-        """Nobody holds `file` any more."""
-        descriptor = file._descriptor
+    def _collected(self, file: RealFile, descriptor: int) -> None:
+        """Nobody holds `file` any more, which had this descriptor."""
         if descriptor >= 0:
             self._descriptors.pop(descriptor, None)
             os.close(descriptor)

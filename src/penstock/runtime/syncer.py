@@ -76,11 +76,13 @@ class SyncThread:
             while not self._asked.empty():
                 gathered.append(self._asked.get_nowait())
             asks = [ask for ask in gathered if ask is not None]
+            is_over = len(asks) < len(gathered)
+            gathered.clear()
             self._run_round(asks)
             # The loop may be closed already when a process stops without waiting for its last syncs.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._resolve, asks)
-            if len(asks) < len(gathered):
+            if is_over:
                 return
 
     def _run_round(self, asks: list[_Ask]) -> None:
@@ -100,10 +102,13 @@ class SyncThread:
 
     @staticmethod
     def _resolve(asks: list[_Ask]) -> None:
-        for ask in asks:
+        # The thread must not be the last to know a file: it would be collected there, while the loop may open it again.
+        mine = asks.copy()
+        asks.clear()
+        for ask in mine:
             if ask.finished is not None:
                 ask.finished()
-        for ask in asks:
+        for ask in mine:
             if ask.future.done():
                 continue
             if ask.error is not None:
