@@ -87,6 +87,30 @@ def test_forgotten_files_give_their_descriptors_back(tmp_path: Path) -> None:
     production.run(main, root=str(tmp_path))
 
 
+def test_a_file_that_comes_back_while_it_is_collected_opens_a_descriptor_of_its_own(tmp_path: Path) -> None:
+    """Another thread can get at a file through the registry until its `__del__` has ended."""
+
+    async def main(runtime: ProductionRuntime) -> None:
+        file = runtime.disk.open("f", create=True)
+        file.pwrite(b"x", 0)
+        file.__del__()
+        other = runtime.disk.open("other", create=True)
+        other.pwrite(b"o", 0)
+        file.pwrite(b"y", 0)
+        await file.sync()
+        assert (file.read(1, 0), other.read(1, 0)) == (b"y", b"o")
+
+    production.run(main, root=str(tmp_path))
+
+
+def test_syncing_leaves_no_file_to_be_collected_by_the_thread(tmp_path: Path) -> None:
+    async def main(runtime: ProductionRuntime) -> None:
+        await runtime.disk.open("f", create=True).sync()
+        assert runtime.disk._files == {}, "it was collected on the loop, when its sync was told"
+
+    production.run(main, root=str(tmp_path))
+
+
 def test_everything_is_closed_at_the_end(tmp_path: Path) -> None:
     async def main(runtime: ProductionRuntime) -> list[RealFile]:
         opened = [runtime.disk.open(f"f{number}", create=True) for number in range(50)]
