@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from penstock.spark.errors import DataLossError
 from penstock.spark.options import stream_options
 from spark.engine import Checkpoint, Run
-from support import apache_kafka
 from support.penstock import PenstockServer
 from support.server_process import ServerProcess
 from support.waiting import wait_until
@@ -29,22 +28,6 @@ pytestmark = pytest.mark.timeout(240)
 
 Row = tuple[str, int, int]
 """(topic, partition, offset)."""
-SETTINGS = {"log.cleaner.backoff.ms": "100"}
-
-
-@pytest.fixture(
-    scope="module",
-    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])],
-)
-def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    if request.param == "penstock":
-        running: ServerProcess = PenstockServer(SETTINGS)
-    else:
-        if reason := apache_kafka.available():
-            pytest.skip(reason)
-        running = apache_kafka.ApacheKafka(heap="512M", properties=SETTINGS)
-    with running:
-        yield running
 
 
 @pytest.fixture

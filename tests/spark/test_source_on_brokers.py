@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,29 +22,11 @@ from penstock.spark.filters import Bounds
 from penstock.spark.lookup import Lookup
 from penstock.spark.options import SourceOptions, batch_options
 from penstock.spark.reading import read_range
-from support import apache_kafka
-from support.penstock import PenstockServer
 from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.timeout(240)
 
 CLIENTS = ("penstock", "confluent")
-SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
-
-
-@pytest.fixture(
-    scope="module",
-    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])],
-)
-def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    if request.param == "penstock":
-        running: ServerProcess = PenstockServer(SETTINGS)
-    else:
-        if reason := apache_kafka.available():
-            pytest.skip(reason)
-        running = apache_kafka.ApacheKafka(heap="512M", properties=SETTINGS)
-    with running:
-        yield running
 
 
 @pytest.fixture(scope="module")
