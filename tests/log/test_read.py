@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from log.helpers import WALL_MS, batch, contents, open_log, simulate, slice_bytes, stored
+from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate, slice_bytes, stored
 from penstock.log import IndexCache, Log, LogConfig, Slice
 from penstock.log.reading import READ_MARKS_MAX
 from penstock.sim.disk import SimDisk
@@ -229,6 +229,32 @@ def test_a_lost_or_damaged_index_is_rebuilt_when_it_is_needed() -> None:
             assert disk.content(path) == before
 
     simulate(main, disk)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_index_that_was_rebuilt_is_true_or_rebuilt_again_after_a_power_loss(seed: int) -> None:
+    disk = SimDisk(seed)
+    config = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=4_096)
+
+    async def write(runtime: SimRuntime) -> int:
+        log = await filled(runtime, 6, config)
+        await log.flush()
+        for suffix in ("index", "timeindex"):
+            runtime.disk.unlink(f"topic-0/00000000000000000000.{suffix}")
+        await runtime.disk.sync_dir("topic-0")
+        return log.end_offset
+
+    async def look(runtime: SimRuntime, end: int) -> None:
+        log = await open_log(runtime, config, recovery_point=end)
+        await check_indexes(log, await contents(log))
+        entries = list(log.segments[0].index.time_entries())
+        assert entries, "its batches have timestamps"
+
+    end = simulate(write, disk)
+    disk.restart(power_loss=False)
+    for _ in range(3):
+        simulate(lambda runtime: look(runtime, end), disk)
+        disk.restart(power_loss=True)
 
 
 def test_a_removed_segment_stays_readable_for_those_who_retain_it() -> None:

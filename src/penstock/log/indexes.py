@@ -249,28 +249,34 @@ class SegmentIndex:
 
     def store(self) -> None:
         """Write to the files what they lack. Nothing is synced."""
+        self.store_times()
+        file = self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX), create=True)
+        if self._trim:
+            self._trim = False
+            _cut_to(file, self._stored * OFFSET_ENTRY_BYTES)
+        skip = self._stored - self._first
+        if skip < len(self._offsets):
+            data = encode_offset_entries(self._offsets[skip:], self._positions[skip:])
+            file.pwrite(data, self._stored * OFFSET_ENTRY_BYTES)
+            self._crc = None if self._crc is None else crc32c(data, self._crc)
+            self._stored = self._first + len(self._offsets)
+
+    def store_times(self) -> File:
+        """The half of `store` that comes first. Without the other the files are not believed."""
         self._count_stored()
         if self._stale:
             # Not truncated and written over: a power loss could leave a mixture of old and new entries.
             self.remove_files()
-        offsets_file = self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX), create=True)
-        times_file = self._disk.open(self._path(names.TIME_INDEX_SUFFIX), create=True)
+        file = self._disk.open(self._path(names.TIME_INDEX_SUFFIX), create=True)
         if self._trim:
-            self._trim = False
-            _cut_to(offsets_file, self._stored * OFFSET_ENTRY_BYTES)
-            _cut_to(times_file, self._times_stored * TIME_ENTRY_BYTES)
-        skip = self._stored - self._first
-        if skip < len(self._offsets):
-            data = encode_offset_entries(self._offsets[skip:], self._positions[skip:])
-            offsets_file.pwrite(data, self._stored * OFFSET_ENTRY_BYTES)
-            self._crc = None if self._crc is None else crc32c(data, self._crc)
-            self._stored = self._first + len(self._offsets)
+            _cut_to(file, self._times_stored * TIME_ENTRY_BYTES)
         skip = self._times_stored - self._times_first
         if skip * TIME_ENTRY_BYTES < len(self._times):
             data = bytes(self._times[skip * TIME_ENTRY_BYTES :])
-            times_file.pwrite(data, self._times_stored * TIME_ENTRY_BYTES)
+            file.pwrite(data, self._times_stored * TIME_ENTRY_BYTES)
             self._times_crc = None if self._times_crc is None else crc32c(data, self._times_crc)
             self._times_stored = self._times_first + len(self._times) // TIME_ENTRY_BYTES
+        return file
 
     def drop(self) -> None:
         """Give the memory back."""

@@ -79,7 +79,11 @@ async def rebuild_index(runtime: Runtime, segment: Segment, interval_bytes: int)
         return
     builder.finish()
     segment.index.replace(builder.offsets, builder.positions, builder.times, end)
-    segment.index.store()
+    # Later starts do not look into a segment that was synced long ago. An offset index shows that it has lost its end;
+    # a time index does not, so it is synced before there is an offset index beside it.
+    await segment.index.store_times().sync()
+    if not segment.is_removed:
+        segment.index.store()
 
 
 class IndexBuilder:
