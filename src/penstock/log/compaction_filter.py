@@ -9,7 +9,7 @@ Offsets and timestamps of survivors stay as they are. So does everything in a he
 on: base offset, last offset, leader epoch, producer, sequence, codec. A batch that loses nothing is not touched. One
 that loses everything goes, unless its header is still needed (`keep_empty`); then that alone stays.
 
-The loops over records are all that compaction costs, so they are written out: survivors are runs of the batch's own
+The loop over records is all that compaction costs, so it is written out: survivors are runs of the batch's own
 bytes, and no record is decoded further than its key and the length of its value.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from penstock.wire.compression import Codec, compress, decompress
@@ -50,6 +51,8 @@ DIGEST_BYTES = 32
 _NULL = 1
 """The length −1, as a varint."""
 
+NO_KEY = -1
+
 OffsetMap = dict[bytes, int]
 """The last offset of each key, times two; plus one if the record there is a tombstone."""
 
@@ -59,84 +62,9 @@ def records_of(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], DECOMPRESSED_BYTES_MAX))
 
 
-def add_keys(header: BatchHeader, batch: memoryview, offsets: OffsetMap, from_offset: int) -> None:
-    """Note the keys of a batch, from an offset on. Raises WireError where the records are not what they should be."""
-    payload = records_of(header, batch)
-    base_offset = header.base_offset
-    position = 0
-    try:
-        for _ in range(header.records_count):
-            size = payload[position]
-            if size < 0x80:
-                position += 1
-            elif (high := payload[position + 1]) < 0x80:
-                size = size & 0x7F | high << 7
-                position += 2
-            else:
-                size, position = read_varint(payload, position)
-                size <<= 1
-            record_end = position + (size >> 1)
-            position += 1
-            while payload[position] > 0x7F:
-                position += 1
-            position += 1
-            delta = payload[position]
-            if delta < 0x80:
-                position += 1
-            elif (high := payload[position + 1]) < 0x80:
-                delta = delta & 0x7F | high << 7
-                position += 2
-            else:
-                delta, position = read_varint(payload, position)
-                delta <<= 1
-            length = payload[position]
-            if length < 0x80:
-                position += 1
-            else:
-                length, position = read_varint(payload, position)
-                length = length << 1 if length >= 0 else _NULL
-            if length != _NULL:
-                key_end = position + (length >> 1)
-                if key_end >= record_end:
-                    raise WireError("a key that reaches beyond its record")
-                key = payload[position:key_end]
-                if length > 2 * KEY_BYTES_MAX:
-                    key = blake2b(key, digest_size=DIGEST_BYTES).digest()
-                offset = base_offset + (delta >> 1)
-                if offset >= from_offset:
-                    offsets[key] = offset << 1 | (payload[key_end] == _NULL)
-            position = record_end
-    except IndexError:
-        raise WireError("a record that is cut off") from None
-    if position != len(payload):
-        raise WireError(f"{header.records_count} records take {position} of {len(payload)} bytes")
-
-
-def filter_batch(
-    header: BatchHeader,
-    batch: memoryview,
-    offsets: OffsetMap,
-    *,
-    now_ms: int,
-    delete_retention_ms: int,
-    keep_empty: bool,
-) -> memoryview | bytes | None:
-    """What is left of a batch of data all of whose records the map has seen; None if nothing is.
-
-    The batch itself if nothing changes. Raises WireError where the records are not what they should be.
-    """
-    count = header.records_count
-    if not count:
-        return (batch if _is_empty_form(header) else emptied(header)) if keep_empty else None
-    payload = records_of(header, batch)
-    horizon_ms = header.delete_horizon_ms
-    drops_tombstones = horizon_ms is not None and now_ms >= horizon_ms
-    newest = offsets.get
-    base_offset = header.base_offset
-    runs: list[tuple[int, int]] = []
-    run_start = -1
-    kept = 0
-    has_tombstones = False
+def keyed_records(payload: bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """Where each of these records begins, its offset's distance from the batch's, and where its key begins and ends (at
+    `NO_KEY` if it has none). Raises WireError where the records are not what they should be."""
     position = 0
     try:
         for _ in range(count):
@@ -170,38 +98,82 @@ def filter_batch(
             else:
                 length, position = read_varint(payload, position)
                 length = length << 1 if length >= 0 else _NULL
-            survives = False
-            if length != _NULL:
+            if length == _NULL:
+                yield start, delta >> 1, position, NO_KEY
+            else:
                 key_end = position + (length >> 1)
-                if key_end >= record_end:
+                if key_end >= record_end or length & 1:
                     raise WireError("a key that reaches beyond its record")
-                key = payload[position:key_end]
-                if length > 2 * KEY_BYTES_MAX:
-                    key = blake2b(key, digest_size=DIGEST_BYTES).digest()
-                if base_offset + (delta >> 1) >= newest(key, -1) >> 1:
-                    if payload[key_end] != _NULL:
-                        survives = True
-                    elif not drops_tombstones:
-                        survives = has_tombstones = True
-            if survives:
-                kept += 1
-                if run_start < 0:
-                    run_start = start
-            elif run_start >= 0:
-                runs.append((run_start, start))
-                run_start = -1
+                yield start, delta >> 1, position, key_end
             position = record_end
     except IndexError:
         raise WireError("a record that is cut off") from None
     if position != len(payload):
         raise WireError(f"{count} records take {position} of {len(payload)} bytes")
+
+
+def add_keys(header: BatchHeader, batch: memoryview, offsets: OffsetMap, from_offset: int) -> None:
+    """Note the keys of a batch, from an offset on. Raises WireError where the records are not what they should be."""
+    payload = records_of(header, batch)
+    base_offset = header.base_offset
+    for _, delta, key_start, key_end in keyed_records(payload, header.records_count):
+        if key_end != NO_KEY and base_offset + delta >= from_offset:
+            key = payload[key_start:key_end]
+            if len(key) > KEY_BYTES_MAX:
+                key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+            offsets[key] = base_offset + delta << 1 | (payload[key_end] == _NULL)
+
+
+def filter_batch(
+    header: BatchHeader,
+    batch: memoryview,
+    offsets: OffsetMap,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+    keep_empty: bool,
+) -> memoryview | bytes | None:
+    """What is left of a batch of data all of whose records the map has seen; None if nothing is.
+
+    The batch itself if nothing changes. Raises WireError where the records are not what they should be.
+    """
+    count = header.records_count
+    if not count:
+        return (batch if _is_empty_form(header) else emptied(header)) if keep_empty else None
+    payload = records_of(header, batch)
+    horizon_ms = header.delete_horizon_ms
+    drops_tombstones = horizon_ms is not None and now_ms >= horizon_ms
+    newest = offsets.get
+    base_offset = header.base_offset
+    runs: list[tuple[int, int]] = []
+    run_start = -1
+    kept = 0
+    has_tombstones = False
+    for start, delta, key_start, key_end in keyed_records(payload, count):
+        survives = False
+        if key_end != NO_KEY:
+            key = payload[key_start:key_end]
+            if len(key) > KEY_BYTES_MAX:
+                key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+            if base_offset + delta >= newest(key, -1) >> 1:
+                if payload[key_end] != _NULL:
+                    survives = True
+                elif not drops_tombstones:
+                    survives = has_tombstones = True
+        if survives:
+            kept += 1
+            if run_start < 0:
+                run_start = start
+        elif run_start >= 0:
+            runs.append((run_start, start))
+            run_start = -1
     if not kept:
         return emptied(header) if keep_empty else None
     sets_horizon = has_tombstones and horizon_ms is None
     if kept == count and not sets_horizon:
         return batch
     if run_start >= 0:
-        runs.append((run_start, position))
+        runs.append((run_start, len(payload)))
     survivors = b"".join([payload[start:end] for start, end in runs])
     return _rebuilt(header, survivors, kept, now_ms + delete_retention_ms if sets_horizon else None)
 
@@ -281,42 +253,11 @@ def check_keys(header: BatchHeader, batch: memoryview, bytes_max: int) -> int | 
     Raises WireError where compaction could not make sense of the batch.
     """
     payload = bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], bytes_max))
-    position = 0
-    try:
-        for number in range(header.records_count):
-            size = payload[position]
-            if size < 0x80:
-                position += 1
-            elif (high := payload[position + 1]) < 0x80:
-                size = size & 0x7F | high << 7
-                position += 2
-            else:
-                size, position = read_varint(payload, position)
-                size <<= 1
-            record_end = position + (size >> 1)
-            position += 1
-            while payload[position] > 0x7F:
-                position += 1
-            position += 1
-            while payload[position] > 0x7F:
-                position += 1
-            position += 1
-            length = payload[position]
-            if length < 0x80:
-                position += 1
-            else:
-                length, position = read_varint(payload, position)
-                length = length << 1 if length >= 0 else _NULL
-            if length == _NULL:
-                return number
-            if position + (length >> 1) >= record_end or length & 1:
-                raise WireError("a key that reaches beyond its record")
-            position = record_end
-    except IndexError:
-        raise WireError("a record that is cut off") from None
-    if position != len(payload):
-        raise WireError(f"{header.records_count} records take {position} of {len(payload)} bytes")
-    return None
+    keyless = None
+    for number, (_, _, _, key_end) in enumerate(keyed_records(payload, header.records_count)):
+        if key_end == NO_KEY and keyless is None:
+            keyless = number
+    return keyless
 
 
 def filter_marker(
