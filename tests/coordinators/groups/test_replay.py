@@ -151,7 +151,7 @@ class Operations(RuleBasedStateMachine):
             for member in members:
                 for name, _ in member.protocols:
                     supported[name] = supported.get(name, 0) + 1
-            assert group.supported == supported
+            assert group.supporters() == supported
             if group.is_empty:
                 assert not group.members
             if group.state is ClassicState.STABLE:

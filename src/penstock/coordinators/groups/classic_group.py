@@ -6,8 +6,9 @@
                         ▲     JoinGroup awaited      SyncGroup awaited     │
                         └──── somebody joins, leaves, dies, changes ───────┘
 
-Counts are kept as members come and go (`awaiting_join`, `supported`), so that no question costs a walk over the members
-but those that are asked once per phase: the vote, the rebalance timeout, the subscriptions.
+Counts are kept as members come and go (`awaiting_join`, who supports which protocol), so that no question costs a walk
+over the members but those that are asked once per phase: the vote, the rebalance timeout, the subscriptions. A group at
+rest, as most are, has forgotten the larger of them.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ VALID_PREVIOUS: Final = {
     ClassicState.STABLE: (ClassicState.COMPLETING_REBALANCE,),
     ClassicState.DEAD: tuple(ClassicState),
 }
+AT_REST: Final = (ClassicState.EMPTY, ClassicState.STABLE)
 
 
 class ClassicMember:
@@ -120,6 +122,7 @@ class ClassicGroup:
     """A group of the classic protocol, or a "simple" one: offsets without members (`protocol_type` is None)."""
 
     __slots__ = (
+        "_supported",
         "awaiting_join",
         "generation",
         "group_id",
@@ -135,7 +138,6 @@ class ClassicGroup:
         "state_timestamp_ms",
         "static_members",
         "subscribed_topics",
-        "supported",
     )
 
     def __init__(self, group_id: str, state_timestamp_ms: int = -1) -> None:
@@ -155,8 +157,8 @@ class ClassicGroup:
         """Ids that were handed out with MEMBER_ID_REQUIRED and did not come back yet (KIP-394), with their timers."""
         self.pending_sync: Mapping[str, str] = NOBODY
         """Ids of those who have joined and are expected to sync."""
-        self.supported: dict[str, int] = {}
-        """Protocol → how many members have it."""
+        self._supported: dict[str, int] | None = None
+        """Protocol → how many members have it; None: to be counted when somebody asks."""
         self.awaiting_join = 0
         self.new_member_added = False
         """Somebody joined during the initial delay: it is extended."""
@@ -203,9 +205,8 @@ class ClassicGroup:
         if self.is_empty:
             return True
         count = len(self.members)
-        return protocol_type == self.protocol_type and any(
-            self.supported.get(name, 0) == count for name, _ in protocols
-        )
+        supported = self.supporters()
+        return protocol_type == self.protocol_type and any(supported.get(name, 0) == count for name, _ in protocols)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """A consumer group whose subscriptions cannot be read may be subscribed to anything."""
@@ -216,12 +217,21 @@ class ClassicGroup:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def supporters(self) -> dict[str, int]:
+        """Protocol → how many members have it."""
+        if self._supported is None:
+            self._supported = {}
+            for member in self.members.values():
+                self._count_protocols(member.protocols, 1)
+        return self._supported
+
     def selected_protocol(self) -> str:
         """The vote: each member for the first of its protocols that all have. Ties go to the earliest ballot."""
         count = len(self.members)
+        supported = self.supporters()
         votes: dict[str, int] = {}
         for member in self.members.values():
-            choice = next(name for name, _ in member.protocols if self.supported[name] == count)
+            choice = next(name for name, _ in member.protocols if supported[name] == count)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 
@@ -240,6 +250,8 @@ class ClassicGroup:
         self.previous_state = self.state
         self.state = state
         self.state_timestamp_ms = wall_ms
+        if state in AT_REST:
+            self._supported = None
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         if member.instance_id is not None:
@@ -361,12 +373,15 @@ class ClassicGroup:
         return NO_TOPICS.union(*subscriptions)
 
     def _count_protocols(self, protocols: Protocols, change: int) -> None:
+        supported = self._supported
+        if supported is None:
+            return
         for name, _ in protocols:
-            count = self.supported.get(name, 0) + change
+            count = supported.get(name, 0) + change
             if count:
-                self.supported[name] = count
+                supported[name] = count
             else:
-                del self.supported[name]
+                del supported[name]
 
 
 def _with(names: Mapping[str, V], name: str, value: V) -> Mapping[str, V]:
