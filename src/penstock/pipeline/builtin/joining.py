@@ -28,8 +28,8 @@ def join_table(
     table does not have are kept with nulls, or with `missing="drop"` left out. The table must have one row for each
     key (`latest_by_key` makes one), or events would multiply.
 
-    A table that is read for a stream stays as it was when the query started. For one that changes, read it in
-    `foreachBatch`, or in a pipeline file, where `CREATE TABLE … WITH (path=…)` is read anew for each batch.
+    A table that is read for a stream stays as it was when the query started, in a pipeline file too. For one that
+    changes, read it in `foreachBatch`, or start the query again: it goes on where it stopped, with the table of then.
     """
     from pyspark.sql import functions as f
 

@@ -12,7 +12,7 @@ CREATE STREAM orders (
     amount     DECIMAL(10,2)
 ) WITH (topic = '${TOPIC:-orders}', format = 'json', dead_letters = '${TOPIC:-orders}.dead');
 
--- A Delta table that is there already, with one row for each product. It is read anew for each batch.
+-- A Delta table that is there already, with one row for each product, as it is when the pipeline starts.
 CREATE TABLE products WITH (path = '${PRODUCTS:-lake/products}');
 
 CREATE STREAM orders_with_products WITH (topic = '${TOPIC:-orders}.with-products', key = 'order_id') AS
