@@ -28,7 +28,11 @@ SECONDS_MIN = 1.0
 def demo(
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="N", min=SECONDS_MIN, help="Send events for so long, then end; without it, until Ctrl-C."),
+        typer.Option(
+            metavar="N",
+            min=SECONDS_MIN,
+            help="Send events for so long after the first results, then end; without it, until Ctrl-C.",
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="P", min=0, max=65535, help="The broker's port; 0 takes a free one.")

@@ -37,13 +37,11 @@ class Feed:
         address: str,
         generator: Generator,
         *,
-        seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._generator = generator
         self._events: Iterator[Outgoing] = iter(generator)
         self._next = next(self._events)
-        self._seconds = seconds
         self._clock = clock
         self._producer = Producer({"bootstrap.servers": address, **SETTINGS})
         self._sent = Sent()
@@ -52,6 +50,8 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="demo-feed", daemon=True)
         self._started_s = 0.0
         self._ended_s: float | None = None
+        self.ends_s: float | None = None
+        """How long events will have been sent when they end, once that is known."""
         self.error: BaseException | None = None
 
     def start(self) -> None:
@@ -72,6 +72,10 @@ class Feed:
         with self._lock:
             return deepcopy(self._sent)
 
+    def end_in(self, seconds: float) -> None:
+        """Send for so long from now on, and no longer."""
+        self.ends_s = self.elapsed_s + seconds
+
     def stop(self) -> None:
         """No further events; what is under way arrives, and its count with it."""
         self._stopping.set()
@@ -88,8 +92,8 @@ class Feed:
         try:
             while not self._stopping.is_set():
                 now_s = self._clock() - self._started_s
-                if self._seconds is not None and now_s >= self._seconds:
-                    self._send_until(self._seconds)
+                if self.ends_s is not None and now_s >= self.ends_s:
+                    self._send_until(self.ends_s)
                     break
                 self._send_until(now_s)
                 self._producer.poll(0)

@@ -30,6 +30,7 @@ from penstock.demo.summary import Summary
 from penstock.demo.topics import TopicsRefused, create_topics
 
 SHOW_EVERY_S: Final = 0.25
+FIRST_RESULTS_TIMEOUT_S: Final = 180.0
 FINISH_TIMEOUT_S: Final = 180.0
 RESULTS_TIMEOUT_S: Final = 10.0
 
@@ -84,7 +85,7 @@ def run(
         announce(address)
         started_s = time.monotonic()
         clock = ShopClock.for_run(options.seconds)
-        feed = Feed(address, Generator(clock, options.rate, options.seed), seconds=options.seconds)
+        feed = Feed(address, Generator(clock, options.rate, options.seed))
         reader = ResultReader(address)
         reader.start()
         stack.callback(reader.stop)
@@ -177,9 +178,19 @@ class _Demo:
                 return
             if not self._problems:
                 self._check()
-            if self._problems and self._options.seconds is not None:
-                return
+            if self._options.seconds is not None:
+                if self._problems:
+                    return
+                self._set_end(self._options.seconds)
             interrupted.wait(SHOW_EVERY_S)
+
+    def _set_end(self, seconds: float) -> None:
+        """A run's time begins with its first results: what Spark needs to start is not what one came to see, and late
+        events are late only behind a batch."""
+        if self._feed.ends_s is None and self._pipeline.committed_s is not None:
+            self._feed.end_in(seconds)
+        elif self._feed.ends_s is None and self._feed.elapsed_s > FIRST_RESULTS_TIMEOUT_S:
+            self._problems.append(f"no results after {FIRST_RESULTS_TIMEOUT_S:.0f} s")
 
     def finish(self, screen: Screen, interrupted: threading.Event) -> bool:
         """Lets the pipeline reach the end of the topics; whether it did."""
@@ -259,7 +270,7 @@ class _Demo:
         return Snapshot(
             address=self._address,
             elapsed_s=elapsed_s,
-            seconds=self._options.seconds,
+            seconds=self._feed.ends_s,
             shop_time=self._clock.at(elapsed_s),
             engine=self._pipeline.title,
             doing=doing,

@@ -27,7 +27,7 @@ class Snapshot:
     address: str
     elapsed_s: float
     seconds: float | None
-    """How long events will be sent; None: until stopped."""
+    """How long events will have been sent at the end; None while that is not known."""
     shop_time: datetime
     engine: str
     doing: str
