@@ -20,8 +20,9 @@ broker: $(RUN) ## a broker alone on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port
 
 test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
 
-compat: $(DEV) ## every client and tool of Kafka, against Penstock and against Apache Kafka (some ten minutes)
+compat: $(DEV) ## every client and tool of Kafka against Penstock, and all that is ours against Apache Kafka (some twenty minutes)
 	@$(BIN)/python -m pytest -q -m "not long" $(COMPAT)
+	@$(BIN)/python -m pytest -q -m "compat and not long"
 	@PENSTOCK_TESTED_BROKER=apache-kafka $(BIN)/python -m pytest -q -m "not long" tests/clients/groups tests/examples
 
 test-long: $(DEV) ## the tests that take longer than every run can afford

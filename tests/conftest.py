@@ -14,10 +14,16 @@ settings.register_profile("penstock", deadline=None, suppress_health_check=[Heal
 settings.load_profile("penstock")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what takes long to start run in one process: one Spark session, one Apache Kafka per folder."""
+    """Tests that share what takes long to start run in one process: one Spark session, one Apache Kafka per folder.
+
+    What is tested with both brokers is tested with Penstock in every run, and with Apache Kafka by `make compat`.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif "apache-kafka" in item.name:
             item.add_marker(pytest.mark.xdist_group(f"apache-kafka {item.path.parent}"))
+        if "apache-kafka" in item.name:
+            item.add_marker(pytest.mark.compat)

@@ -74,6 +74,7 @@ def _wait(bootstrap: str, settings: dict[str, str]) -> None:
     pytest.fail("the secured Kafka did not start")
 
 
+@pytest.mark.compat
 @pytest.mark.needs_maven
 def test_requests_by_hand_are_encrypted_and_authenticated(run: Run, tmp_path: Path) -> None:
     if reason := available():

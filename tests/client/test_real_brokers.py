@@ -282,6 +282,7 @@ def test_a_broker_that_is_killed_and_comes_back_interrupts_nothing(
     assert rows == list(range(20_000))
 
 
+@pytest.mark.compat
 @pytest.mark.needs_maven
 def test_committed_readers_see_no_aborted_transaction() -> None:
     if reason := apache_kafka.available():

@@ -25,7 +25,7 @@ from penstock.client import (
 )
 from support.apache_kafka import available
 
-pytestmark = [pytest.mark.needs_maven, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.needs_maven, pytest.mark.compat, pytest.mark.timeout(240)]
 
 ORDERS = TopicPartition("orders", 0)
 RECORDS = 100
