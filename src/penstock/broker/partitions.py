@@ -177,6 +177,10 @@ class PartitionManager:
             # cluster have deleted and created it meanwhile.
             if known and self._directory.is_clean and len(image.brokers) <= 1:
                 continue
+            if known and topic is not None and not self._holds(topic.partitions[parsed[1]]):
+                self._events.warning("stray log removed", directory=name, reason="it was moved to other brokers")
+                await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
+                continue
             if not known or topic is None:
                 self._events.warning("stray log removed", directory=name, reason="its topic no longer exists")
                 await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
@@ -266,6 +270,7 @@ class PartitionManager:
         self._slice_began_ms = self._runtime.now_ms()
         for topic in delta.topics_deleted:
             await self._delete_topic(topic)
+        removals: list[Task[None]] = []
         for topic in delta.topics_created:
             config = self._topic_config(image, topic.name)
             for partition in self._enter(topic):
@@ -276,11 +281,14 @@ class PartitionManager:
             for index in change.partitions:
                 state = change.after.partitions[index]
                 if index < len(partitions):
-                    await self._change(partitions[index], state, config)
+                    await self._change(partitions[index], state, config, removals)
                 else:
                     partitions.append(self._new_partition(change.after, index))
                     await self._add(partitions[index], state, config)
                 await self._breathe()
+        # Together, so that their renames share the syncs of the directory.
+        for removal in removals:
+            await removal
         for kind, name in delta.configs_changed:
             if kind == ResourceType.TOPIC:
                 self._configure_topic(image, name)
@@ -357,14 +365,16 @@ class PartitionManager:
         if partition.state is not None:
             self._lead_or_follow(partition, partition.state)
 
-    async def _change(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+    async def _change(
+        self, partition: Partition, state: PartitionState, config: TopicConfig, removals: list[Task[None]]
+    ) -> None:
         """The controller gave a partition another leader, ISR or set of replicas."""
         held = partition.state is not None and self._holds(partition.state)
         if self._holds(state) and not held:
             await self._add(partition, state, config)
         elif held and not self._holds(state):
             partition.follow_state(state)
-            await self._remove_log(partition)
+            await self._remove_log(partition, removals)
         else:
             self._lead_or_follow(partition, state)
 
@@ -387,6 +397,10 @@ class PartitionManager:
     def _lead(self, partition: Partition, state: PartitionState, log: Log) -> None:
         now_ms = self._runtime.now_ms()
         leader = partition.leader
+        if len(state.replicas) > 1:
+            self._replicated[partition] = None
+        else:
+            self._replicated.pop(partition, None)
         if leader is not None and leader.leader_epoch == state.leader_epoch:
             if self.isr_changes is None:
                 partition.isr_recorded(state, now_ms)
@@ -416,8 +430,6 @@ class PartitionManager:
                 now_ms=now_ms,
             )
         )
-        if len(state.replicas) > 1:
-            self._replicated[partition] = None
 
     def _follow(self, partition: Partition, state: PartitionState, log: Log) -> None:
         follower = partition.follower
@@ -518,8 +530,8 @@ class PartitionManager:
             # A topic of that name may come again: what this one had committed says nothing about it.
             await self._checkpoint_high_watermarks()
 
-    async def _remove_log(self, partition: Partition) -> None:
-        """This broker is no longer a replica."""
+    async def _remove_log(self, partition: Partition, removals: list[Task[None]]) -> None:
+        """This broker is no longer a replica: the partition was moved to others."""
         if self._recovery is not None:
             await self._recovery
         self._replicated.pop(partition, None)
@@ -529,9 +541,13 @@ class PartitionManager:
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.held -= 1
         name = partition_directory(partition.topic, partition.index)
+        # What was committed here says nothing about a replica that may come back.
+        partition.high_watermark = 0
+        self._high_watermarks.pop(name, None)
+        self._events.info("replica removed", partition=str(partition), replicas=str(state_of(partition).replicas))
         if partition.log is not None:
             partition.log = None
-            await self._directory.delete(name)
+            removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
         elif self._runtime.disk.exists(name):
             await self._set_aside(name, names.DELETED_DIRECTORY_SUFFIX)
 
@@ -649,3 +665,8 @@ class PartitionManager:
                 await partition.cutting
             partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await self._checkpoint_high_watermarks()
+
+
+def state_of(partition: Partition) -> PartitionState:
+    assert partition.state is not None
+    return partition.state

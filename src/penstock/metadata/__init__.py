@@ -14,8 +14,9 @@ Images are persistent (`sharded`): a new one costs what changed, and readers kee
 both makes the next image and says what is different, so publishers need not look at everything.
 
 Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
-`partition_control`, `elections`, `placement` and `requests` (what it is asked and answers); `loader` and `snapshot`
-(log and snapshot → image); `features`, `topic_names`, `records`, and `formatting` (a new data directory).
+`partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement` and `requests` (what it is asked
+and answers); `loader` and `snapshot` (log and snapshot → image); `features`, `topic_names`, `records`, and `formatting`
+(a new data directory).
 """
 
 from penstock.metadata.controller import Controller
@@ -46,6 +47,7 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.loader import MetadataLoader, Step
 from penstock.metadata.placement import place_replicas
+from penstock.metadata.reassignments import is_reassigning, target_of
 from penstock.metadata.requests import (
     PARTITIONS_PER_REQUEST_MAX,
     PRODUCER_ID_BLOCK_SIZE,
@@ -59,9 +61,12 @@ from penstock.metadata.requests import (
     IsrResult,
     NewPartitions,
     NewTopic,
+    OngoingReassignment,
     Outcome,
     PartitionElection,
     PartitionElectionResult,
+    PartitionReassignment,
+    PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
     Registration,
@@ -120,9 +125,12 @@ __all__ = [
     "MetadataLoader",
     "NewPartitions",
     "NewTopic",
+    "OngoingReassignment",
     "Outcome",
     "PartitionElection",
     "PartitionElectionResult",
+    "PartitionReassignment",
+    "PartitionReassignmentResult",
     "PartitionState",
     "PartitionsCreation",
     "ProducerIdBlock",
@@ -143,8 +151,10 @@ __all__ = [
     "image_from_snapshot",
     "image_records",
     "is_internal",
+    "is_reassigning",
     "parse_meta_properties",
     "place_replicas",
     "snapshot_values",
+    "target_of",
     "validate_topic_name",
 ]

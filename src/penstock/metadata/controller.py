@@ -19,6 +19,7 @@ from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition_control import PartitionControl
+from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.requests import (
     ConfigAlteration,
     ConfigReplacement,
@@ -29,8 +30,11 @@ from penstock.metadata.requests import (
     IsrResult,
     NewPartitions,
     NewTopic,
+    OngoingReassignment,
     PartitionElection,
     PartitionElectionResult,
+    PartitionReassignment,
+    PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
     R,
@@ -136,6 +140,19 @@ class Controller:
         self, election: Election, wanted: Sequence[PartitionElection] | None
     ) -> Decision[list[PartitionElectionResult]]:
         return self._decided(*self._partitions.elect_leaders(election, wanted))
+
+    def decide_alter_reassignments(
+        self, wanted: Sequence[PartitionReassignment], *, allow_replication_factor_change: bool = True
+    ) -> Decision[list[PartitionReassignmentResult]]:
+        control = ReassignmentControl(self.image, self._partitions)
+        decided = control.alter(wanted, allow_replication_factor_change=allow_replication_factor_change)
+        return self._decided(*decided)
+
+    def decide_list_reassignments(
+        self, wanted: Sequence[tuple[str, Sequence[int]]] | None
+    ) -> Decision[list[OngoingReassignment]]:
+        """Of these partitions, or of all. Decides nothing, but tells of what is decided."""
+        return self._decided([], ReassignmentControl(self.image, self._partitions).ongoing(wanted))
 
     def decide_unclean_elections(self) -> Decision[None]:
         return self._decided(self._partitions.unclean_elections(), None)

@@ -25,6 +25,7 @@ from penstock.metadata.image import (
     has_collision_chars,
     unify_collision_chars,
 )
+from penstock.metadata.reassignments import is_reassigning
 from penstock.wire.messages import metadata_records as r
 
 
@@ -311,7 +312,20 @@ class MetadataDelta:
             features=self._next_features(),
             next_producer_id=self._next_producer_id,
             partition_count=partition_count,
+            reassigning=self._next_reassigning(),
         )
+
+    def _next_reassigning(self) -> Mapping[bytes, int]:
+        """Few topics are being reassigned at a time: the rest costs a look at those that changed."""
+        before = self.image.reassigning
+        changed: dict[bytes, int] = {}
+        for topic_id, edit in self._edits.items():
+            count = 0 if edit.removed else sum(1 for state in edit.partitions if is_reassigning(state))
+            if count != before.get(topic_id, 0):
+                changed[topic_id] = count
+        if not changed:
+            return before
+        return {topic_id: count for topic_id, count in {**before, **changed}.items() if count}
 
     def _next_brokers(self) -> Mapping[int, BrokerRegistration]:
         if not self._brokers:

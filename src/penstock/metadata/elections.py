@@ -10,6 +10,8 @@ The rules are Kafka's (KIP-966 for the eligible leader replicas, ELR):
 - A replica that lost what it may have acknowledged (a restart without proof of a clean stop) leaves the ISR and the
   ELR at once. Only where it is the very last of both it stays: nobody else has more, and a new leader epoch tells
   readers to look again.
+- A partition that is being reassigned is where it shall be as soon as the ISR allows it (`reassignments`). Who leaves
+  the replicas must notice, so that is a new leader epoch, also where the leader stays.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.metadata.image import NO_LEADER, LeaderRecoveryState, PartitionState
+from penstock.metadata.reassignments import completed
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
 
@@ -65,13 +68,16 @@ def elect(
     gone: tuple[int, ...] = (),
     election: Election = Election.ANY,
     restarted: bool = False,
+    shrunk: bool = False,
 ) -> PartitionState:
-    """The partition with this ISR and the leader that follows from it.
+    """The partition with this ISR and the leader that follows from it; its reassignment completed if that is possible.
 
     `gone`: replicas that lost records. `restarted`: the leader is a new incarnation, so if it leads again it does so
-    in a new epoch.
+    in a new epoch. `shrunk`: it has fewer replicas than it had.
     """
-    isr = tuple(isr)
+    held = len(state.replicas)
+    state, isr = completed(state, tuple(isr))
+    shrunk = shrunk or len(state.replicas) < held
     elr, last_known = _eligible(state, isr, rules, gone)
     leader, unclean = _leader(state, isr, elr, rules, election, restarted=restarted)
     recovery = state.leader_recovery_state
@@ -82,7 +88,7 @@ def elect(
         if unclean:
             elr = ()
             recovery = LeaderRecoveryState.RECOVERING
-    led_anew = leader != state.leader or (restarted and leader != NO_LEADER)
+    led_anew = leader != state.leader or (restarted and leader != NO_LEADER) or shrunk
     return replace(
         state,
         isr=isr,
@@ -140,6 +146,14 @@ def change_record(
 ) -> PartitionChangeRecord | None:
     """The record that makes `after` of `before`; None if nothing differs."""
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition)
+    if after.replicas != before.replicas:
+        record.replicas = list(after.replicas)
+    if after.directories != before.directories:
+        record.directories = list(after.directories)
+    if after.adding != before.adding:
+        record.adding_replicas = list(after.adding)
+    if after.removing != before.removing:
+        record.removing_replicas = list(after.removing)
     if after.isr != before.isr:
         record.isr = list(after.isr)
     if after.leader != before.leader or after.leader_epoch != before.leader_epoch:

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
+from penstock.wire.uuids import DIRECTORY_UNASSIGNED
 
 NO_LEADER: Final = -1
 NOTHING_YET: Final = -1
@@ -61,7 +62,9 @@ class TopicImage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
+        """Of the first partition, once it is where it shall be."""
+        first = self.partitions[0]
+        return len(first.replicas) - len(first.removing)
 
 
 class Listener(NamedTuple):
@@ -96,6 +99,11 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
         """May lead partitions and join ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def default_directory(self) -> bytes:
+        """Where a new replica goes. A broker with several directories chooses itself, and tells afterwards."""
+        return self.directories[0] if len(self.directories) == 1 else DIRECTORY_UNASSIGNED
+
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
 
@@ -124,6 +132,7 @@ class MetadataImage:
         "next_producer_id",
         "offset",
         "partition_count",
+        "reassigning",
         "topics_by_name",
     )
 
@@ -141,6 +150,7 @@ class MetadataImage:
         features: Mapping[str, int] | None = None,
         next_producer_id: int = 0,
         partition_count: int = 0,
+        reassigning: Mapping[bytes, int] | None = None,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -154,6 +164,8 @@ class MetadataImage:
         self.features: Mapping[str, int] = features or {}
         self.next_producer_id = next_producer_id
         self.partition_count = partition_count
+        # Topic ids → how many of the topic's partitions are being reassigned; topics without any are not here.
+        self.reassigning: Mapping[bytes, int] = reassigning or {}
         self._names: list[str] | None = None
 
     @property

@@ -63,6 +63,10 @@ class PartitionControl:
                     changes.append(record)
         return changes
 
+    def rules(self, topic: TopicImage) -> Rules:
+        """What an election of a partition of this topic goes by."""
+        return self._rules(topic)
+
     def _rules(self, topic: TopicImage, *, unclean: bool | None = None) -> Rules:
         allowed = self._setting(topic.name, UNCLEAN, self._config.unclean_leader_election_enable) == "true"
         return Rules(
@@ -106,6 +110,10 @@ class PartitionControl:
             if record is not None:
                 records.append(record)
                 after = replace(after, partition_epoch=before.partition_epoch + 1)
+            if after.leader != broker_id:
+                # With this ISR a reassignment is complete, and the one who proposed it is no replica any longer.
+                results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NEW_LEADER_ELECTED))
+                continue
             results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NONE, after))
         return records, results
 

@@ -173,6 +173,26 @@ class IsrResult(msgspec.Struct, frozen=True):
     state: PartitionState | None = None
 
 
+class PartitionReassignment(msgspec.Struct, frozen=True):
+    """Move a partition to these replicas (AlterPartitionReassignments); None cancels what is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class PartitionReassignmentResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    outcome: Outcome
+
+
+class OngoingReassignment(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    state: PartitionState
+
+
 class PartitionElection(msgspec.Struct, frozen=True):
     topic: str
     partition: int

@@ -35,7 +35,7 @@ from penstock.wire.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from penstock.wire.uuids import DIRECTORY_UNASSIGNED, ZERO_UUID
+from penstock.wire.uuids import ZERO_UUID
 
 
 class TopicControl:
@@ -197,17 +197,12 @@ class TopicControl:
             leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=[self._default_directory(broker_id) for broker_id in replicas],
+            directories=[self._image.brokers[broker_id].default_directory for broker_id in replicas],
         )
 
     def _active(self, replicas: Iterable[int]) -> list[int]:
         brokers = self._image.brokers
         return [broker_id for broker_id in replicas if broker_id in brokers and brokers[broker_id].active]
-
-    def _default_directory(self, broker_id: int) -> bytes:
-        # Only a broker with several directories chooses itself, and tells the controller afterwards.
-        directories = self._image.brokers[broker_id].directories
-        return directories[0] if len(directories) == 1 else DIRECTORY_UNASSIGNED
 
     # -- deleting topics ---------------------------------------------------------------------------------------------
 

@@ -260,6 +260,14 @@ _ROWS: Final = (
     ServedApi(ApiKey.DELETE_GROUPS, 0, 2, "Groups without members"),
     ServedApi(ApiKey.ELECT_LEADERS, 0, 2, "Preferred leaders, and unclean elections from 1"),
     ServedApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract"),
+    ServedApi(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        1,
+        "Moves partitions to other replicas, and cancels that (KIP-455); other replication factors can be forbidden "
+        "from 1",
+    ),
+    ServedApi(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "Partitions that are on their way to other replicas"),
     ServedApi(ApiKey.OFFSET_DELETE, 0, 0, "Topics that no member subscribes to"),
     ServedApi(
         ApiKey.DESCRIBE_QUORUM,
@@ -335,6 +343,8 @@ OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
                     ApiKey.CREATE_PARTITIONS,
                     ApiKey.ELECT_LEADERS,
                     ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                    ApiKey.LIST_PARTITION_REASSIGNMENTS,
                     ApiKey.DESCRIBE_QUORUM,
                     ApiKey.UPDATE_FEATURES,
                     ApiKey.DESCRIBE_CLUSTER,
