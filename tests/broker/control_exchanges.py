@@ -7,12 +7,21 @@ from penstock.metadata import CLUSTER_METADATA
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -35,6 +44,35 @@ async def elect_leaders(s: Session, version: int, topic_id: bytes) -> None:
     if version >= 1:
         odd = await s.call(ElectLeadersRequest(election_type=9, topic_partitions=None), version)
         assert odd.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def alter_partition_reassignments(s: Session, version: int, topic_id: bytes) -> None:
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                name="t",
+                partitions=[
+                    ReassignablePartition(partition_index=0, replicas=[1]),
+                    ReassignablePartition(partition_index=7, replicas=[1]),
+                ],
+            ),
+            ReassignableTopic(name="nowhere", partitions=[ReassignablePartition(partition_index=0)]),
+        ],
+        allow_replication_factor_change=False,
+    )
+    answer = await s.call(request, version)
+    found = [(topic.name, p.partition_index, p.error_code) for topic in answer.responses for p in topic.partitions]
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert answer.allow_replication_factor_change == (version == 0)
+    assert found == [("t", 0, 0), ("t", 7, 3), ("nowhere", 0, 3)]
+    assert answer.responses[0].partitions[0].error_message is None
+
+
+async def list_partition_reassignments(s: Session, version: int, topic_id: bytes) -> None:
+    wanted = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])]
+    for topics in (None, [], wanted):
+        answer = await s.call(ListPartitionReassignmentsRequest(topics=topics), version)
+        assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
 
 
 async def describe_quorum(s: Session, version: int, topic_id: bytes) -> None:
@@ -103,6 +141,8 @@ async def remove_raft_voter(s: Session, version: int, topic_id: bytes) -> None:
 
 CONTROL_EXCHANGES = {
     ApiKey.ELECT_LEADERS: elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.DESCRIBE_QUORUM: describe_quorum,
     ApiKey.UPDATE_FEATURES: update_features,
     ApiKey.UNREGISTER_BROKER: unregister_broker,

@@ -8,6 +8,7 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.metrics import Sample
 from penstock.broker.node import Node
 from penstock.broker.service import Service
+from penstock.metadata import is_reassigning
 from penstock.runtime import Runtime
 
 BYTES_OF_PARTITIONS_MAX = 2_000
@@ -37,7 +38,7 @@ class Gauges:
     def _partitions(self) -> Iterable[Sample]:
         node = self._node
         image = node.image
-        leaders = under_replicated = under_min_isr = offline = 0
+        leaders = under_replicated = under_min_isr = offline = reassigning = 0
         for topic in image.topics():
             partitions = node.table.by_id.get(topic.topic_id, [])
             for partition, state in zip(partitions, topic.partitions, strict=False):
@@ -47,6 +48,7 @@ class Gauges:
                     continue
                 leaders += 1
                 under_replicated += len(state.isr) < len(state.replicas)
+                reassigning += is_reassigning(state)
                 under_min_isr += len(state.isr) < min(partition.min_insync_replicas, len(state.replicas))
         active = node.quorum.controller is not None
         manager, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
@@ -54,6 +56,7 @@ class Gauges:
         yield gauge(f"{manager}_leadercount", "Partitions this broker leads", leaders)
         yield gauge(f"{manager}_underreplicatedpartitions", "Led partitions that lack replicas", under_replicated)
         yield gauge(f"{manager}_underminisrpartitioncount", "Led partitions below min.insync.replicas", under_min_isr)
+        yield gauge(f"{manager}_reassigningpartitions", "Led partitions on their way to other brokers", reassigning)
         yield gauge(f"{controller}_activecontrollercount", "1 on the broker that is the controller", int(active))
         if active:
             yield gauge(f"{controller}_offlinepartitionscount", "Partitions without a leader", offline)
