@@ -116,7 +116,7 @@ def is_at(cluster: SimCluster, replicas: Iterable[int], topic: str = "t", partit
 
 def holders(cluster: SimCluster, topic: str = "t", partition: int = 0) -> list[int]:
     """The brokers that have the partition's directory."""
-    return [node.node_id for node in cluster.nodes if node.host.disk.exists(f"{topic}-{partition}")]
+    return [node.node_id for node in cluster.nodes if node.host.disk.namespace.find(f"{topic}-{partition}")]
 
 
 def under_load(

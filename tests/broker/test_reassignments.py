@@ -237,7 +237,7 @@ def test_what_cannot_be_is_refused_with_the_reason_and_nothing_changes(version: 
 
 def test_new_replicas_of_a_large_log_copy_it_all_before_they_count() -> None:
     with a_cluster(5, {**SETTINGS, "replica.fetch.max.bytes": "3000"}, seed="large", roles=FIVE) as cluster:
-        place(cluster, (1, 2, 3), segment_bytes="20000")
+        place(cluster, (1, 2, 3), internal_segment_bytes="20000")
 
         async def main(runtime: SimRuntime) -> None:
             client = ClusterClient(runtime, cluster)

@@ -8,6 +8,8 @@ until something is appended, however many partitions there are.
 What becomes dirty while a fetch waits is asked at once, over a second connection, and the leader ends the fetch that
 waits: a partition whose leader has just changed would else stand still for as long as the wait lasts.
 
+A partition that is throttled (`penstock.broker.throttles`) and not in sync is not asked about while too much is copied.
+
 What an answer means for a log is decided by the pure `penstock.replication.Follower`; here it is carried out. A log
 that has to be cut is cut in a task of its own; `Partition.cutting` keeps others from it meanwhile.
 """
@@ -21,6 +23,7 @@ from typing import Any, Protocol
 from penstock.broker.partition import Partition
 from penstock.broker.peers import PeerUnavailable
 from penstock.broker.slices import Slices
+from penstock.broker.throttles import Throttle
 from penstock.config import BrokerConfig
 from penstock.replication import Append, Fetched, Follower, Later, StartAt, Truncate
 from penstock.runtime import Runtime, Timer
@@ -74,9 +77,11 @@ class Fetchers:
         config: BrokerConfig,
         calls: Calls,
         settle: Callable[[Partition], None],
+        throttle: Throttle | None = None,
     ) -> None:
         self.runtime = runtime
         self.events = events
+        self.throttle = throttle
         self.config = config
         """Settable at run time."""
         self.calls = calls
@@ -89,6 +94,9 @@ class Fetchers:
         self.failures = 0
         """Requests without a usable answer."""
         self.truncations = 0
+        self.bytes_copied = 0
+        self.bytes_copied_of_moved = 0
+        """Of partitions that are being moved to this broker."""
 
     def registered(self, broker_epoch: int) -> None:
         self.broker_epoch = broker_epoch
@@ -136,6 +144,8 @@ class Fetcher:
         self._dirty: dict[Partition, None] = {}
         self._pauses: dict[Partition, int] = {}
         """How often in a row a partition had to be asked again later."""
+        self._held_up: dict[Partition, None] = {}
+        """Throttled: there is something to ask about them, and it has to wait."""
         self._told: dict[Key, None] = {}
         """What the leader's session knows."""
         self._forgotten: dict[Key, None] = {}
@@ -166,6 +176,7 @@ class Fetcher:
             return
         del self._partitions[key]
         self._dirty.pop(partition, None)
+        self._held_up.pop(partition, None)
         self._pauses.pop(partition, None)
         if key in self._told:
             self._forgotten[key] = None
@@ -241,7 +252,7 @@ class Fetcher:
             if follower is None or log is None or self._partitions.get(key) is not partition:
                 continue
             position = follower.position(partition.ends())
-            if position is None:
+            if position is None or self._holds_up(partition, follower):
                 continue
             follower.on_asked(position, number)
             self._told[key] = None
@@ -260,6 +271,21 @@ class Fetcher:
                 )
             )
         return list(topics.values())
+
+    def _holds_up(self, partition: Partition, follower: Follower) -> bool:
+        throttle, log = self._fetchers.throttle, partition.log
+        assert log is not None
+        in_sync = 0 <= follower.leader_high_watermark <= log.end_offset
+        if throttle is None or in_sync or not throttle.holds_up(partition):
+            return False
+        self._held_up[partition] = None
+        throttle.when_free(self._let_go)
+        return True
+
+    def _let_go(self) -> None:
+        held_up, self._held_up = self._held_up, {}
+        for partition in held_up:
+            self.ask_about(partition)
 
     def _forgotten_topics(self) -> list[ForgottenTopic]:
         topics: dict[bytes, ForgottenTopic] = {}
@@ -349,6 +375,7 @@ class Fetcher:
                     self._later(partition, follower, Later(0, str(error)))
                     return
                 partition.grown()
+                self._count(partition, len(records))
                 before = log.start_offset
                 if log_start > before:
                     log.advance_start_offset(min(log_start, follower.high_watermark))
@@ -369,6 +396,14 @@ class Fetcher:
                 self._cut(partition, follower, offset, whole=True)
             case Later():
                 self._later(partition, follower, outcome)
+
+    def _count(self, partition: Partition, size_bytes: int) -> None:
+        fetchers = self._fetchers
+        fetchers.bytes_copied += size_bytes
+        if partition.state is not None and fetchers.config.node_id in partition.state.adding:
+            fetchers.bytes_copied_of_moved += size_bytes
+        if fetchers.throttle is not None:
+            fetchers.throttle.count(partition, size_bytes)
 
     def _later(self, partition: Partition, follower: Follower, outcome: Later) -> None:
         count = self._pauses[partition] = self._pauses.get(partition, 0) + 1

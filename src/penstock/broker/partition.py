@@ -41,8 +41,8 @@ class Question(Protocol):
     def on_append(self) -> FetchWaiter | None:
         """There is more. Returns the fetch that waits for it, if one does."""
 
-    def on_high_watermark(self) -> None:
-        """It has moved: to be told with the next answer, whatever that is about."""
+    def on_high_watermark(self) -> FetchWaiter | None:
+        """It has moved: to be told with the next answer, whatever that is about; or at once, if a fetch is returned."""
 
     def on_resign(self) -> FetchWaiter | None:
         """This broker leads the partition no longer."""
@@ -304,6 +304,9 @@ class Partition:
         if self.follower is not None:
             self._known_high_watermark = self.follower.high_watermark
             self.follower = None
+            if self.fetch_waiters:
+                self._wakes.mark(self)
+                self._wakes.run_soon()
 
     def ends(self) -> LogEnds:
         log = self.log
@@ -312,8 +315,13 @@ class Partition:
 
     def grown(self) -> None:
         """What the follower's log holds has changed."""
-        if self.follower is not None:
-            self.follower.on_grown(self.ends())
+        follower = self.follower
+        if follower is not None:
+            before = follower.high_watermark
+            if follower.on_grown(self.ends()) != before and self.fetch_waiters:
+                # Consumers that read from here.
+                self._wakes.mark(self)
+                self._wakes.run_soon()
 
     def _follower_durable(self, log: Log) -> None:
         if self.follower is not None and not self.follower.is_cutting:
@@ -327,6 +335,17 @@ class Partition:
         if leader is None or log is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return log, leader
+
+    def readable(self, from_follower: bool) -> Log:
+        """The log, for a consumer that may (KIP-392) or may not read from followers. Raises KafkaError."""
+        log = self.log
+        if log is None or (self.leader is None and not (from_follower and self._is_following)):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return log
+
+    @property
+    def _is_following(self) -> bool:
+        return self.follower is not None and self.cutting is None
 
     def check_epoch(self, client_epoch: int) -> None:
         """What a client that knows leader epochs may not do with an outdated one (KIP-320)."""
@@ -403,7 +422,10 @@ class Partition:
             waiter.reached(token, ErrorCode.NONE)
         if self.questions:
             for question in self.questions:
-                question.on_high_watermark()
+                fetch = question.on_high_watermark()
+                if fetch is not None:
+                    self._wakes.wake(fetch)
+                    self._wakes.run_soon()
         if self.fetch_waiters:
             self._wakes.mark(self)
 

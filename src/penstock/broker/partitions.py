@@ -30,6 +30,7 @@ from penstock.broker.layout import (
 )
 from penstock.broker.partition import NO_LEADER, InternalPartition, Partition, PartitionListener, Wakes
 from penstock.broker.recompressing import configure_compression
+from penstock.broker.throttles import Throttles
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.log import Log, LogConfig, LogDirectory, names
 from penstock.log.checkpoints import CheckpointDamaged, encode_offsets, read_offsets
@@ -101,10 +102,11 @@ class PartitionManager:
         self._high_watermarks: dict[str, int] = {}
         """From the checkpoint, of logs that are not open yet."""
         self._checkpointed = b""
+        self.throttles = Throttles(runtime, config)
         self.fetchers: Fetchers | None = None
         self.isr_changes: IsrChanges | None = None
         if peers is not None:
-            self.fetchers = Fetchers(runtime, events, config, peers, self._settle)
+            self.fetchers = Fetchers(runtime, events, config, peers, self._settle, self.throttles.follower)
             self.isr_changes = IsrChanges(runtime, events, peers, config.node_id, self._consider)
         self._to_recover: dict[str, tuple[Partition, TopicConfig]] = {}
         self._recovery: Task[None] | None = None
@@ -119,6 +121,9 @@ class PartitionManager:
         """Partitions whose logs are not open yet."""
         self.held = 0
         """Partitions that have a replica here."""
+
+    def now_ms(self) -> float:
+        return self._runtime.now_ms()
 
     # ---- start
 
@@ -137,6 +142,7 @@ class PartitionManager:
         self._slice_began_ms = self._runtime.now_ms()
         for topic in image.topics():
             config = self._topic_config(image, topic.name)
+            self.throttles.configure_topic(topic.name, image.config(ResourceType.TOPIC, topic.name))
             for partition in self._enter(topic):
                 partition.follow_state(topic.partitions[partition.index])
                 if not self._holds(topic.partitions[partition.index]):
@@ -303,6 +309,7 @@ class PartitionManager:
         self._config = self.cleaner.config = config
         if self.fetchers is not None:
             self.fetchers.config = config
+        self.throttles.configure(config)
         for partition in self._replicated:
             if partition.leader is not None:
                 partition.leader.lag_time_max_ms = config.replica_lag_time_max_ms
@@ -312,6 +319,7 @@ class PartitionManager:
 
     def _configure_topic(self, image: MetadataImage, name: str) -> None:
         config = self._topic_config(image, name)
+        self.throttles.configure_topic(name, image.config(ResourceType.TOPIC, name))
         log_config = self._log_config(config)
         for partition in self.table.by_name.get(name.encode(), []):
             partition.configure_min_isr(config.min_insync_replicas)
@@ -656,6 +664,7 @@ class PartitionManager:
             timer.cancel()
         if self.isr_changes is not None:
             self.isr_changes.close()
+        self.throttles.close()
         if self.fetchers is not None:
             self.fetchers.close()
         await self.cleaner.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.broker.apis.replica_fetch import ReplicaFetch
 from penstock.broker.gauges import gauge
 from penstock.broker.metrics import Sample
 from penstock.broker.partition import Partition
@@ -11,22 +12,33 @@ from penstock.broker.partitions import PartitionManager
 
 
 class ReplicationGauges:
-    def __init__(self, manager: PartitionManager) -> None:
+    def __init__(self, manager: PartitionManager, sent: ReplicaFetch) -> None:
         self._manager = manager
+        self._sent = sent
 
     def samples(self) -> Iterable[Sample]:
         changes, fetchers = self._manager.isr_changes, self._manager.fetchers
         if changes is None or fetchers is None:
             return
-        manager = "kafka_server_replicamanager"
+        manager, topics = "kafka_server_replicamanager", "kafka_server_brokertopicmetrics"
+        sent = self._sent
         counters = (
             (f"{manager}_isrshrinks_total", "In-sync replicas that were dropped by leaders here", changes.shrinks),
             (f"{manager}_isrexpands_total", "In-sync replicas that joined leaders here", changes.expands),
+            (f"{topics}_replicationbytesin_total", "Bytes copied from leaders", fetchers.bytes_copied),
+            (f"{topics}_replicationbytesout_total", "Bytes sent to followers", sent.bytes_sent),
+            (f"{topics}_reassignmentbytesin_total", "Of partitions being moved here", fetchers.bytes_copied_of_moved),
+            (f"{topics}_reassignmentbytesout_total", "Of partitions being moved elsewhere", sent.bytes_sent_of_moved),
             ("penstock_replica_fetch_failures_total", "Fetches from leaders without an answer", fetchers.failures),
             ("penstock_replica_truncations_total", "Logs cut back to their leader's", fetchers.truncations),
         )
         for name, text, value in counters:
             yield Sample(name, "counter", text, (), value)
+        throttles, now_ms = self._manager.throttles, self._manager.now_ms()
+        rates = (("leaderreplication", throttles.leader), ("followerreplication", throttles.follower))
+        for name, throttle in rates:
+            text = "Bytes a second of throttled replicas"
+            yield gauge(f"kafka_server_{name}_byte_rate", text, throttle.quota.rate(now_ms))
         yield gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Committed records that the slowest replica here lacks",

@@ -46,10 +46,11 @@ from penstock.broker.partitions import PartitionManager
 from penstock.broker.peers import Address, Peers
 from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum import MetadataQuorum, WrongRole
+from penstock.broker.read_replicas import RackAwareSelector
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replication_gauges import ReplicationGauges
 from penstock.broker.service import RequestContext, Service
-from penstock.config import BrokerConfig
+from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig
 from penstock.log import LogDirectory
 from penstock.metadata import (
     Controller,
@@ -460,7 +461,11 @@ class Broker:
             self._config.node_id,
             lambda: self.quorum.image,
             self.manager.propose,
+            self.manager.throttles.leader,
         )
+        if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
+            self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
+            self._fetch.replicas.tells_high_watermarks = True
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics).serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
         for key, serve in HANDLERS.items():
@@ -468,7 +473,7 @@ class Broker:
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
-        self.metrics.add_gauges(ReplicationGauges(self.manager).samples)
+        self.metrics.add_gauges(ReplicationGauges(self.manager, self._fetch.replicas).samples)
         self._tick()
         self.service.open()
         self.lifecycle.start()

@@ -38,6 +38,7 @@ from penstock.config.describe import (
 )
 from penstock.config.group import GROUP
 from penstock.config.listeners import Endpoint, listener_of, parse_host_port
+from penstock.config.moving_table import RACK_AWARE_SELECTOR
 from penstock.config.properties import parse_assignment, parse_properties
 from penstock.config.topic import TopicConfig, validate_topic_config, validate_topic_configs
 from penstock.config.topic_table import TOPIC
@@ -47,6 +48,7 @@ __all__ = [
     "BROKER",
     "GROUP",
     "NOT_YET",
+    "RACK_AWARE_SELECTOR",
     "TOPIC",
     "WITHOUT_MEANING",
     "AlterOperation",

@@ -108,6 +108,11 @@ class BrokerConfig:
     replica_socket_receive_buffer_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
     num_replica_fetchers: int
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
+    replica_selector_class: str | None
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
     initial_broker_registration_timeout_ms: int

@@ -23,6 +23,7 @@ from penstock.config.definitions import (
     one_of,
 )
 from penstock.config.group_table import CLASSIC_GROUPS, CONSUMER_GROUPS, OFFSETS
+from penstock.config.moving_table import MOVING
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 READ_ONLY, CLUSTER_WIDE = UpdateMode.READ_ONLY, UpdateMode.CLUSTER_WIDE
@@ -542,6 +543,7 @@ SECTIONS: tuple[tuple[str, tuple[Definition, ...]], ...] = (
     ("Connections and requests", _CONNECTIONS),
     ("Fetching", _FETCH),
     ("Replication", _REPLICATION),
+    ("Moving partitions, reading from followers", MOVING),
     ("Groups", CLASSIC_GROUPS),
     ("Consumer groups (KIP-848)", CONSUMER_GROUPS),
     ("Committed offsets", OFFSETS),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.config.broker_table import BROKER
 from penstock.config.definitions import INT64_MAX, Definition, Importance, Kind, UpdateMode, at_least
+from penstock.config.moving_table import THROTTLED_TOPICS
 
 TIERED_PLANNED = "tiered storage is not served yet"
-THROTTLE_PLANNED = "replication throttles come with clusters of more than one broker"
 
 
 def _from_broker(name: str, origin: str) -> Definition:
@@ -91,16 +91,6 @@ _LATER = (
         "files grow as they are written, which current file systems do well",
     ),
     _later(
-        "leader.replication.throttled.replicas", Kind.LIST, (),
-        "Replicas whose leaders are throttled.",
-        THROTTLE_PLANNED,
-    ),
-    _later(
-        "follower.replication.throttled.replicas", Kind.LIST, (),
-        "Replicas whose followers are throttled.",
-        THROTTLE_PLANNED,
-    ),
-    _later(
         "remote.storage.enable", Kind.BOOLEAN, False,
         "Keep closed segments in object storage.",
         TIERED_PLANNED,
@@ -138,11 +128,12 @@ _HIDDEN = (
 
 _FROM_BROKER = tuple(_from_broker(name, origin) for name, origin in BROKER_NAME.items())
 
+_ALL = (*_FROM_BROKER, *_OWN, *THROTTLED_TOPICS, *_LATER, *_HIDDEN)
+
 TOPIC: dict[str, Definition] = {
     definition.name: definition
     for definition in sorted(
-        {definition.name: definition for definition in (*_FROM_BROKER, *_OWN, *_LATER, *_HIDDEN)}.values(),
-        key=lambda definition: definition.name,
+        {definition.name: definition for definition in _ALL}.values(), key=lambda definition: definition.name
     )
 }
 

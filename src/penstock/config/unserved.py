@@ -111,13 +111,9 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "alter.log.dirs.replication.quota.window.size.seconds": "1",
             "controller.quota.window.num": "11",
             "controller.quota.window.size.seconds": "1",
-            "follower.replication.throttled.rate": INT64_MAX_TEXT,
-            "leader.replication.throttled.rate": INT64_MAX_TEXT,
             "quota.window.num": "11",
             "quota.window.size.seconds": "1",
             "replica.alter.log.dirs.io.max.bytes.per.second": INT64_MAX_TEXT,
-            "replication.quota.window.num": "11",
-            "replication.quota.window.size.seconds": "1",
         },
     ),
     (
@@ -282,7 +278,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "group.share.persister.class.name": "org.apache.kafka.server.share.persister.DefaultStatePersister",
             "principal.builder.class":
                 "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-            "replica.selector.class": None,
             "sasl.client.callback.handler.class": None,
             "sasl.login.callback.handler.class": None,
             "sasl.login.class": None,

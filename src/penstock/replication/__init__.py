@@ -20,7 +20,8 @@ several steps (KIP-101, KIP-279), and asks again. Only a fetch that passed this 
 until then its offset says how long the follower's log is, not that it is a prefix of the leader's.
 
 `Leader` is told of every event and keeps no timers: `tick` is called now and then with the time. `Follower` says what
-to ask for and what an answer means for the log; carrying that out is for the shell.
+to ask for and what an answer means for the log; carrying that out is for the shell. `ReplicationQuota` says whether
+copying may go on, where the operator has limited its rate.
 """
 
 from penstock.replication.follower import (
@@ -36,6 +37,7 @@ from penstock.replication.follower import (
     Truncate,
 )
 from penstock.replication.leader import FollowerProgress, IsrProposal, Leader
+from penstock.replication.quota import ReplicationQuota
 
 __all__ = [
     "Append",
@@ -49,6 +51,7 @@ __all__ = [
     "LogEnds",
     "Outcome",
     "Position",
+    "ReplicationQuota",
     "StartAt",
     "Truncate",
 ]

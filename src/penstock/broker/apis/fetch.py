@@ -8,6 +8,8 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 - The answer waits until `min_bytes` are there or `max_wait_ms` is over; an error answers at once.
 - A fetch from the middle of a batch gets the whole batch. At least one batch goes out, however small the limits.
 - Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
+- From v11 on followers serve consumers, too. With `replica.selector.class` a leader sends those that name their rack
+  to a replica there, without records (`penstock.broker.read_replicas`).
 - What followers ask is served by `penstock.broker.apis.replica_fetch`.
 """
 
@@ -30,6 +32,7 @@ from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.outbox import Part
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionTable
+from penstock.broker.read_replicas import RackAwareSelector
 from penstock.log import Log, Slice
 from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 REQUEST_LIMITS = Limits(max_elements=200_000)
 READ_COMMITTED = 1
+READS_FROM_FOLLOWERS = 11
+"""The first version whose clients know that followers can be read from."""
 
 _pack_int = Struct(">i").pack
 _pack_short = Struct(">h").pack
@@ -67,6 +72,8 @@ class Read(NamedTuple):
     slice: Slice | None
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    preferred: int = _NO_PREFERRED_REPLICA
+    """Where the consumer is to read."""
 
 
 class Prefetched(NamedTuple):
@@ -91,6 +98,8 @@ class Fetch:
         self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
         self.replicas: ReplicaFetch | None = None
         """Serves the fetches of followers."""
+        self.selector: RackAwareSelector | None = None
+        """Chooses where consumers read."""
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
         request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
@@ -161,11 +170,13 @@ class PendingFetch:
         "_correlation_id",
         "_done",
         "_fetch",
+        "_from_follower",
         "_incremental",
         "_items",
         "_max_bytes",
         "_min_bytes",
         "_parked",
+        "_rack",
         "_reading",
         "_session_id",
         "_slot",
@@ -193,6 +204,8 @@ class PendingFetch:
         self._session_id = session_id
         self._incremental = incremental
         self._by_id = version >= 13
+        self._from_follower = version >= READS_FROM_FOLLOWERS
+        self._rack = request.rack_id if fetch.selector is not None else ""
         self._min_bytes = request.min_bytes
         self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
         self._wait_ms = request.max_wait_ms
@@ -231,11 +244,16 @@ class PendingFetch:
                 fetch.metrics.failed_fetch += 1
                 continue
             try:
-                log, leader = partition.led()
+                log = partition.readable(self._from_follower)
                 if item.leader_epoch >= 0:
                     partition.check_epoch(item.leader_epoch)
-                high_watermark = leader.high_watermark
+                high_watermark = partition.high_watermark
                 offset = item.fetch_offset
+                if self._rack and partition.leader is not None and fetch.selector is not None:
+                    near = fetch.selector.choose(partition, partition.leader, self._rack, offset)
+                    if near != _NO_PREFERRED_REPLICA:
+                        reads.append(Read(item, 0, high_watermark, log.start_offset, None, preferred=near))
+                        continue
                 if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
                     diverging = divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
                     if diverging is not None:
@@ -286,7 +304,7 @@ class PendingFetch:
     def _enough(self, reads: list[Read]) -> bool:
         total = 0
         for read in reads:
-            if read.error or read.diverging is not None:
+            if read.error or read.diverging is not None or read.preferred != _NO_PREFERRED_REPLICA:
                 return True
             if read.slice is not None:
                 total += read.slice.size
@@ -302,11 +320,11 @@ class PendingFetch:
         budget = self._max_bytes
         for item in list(self._items.values()):
             partition = item.resolve(self._fetch.table, self._by_id)
-            if partition is None or partition.leader is None or partition.log is None:
+            if partition is None or partition.log is None or not partition.is_copied:
                 continue
             if budget <= 0 and budget != self._max_bytes:
                 continue
-            log, upto = partition.log, partition.leader.high_watermark
+            log, upto = partition.log, partition.high_watermark
             if not log.start_offset <= item.fetch_offset < upto:
                 continue
             try:
@@ -406,6 +424,7 @@ class PendingFetch:
                 self._incremental is not None
                 and read.slice is None
                 and read.diverging is None
+                and read.preferred == _NO_PREFERRED_REPLICA
                 and not read.error
                 and item.told_error == 0
                 and item.told_high_watermark == read.high_watermark
@@ -461,16 +480,12 @@ def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]
             out += _pack_short(len(topic))
             out += topic
         _count(out, len(of_topic), flexible)
-        for item, error, high_watermark, log_start, found, diverging, leader in of_topic:
+        for item, error, high_watermark, log_start, found, diverging, leader, preferred in of_topic:
             stable = high_watermark
             if flexible:
-                out += _pack_partition_v12(
-                    item.index, error, high_watermark, stable, log_start, 0, _NO_PREFERRED_REPLICA
-                )
+                out += _pack_partition_v12(item.index, error, high_watermark, stable, log_start, 0, preferred)
             elif version >= 11:
-                out += _pack_partition_v11(
-                    item.index, error, high_watermark, stable, log_start, -1, _NO_PREFERRED_REPLICA
-                )
+                out += _pack_partition_v11(item.index, error, high_watermark, stable, log_start, -1, preferred)
             elif version >= 5:
                 out += _pack_partition_v5(item.index, error, high_watermark, stable, log_start, -1)
             else:

@@ -12,6 +12,9 @@ Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903)
 - A fetch that waits is answered at once when its follower sends another one in the same session, over another
   connection: it has something to ask that should not wait (a partition it has just begun to follow).
 - A follower may know of a leadership before the leader does. Its question then waits until the leader has heard, too.
+- A partition that is throttled (`penstock.broker.throttles`) is not sent to a follower that is not in sync, while too
+  much is.
+- Where consumers may read from followers (KIP-392) a high watermark that has moved is told at once, as in Kafka.
 - Who claims to be a replica must be registered, and know the epoch of its registration; a partition is told to its own
   replicas only.
 """
@@ -29,6 +32,7 @@ from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.outbox import Part
 from penstock.broker.partition import FetchWaiter, Partition
 from penstock.broker.partitions import PartitionTable
+from penstock.broker.throttles import Throttle
 from penstock.log import Log, Slice
 from penstock.metadata import MetadataImage
 from penstock.replication import IsrProposal
@@ -66,9 +70,11 @@ class ReplicaItem(FetchItem):
         self.session.due[self] = None
         return self.session.waiting
 
-    def on_high_watermark(self) -> None:
-        if self.is_asked:
-            self.session.due[self] = None
+    def on_high_watermark(self) -> FetchWaiter | None:
+        if not self.is_asked:
+            return None
+        self.session.due[self] = None
+        return self.session.waiting if self.session.tells_high_watermarks else None
 
     def on_resign(self) -> FetchWaiter | None:
         return self.on_append()
@@ -77,10 +83,21 @@ class ReplicaItem(FetchItem):
 class ReplicaSession:
     """What one follower copies from this broker."""
 
-    __slots__ = ("due", "epoch", "items", "number", "replica_epoch", "replica_id", "session_id", "waiting")
+    __slots__ = (
+        "due",
+        "epoch",
+        "items",
+        "number",
+        "replica_epoch",
+        "replica_id",
+        "session_id",
+        "tells_high_watermarks",
+        "waiting",
+    )
 
-    def __init__(self, session_id: int, replica_id: int, replica_epoch: int) -> None:
+    def __init__(self, session_id: int, replica_id: int, replica_epoch: int, tells_high_watermarks: bool) -> None:
         self.session_id = session_id
+        self.tells_high_watermarks = tells_high_watermarks
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.epoch = 1
@@ -95,6 +112,11 @@ class ReplicaSession:
         if item is not None:
             self.due.pop(item, None)
             leave(item)
+
+    def look_again(self) -> None:
+        """What was held up may go on."""
+        if self.waiting is not None:
+            self.waiting.advanced()
 
     def close(self) -> None:
         if self.waiting is not None:
@@ -119,6 +141,7 @@ class ReplicaFetch:
         node_id: int,
         image: Callable[[], MetadataImage],
         propose: Callable[[Partition, IsrProposal], None],
+        throttle: Throttle | None = None,
     ) -> None:
         self.runtime = runtime
         self.table = table
@@ -126,6 +149,12 @@ class ReplicaFetch:
         self.node_id = node_id
         self.image = image
         self.propose = propose
+        self.throttle = throttle
+        self.tells_high_watermarks = False
+        """At once, not with the next answer: consumers wait for it."""
+        self.bytes_sent = 0
+        self.bytes_sent_of_moved = 0
+        """To replicas that partitions are being moved to."""
         self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
         self._rng: Random = runtime.rng
         self._sessions: dict[int, ReplicaSession] = {}
@@ -160,7 +189,7 @@ class ReplicaFetch:
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(session_id, replica_id)
-            session = ReplicaSession(NO_SESSION, replica_id, replica_epoch)
+            session = ReplicaSession(NO_SESSION, replica_id, replica_epoch, self.tells_high_watermarks)
             if epoch == INITIAL_EPOCH:
                 self._open(session)
         else:
@@ -214,6 +243,26 @@ class ReplicaFetch:
         # At the end: a partition that always has more starves none behind it.
         session.due.pop(item, None)
         session.due[item] = None
+
+    # ---- throttling
+
+    def holds_up(self, item: ReplicaItem, partition: Partition) -> bool:
+        leader, throttle = partition.leader, self.throttle
+        if throttle is None or leader is None or item.session.replica_id in leader.isr:
+            return False
+        if not throttle.holds_up(partition):
+            return False
+        throttle.when_free(item.session.look_again)
+        return True
+
+    def count(self, item: ReplicaItem, size_bytes: int) -> None:
+        partition = item.partition
+        assert partition is not None
+        self.bytes_sent += size_bytes
+        if partition.state is not None and item.session.replica_id in partition.state.adding:
+            self.bytes_sent_of_moved += size_bytes
+        if self.throttle is not None:
+            self.throttle.count(partition, size_bytes)
 
     # ---- one partition
 
@@ -386,6 +435,9 @@ class PendingReplicaFetch:
                 log, leader = partition.led()
                 partition.check_epoch(item.leader_epoch)
                 found: Slice | None = None
+                if item.fetch_offset < log.end_offset and fetch.holds_up(item, partition):
+                    session.due[item] = None
+                    continue
                 if item.fetch_offset < log.end_offset and (budget > 0 or budget == self._max_bytes):
                     found = self._slice(item, log, budget)
                     if found is None:
@@ -429,6 +481,8 @@ class PendingReplicaFetch:
             partition = item.partition
             if partition is None or partition.log is None or partition.leader is None or budget <= 0:
                 continue
+            if self._fetch.holds_up(item, partition):
+                continue
             log = partition.log
             if not log.start_offset <= item.fetch_offset < log.end_offset:
                 continue
@@ -451,6 +505,8 @@ class PendingReplicaFetch:
             item = read.item
             if read.error or read.diverging is not None or -1 < item.told_log_start < read.log_start:
                 return True
+            if self._session.tells_high_watermarks and item.told_high_watermark != read.high_watermark:
+                return True
             if read.slice is not None:
                 total += read.slice.size
         return total > 0 and total >= self._min_bytes
@@ -469,6 +525,8 @@ class PendingReplicaFetch:
             item.told_high_watermark = read.high_watermark
             item.told_log_start = read.log_start
             told.append(read)
+            if read.slice is not None:
+                self._fetch.count(item, read.slice.size)
         parts, _ = encode(self._version, self._correlation_id, self._session.session_id, told)
         parts = self._with_copies(parts, told)
         if self._slot is None:
