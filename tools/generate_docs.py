@@ -84,7 +84,7 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
 - **Clusters**: a node is broker, controller or both. Between nodes the quorum speaks Kafka's Vote, BeginQuorumEpoch,
   EndQuorumEpoch, Fetch and FetchSnapshot, and brokers its BrokerRegistration, BrokerHeartbeat, AlterPartition,
   AllocateProducerIds and Envelope; but a cluster is of Penstock's nodes alone, not mixed with Apache Kafka's. New nodes
-  format their directories by themselves: there is no `kafka-storage format`. Partitions are not reassigned yet.
+  format their directories by themselves: there is no `kafka-storage format`.
 - **Compaction**: one log at a time, whatever `log.cleaner.threads` says. A key takes some 160 bytes of
   `log.cleaner.dedupe.buffer.size`, where Kafka needs 24. A log that could not be compacted because the disk was full is
   tried again, where Kafka takes the directory offline.

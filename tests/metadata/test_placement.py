@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.metadata import BrokerRegistration, place_replicas
+from metadata.cluster import Cluster, registration
+from penstock.metadata import BrokerRegistration, NewPartitions, place_replicas
 from penstock.wire.errors import ErrorCode, KafkaError
 
 
@@ -97,3 +98,27 @@ def test_replicas_are_distinct_leaders_active_and_racks_even(
     if rack_count == 1 and len(active) == len(brokers):
         leaders = Counter(replicas[0] for replicas in placed)
         assert max(leaders.values()) - min(leaders.get(i, 0) for i in active) <= 2 + partitions // len(active) // 2
+
+
+def racks_of(cluster: Cluster, topic: str, partition: int) -> list[str | None]:
+    brokers = cluster.image.brokers
+    return [brokers[replica].rack for replica in cluster.topic(topic).partitions[partition].replicas]
+
+
+def test_topics_and_added_partitions_are_spread_over_the_racks_of_registered_brokers() -> None:
+    cluster = Cluster(6, racks=("a", "b", "c"))
+    cluster.create("t", 12, 3)
+    assert not cluster.controller.decide_create_partitions([NewPartitions("t", 24)]).reply[0].outcome.failed
+    for partition in range(24):
+        assert sorted(map(str, racks_of(cluster, "t", partition))) == ["a", "b", "c"]
+    led = [cluster.topic("t").partitions[partition].leader for partition in range(24)]
+    assert {led.count(broker) for broker in range(1, 7)} <= {3, 4, 5}
+
+
+def test_brokers_without_a_rack_are_one_of_their_own() -> None:
+    cluster = Cluster(0)
+    for broker_id, rack in enumerate(("a", "a", "b", None, None), 1):
+        cluster.register(registration(broker_id, rack=rack))
+    cluster.create("t", 10, 3)
+    for partition in range(10):
+        assert sorted(map(str, racks_of(cluster, "t", partition))) == ["None", "a", "b"]

@@ -41,7 +41,7 @@ class PenstockCluster:
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-cluster-")
         self.data = Path(self._directory.name) / "data"
         self.log_path = Path(self._directory.name) / "cluster.log"
-        self.port = _port_with_room()
+        self.port = port_with_room()
         self.bootstrap = ",".join(f"127.0.0.1:{self.port + number}" for number in range(brokers))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -133,7 +133,7 @@ class PenstockCluster:
             time.sleep(0.1)
 
 
-def _port_with_room() -> int:
+def port_with_room() -> int:
     """A port after which those are free, most likely, that the cluster will want."""
     while True:
         (port,) = free_ports(1)

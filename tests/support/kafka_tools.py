@@ -32,6 +32,7 @@ TOOLS = {
     "kafka-groups": "GroupsCommand",
     "kafka-log-dirs": "LogDirsCommand",
     "kafka-producer-perf-test": "ProducerPerformance",
+    "kafka-reassign-partitions": "ReassignPartitionsCommand",
     "kafka-topics": "TopicCommand",
 }
 

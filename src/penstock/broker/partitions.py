@@ -142,7 +142,7 @@ class PartitionManager:
         self._slice_began_ms = self._runtime.now_ms()
         for topic in image.topics():
             config = self._topic_config(image, topic.name)
-            self.throttles.configure_topic(topic.name, image.config(ResourceType.TOPIC, topic.name))
+            self.throttles.configure_topic(topic.name, config)
             for partition in self._enter(topic):
                 partition.follow_state(topic.partitions[partition.index])
                 if not self._holds(topic.partitions[partition.index]):
@@ -319,7 +319,7 @@ class PartitionManager:
 
     def _configure_topic(self, image: MetadataImage, name: str) -> None:
         config = self._topic_config(image, name)
-        self.throttles.configure_topic(name, image.config(ResourceType.TOPIC, name))
+        self.throttles.configure_topic(name, config)
         log_config = self._log_config(config)
         for partition in self.table.by_name.get(name.encode(), []):
             partition.configure_min_isr(config.min_insync_replicas)

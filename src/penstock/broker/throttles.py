@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.broker.partition import Partition
-from penstock.config import BrokerConfig
+from penstock.config import BrokerConfig, TopicConfig
 from penstock.replication import ReplicationQuota
 from penstock.runtime import Runtime, Timer
 
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 EVERY_REPLICA = "*"
 PAUSE_MIN_MS = 1.0
 """The rate is looked at again after this long at the earliest: rounding must not make a busy loop."""
@@ -75,7 +73,7 @@ class Throttle:
             self.quota.limit_bytes = rate_bytes
             self.release()
 
-    def configure_topic(self, topic: str, replicas: str, node_id: int) -> None:
+    def configure_topic(self, topic: str, replicas: tuple[str, ...], node_id: int) -> None:
         numbers = throttled_partitions(replicas, node_id)
         if numbers == self._topics.get(topic, {}):
             return
@@ -112,24 +110,23 @@ class Throttles:
         self.leader.configure(config.leader_replication_throttled_rate)
         self.follower.configure(config.follower_replication_throttled_rate)
 
-    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """What is set for this topic; nothing, if it is gone."""
-        self.leader.configure_topic(topic, settings.get(LEADER_REPLICAS, ""), self._node_id)
-        self.follower.configure_topic(topic, settings.get(FOLLOWER_REPLICAS, ""), self._node_id)
+    def configure_topic(self, topic: str, config: TopicConfig) -> None:
+        """What is set for this topic; the defaults, if it is gone."""
+        self.leader.configure_topic(topic, config.leader_replication_throttled_replicas, self._node_id)
+        self.follower.configure_topic(topic, config.follower_replication_throttled_replicas, self._node_id)
 
     def close(self) -> None:
         self.leader.close()
         self.follower.close()
 
 
-def throttled_partitions(replicas: str, node_id: int) -> Numbers:
+def throttled_partitions(replicas: tuple[str, ...], node_id: int) -> Numbers:
     """Those of a topic's list that are of this broker. The list was checked when it was set."""
-    text = replicas.strip()
-    if text == EVERY_REPLICA:
+    if replicas == (EVERY_REPLICA,):
         return ALL
     numbers: dict[int, None] = {}
-    for item in text.split(","):
-        partition, _, broker = item.strip().partition(":")
-        if broker == str(node_id):
+    for item in replicas:
+        partition, _, broker = item.partition(":")
+        if int(broker) == node_id:
             numbers[int(partition)] = None
     return numbers

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from penstock.config.definitions import Definition, Value, parse
+from penstock.config.moving_table import THROTTLED_TOPICS
 from penstock.config.topic_table import BROKER_NAME, TOPIC
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -27,7 +28,9 @@ class TopicConfig:
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
+    follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -54,7 +57,8 @@ class TopicConfig:
     @classmethod
     def of_broker(cls, effective: Mapping[str, Value]) -> Self:
         """What a topic has that sets nothing itself; `effective` has the broker's values, fallbacks resolved."""
-        return cls({name.replace(".", "_"): effective[origin] for name, origin in BROKER_NAME.items()})
+        own = {definition.attribute: definition.default for definition in THROTTLED_TOPICS}
+        return cls(own | {name.replace(".", "_"): effective[origin] for name, origin in BROKER_NAME.items()})
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
