@@ -36,12 +36,15 @@ class Penstock(ServerProcess):
 
 
 def create_topics(
-    bootstrap: str, partitions_by_topic: Mapping[str, int], timeout_s: float = ADMIN_TIMEOUT_S
+    bootstrap: str,
+    partitions_by_topic: Mapping[str, int],
+    timeout_s: float = ADMIN_TIMEOUT_S,
+    replication_factor: int = 1,
 ) -> None:
     """Creates them and waits until every partition answers."""
     client = admin_client(bootstrap)
     topics = [
-        NewTopic(name, num_partitions=count, replication_factor=1)
+        NewTopic(name, num_partitions=count, replication_factor=replication_factor)
         for name, count in partitions_by_topic.items()
     ]
     request: list[NewTopic] = []

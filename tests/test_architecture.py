@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "sim": {"runtime", "broker", "config", "metadata", "wire"},
     # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
     # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
-    "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo"},
+    "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo", "chaos"},
     # What commits say about consumers; pure, and shared by the command line, exporters and alerts.
     "lag": {"wire"},
     # A client by hand, and what it reads as Arrow: for any Kafka cluster.
@@ -34,6 +34,8 @@ MAY_IMPORT = {
     # The pipeline, on Spark: from here on nothing knows whose brokers it reads.
     "spark": {"client", "arrow", "wire"},
     "pipeline": {"spark", "client", "arrow", "wire"},
+    # Breaks clusters, whoever's they are, and talks to them as any client does.
+    "chaos": {"client", "wire"},
     "demo": {"pipeline", "spark", "client"},
 }
 

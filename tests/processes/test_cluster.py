@@ -1,4 +1,4 @@
-"""Three broker processes under load: killed, stopped and resumed, restarted. A checker accounts for every record."""
+"""`penstock up --brokers 3`: one view, a clean stop, a standstill that nobody minds. Faults are in test_chaos.py."""
 
 from __future__ import annotations
 
@@ -89,26 +89,6 @@ class Load:
             assert stored[partition] == [number for number in range(self.sent) if number % PARTITIONS == partition]
 
 
-def test_a_killed_leader_costs_no_record_and_comes_back(cluster: PenstockCluster) -> None:
-    load = Load(cluster)
-    load.wait_for_more(cluster)
-    cluster.kill(cluster.leaders(TOPIC)[0])
-    load.wait_for_more(cluster)
-    cluster.wait(lambda: all(len(isr) == 3 for isr in cluster.in_sync(TOPIC).values()), "have all in sync again")
-    load.wait_for_more(cluster)
-    load.verify()
-
-
-def test_a_killed_controller_costs_no_record(cluster: PenstockCluster) -> None:
-    load = Load(cluster)
-    load.wait_for_more(cluster)
-    old = cluster.controller()
-    cluster.kill(old)
-    load.wait_for_more(cluster)
-    cluster.wait(lambda: all(len(isr) == 3 for isr in cluster.in_sync(TOPIC).values()), "have all in sync again")
-    load.verify()
-
-
 @pytest.mark.long
 def test_a_second_of_standstill_moves_no_leader(cluster: PenstockCluster) -> None:
     before = cluster.leaders(TOPIC)
@@ -122,29 +102,10 @@ def test_a_second_of_standstill_moves_no_leader(cluster: PenstockCluster) -> Non
     assert cluster.leaders(TOPIC) == before
 
 
-@pytest.mark.long
-def test_a_rolling_restart_costs_no_record(cluster: PenstockCluster) -> None:
-    load = Load(cluster)
-    for node in (1, 2, 3):
-        load.wait_for_more(cluster)
-        old = cluster.pid(node)
-        cluster.signal(node, signal.SIGTERM)
-        cluster.wait(lambda node=node, old=old: _is_new(cluster, node, old), f"start node {node} again")  # type: ignore[misc]
-        cluster.wait(lambda: all(len(isr) == 3 for isr in cluster.in_sync(TOPIC).values()), "have all in sync again")
-    load.verify()
-
-
 def test_all_stop_in_order() -> None:
     with PenstockCluster(restart=False) as short:
         assert short.stop() == 0
         assert short.log().rstrip().endswith("penstock: stopped")
-
-
-def _is_new(cluster: PenstockCluster, node: int, old: int) -> bool:
-    try:
-        return cluster.pid(node) != old
-    except (FileNotFoundError, ValueError):
-        return False
 
 
 def _ends(bootstrap: str) -> dict[int, int]:

@@ -9,6 +9,8 @@ import typer
 
 from penstock import __version__
 from penstock.cli import brokers, cluster, configs, exit_codes, groups, leaders, log, pipeline, tables, topics
+from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
+from penstock.cli.chaos import chaos
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from penstock.cli.consume import consume
 from penstock.cli.demo import EXAMPLES as DEMO_EXAMPLES
@@ -49,6 +51,7 @@ app.add_typer(tables.app, name="tables")
 app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=CHAOS_EXAMPLES)(chaos)
 app.command(epilog=DEMO_EXAMPLES, rich_help_panel="Broker")(demo)
 
 

@@ -22,6 +22,7 @@ TIMED_OUT = 8
 DECLINED = 9
 """The question whether to go on was answered with no."""
 UNHEALTHY = 10
-"""What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `doctor`, `demo`."""
+"""What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `doctor`, `chaos`,
+`demo`."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells count it."""

@@ -13,7 +13,7 @@ import asyncio
 import ctypes
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,21 +53,30 @@ def quorum_size(brokers: int) -> int:
     return 5 if brokers >= 5 else 3 if brokers >= 3 else 1
 
 
-def properties(node_id: int, brokers: int, port: int) -> dict[str, str]:
+def one_host(node_id: int) -> str:
+    """All nodes are on this machine."""
+    return HOST
+
+
+def properties(
+    node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host
+) -> dict[str, str]:
     """The settings of a node, in Kafka's words."""
     voters = quorum_size(brokers)
     copies = min(brokers, 3)
     controller_port = port + CONTROLLERS_ABOVE
-    listeners = [f"PLAINTEXT://{HOST}:{port + node_id - 1}"]
+    listeners = [f"PLAINTEXT://{host_of(node_id)}:{port + node_id - 1}"]
     if node_id <= voters:
-        listeners.append(f"CONTROLLER://{HOST}:{controller_port + node_id - 1}")
+        listeners.append(f"CONTROLLER://{host_of(node_id)}:{controller_port + node_id - 1}")
     return {
         "node.id": str(node_id),
         "process.roles": "broker,controller" if node_id <= voters else "broker",
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.quorum.voters": ",".join(f"{n}@{HOST}:{controller_port + n - 1}" for n in range(1, voters + 1)),
+        "controller.quorum.voters": ",".join(
+            f"{n}@{host_of(n)}:{controller_port + n - 1}" for n in range(1, voters + 1)
+        ),
         "default.replication.factor": str(copies),
         "offsets.topic.replication.factor": str(copies),
         "min.insync.replicas": str(max(1, copies - 1)),

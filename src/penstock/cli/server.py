@@ -20,7 +20,7 @@ from penstock.broker.server import Broker, StartInterrupted, StartRefused
 from penstock.config import BrokerConfig, ConfigError, parse_assignment, parse_host_port, parse_properties
 from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog
-from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_OK, EXIT_UNAVAILABLE
+from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_OK, EXIT_STORAGE, EXIT_UNAVAILABLE
 from penstock.runtime.production import ProductionRuntime, run
 
 LISTEN_DEFAULT = "127.0.0.1:9092"
@@ -126,6 +126,12 @@ def serve(options: argparse.Namespace, config_path: str | None, settings: list[s
         refuse(str(error))
         return EXIT_CONFIG
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+            refuse(
+                f"the data directory {root} cannot be written: {error.strerror}. Make room or look at the disk, "
+                "then start again"
+            )
+            return EXIT_STORAGE
         if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
             raise
         refuse(

@@ -1,0 +1,157 @@
+"""Namespaces of Linux: a network for each node, and disks that can be full, without touching the machine's own.
+
+The whole command is run again inside a network and a mount namespace of its own (`enter`). What is made there (a
+bridge, a namespace for each node, small file systems in memory) is gone with the last process in it, however that ends.
+
+    clients (this process) ── bridge 10.99.0.254 ──┬── veth ── node 1, 10.99.0.1
+                                                   ├── veth ── node 2, 10.99.0.2
+                                                   └── …
+
+A direction is cut by giving the sender a wrong hardware address for the receiver: packets leave and nobody takes them,
+as with a broken link. Nothing answers with an error, and the other direction is as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+MARK: Final = "PENSTOCK_CHAOS_ISOLATED"
+NOBODY: Final = "02:00:00:00:0f:ff"
+"""A hardware address that no one has."""
+BRIDGE: Final = "chaos0"
+SUBNET: Final = "10.99.0"
+NODES_MAX: Final = 99
+COMMAND_TIMEOUT_S: Final = 20
+
+
+class IsolationFailed(Exception):
+    """A namespace, an interface or a mount could not be made; the message has the command and what it said."""
+
+
+def missing() -> str | None:
+    """Why this machine cannot do it; None when it can."""
+    for program, package in (("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "util-linux")):
+        if shutil.which(program) is None:
+            return f"the program {program} is missing (Debian's package {package})"
+    probe = ["ip", "link", "add", "probe0", "type", "bridge"]
+    done = subprocess.run(
+        [*_unshare(), *probe], capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S
+    )
+    if done.returncode:
+        return f"namespaces cannot be made here: {done.stderr.strip() or 'no reason given'}"
+    return None
+
+
+def inside() -> bool:
+    return MARK in os.environ
+
+
+def enter(arguments: Sequence[str]) -> NoReturn:
+    """Run this command again in namespaces of its own, in place of this process."""
+    command = [*_unshare(), sys.executable, "-m", "penstock", *arguments]
+    os.execvpe(command[0], command, {**os.environ, MARK: "1"})
+
+
+def _unshare() -> list[str]:
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *as_root, "--net", "--mount", "--propagation", "private", "--"]
+
+
+class Network:
+    """The nodes' network. Only inside."""
+
+    def __init__(self, nodes: int) -> None:
+        assert inside()
+        assert nodes <= NODES_MAX
+        self._nodes = range(1, nodes + 1)
+        self._cut: list[tuple[int, int]] = []
+        self._down: list[int] = []
+
+    def up(self) -> None:
+        # Names of namespaces are kept below /run, which not everyone may write.
+        run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "name", BRIDGE, "type", "bridge")
+        run("ip", "address", "add", f"{SUBNET}.254/24", "dev", BRIDGE)
+        run("ip", "link", "set", BRIDGE, "up")
+        for node in self._nodes:
+            namespace = _namespace(node)
+            run("ip", "netns", "add", namespace)
+            run("ip", "link", "add", _interface(node), "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            run("ip", "link", "set", _interface(node), "master", BRIDGE, "up")
+            _in(node, "link", "set", "lo", "up")
+            _in(node, "address", "add", f"{self.host(node)}/24", "dev", "eth0")
+            _in(node, "link", "set", "eth0", "up")
+
+    def host(self, node: int) -> str:
+        return f"{SUBNET}.{node}"
+
+    def prefix(self, node: int) -> list[str]:
+        """What a command is to be preceded by to run as this node."""
+        return ["ip", "netns", "exec", _namespace(node)]
+
+    def cut(self, sender: int, receiver: int) -> None:
+        """Nothing gets from one node to another. The other way still works, for what needs no answer."""
+        _in(sender, "neighbour", "replace", self.host(receiver), "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
+        self._cut.append((sender, receiver))
+
+    def isolate(self, node: int) -> None:
+        """Neither nodes nor clients reach it."""
+        run("ip", "link", "set", _interface(node), "down")
+        self._down.append(node)
+
+    def heal(self) -> None:
+        for sender, receiver in self._cut:
+            _in(sender, "neighbour", "delete", self.host(receiver), "dev", "eth0")
+        for node in self._down:
+            run("ip", "link", "set", _interface(node), "up")
+        self._cut.clear()
+        self._down.clear()
+
+
+class SmallDisk:
+    """A file system of a few megabytes, which can be filled. Only inside."""
+
+    def __init__(self, path: Path, megabytes: int) -> None:
+        assert inside()
+        self._ballast = path / "ballast"
+        path.mkdir(parents=True, exist_ok=True)
+        run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
+
+    def fill(self) -> None:
+        """Not a byte is left; what others free meanwhile is taken too when this is called again."""
+        block = bytes(1 << 16)
+        with self._ballast.open("ab", buffering=0) as file:
+            for size in (len(block), 4096, 256, 1):
+                try:
+                    while file.write(block[:size]):
+                        pass
+                except OSError:
+                    continue
+
+    def free(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)
+    if done.returncode:
+        raise IsolationFailed(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+
+
+def _in(node: int, *arguments: str) -> None:
+    run("ip", "-n", _namespace(node), *arguments)
+
+
+def _namespace(node: int) -> str:
+    return f"node-{node}"
+
+
+def _interface(node: int) -> str:
+    return f"veth-{node}"

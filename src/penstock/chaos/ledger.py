@@ -1,0 +1,276 @@
+"""The account of every record. Pure: told what clients saw, it says what cannot be.
+
+Not for several threads at once: whoever tells it from several holds a lock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+EXAMPLES_MAX: Final = 10
+"""How many violations of a kind are kept in words; the others are counted."""
+
+PENDING: Final = -1
+FAILED: Final = -2
+UNKNOWN_OFFSET: Final = -3
+"""Acknowledged, but the client was not told where: a retry that the broker knew already."""
+
+
+class Kind(StrEnum):
+    LOST = "lost"
+    MOVED = "moved"
+    DUPLICATED = "duplicated"
+    REORDERED = "reordered"
+    FOREIGN = "foreign"
+    SKIPPED = "skipped"
+    VANISHED = "vanished"
+    WENT_BACK = "went-back"
+    COMMIT_LOST = "commit-lost"
+
+
+class Name(NamedTuple):
+    """Which record it is: the `number`th that `producer` sent to its partition, from 0."""
+
+    producer: int
+    number: int
+
+
+class Violation(NamedTuple):
+    kind: Kind
+    partition: int
+    text: str
+
+
+@dataclass(slots=True)
+class Counts:
+    sent: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    pending: int = 0
+    stored: int = 0
+    read: int = 0
+    read_again: int = 0
+    """By the group, after something was reassigned: at least once means just that."""
+    commits: int = 0
+
+
+@dataclass(slots=True)
+class Verdict:
+    counts: Counts
+    violations: Counter[Kind] = field(default_factory=Counter)
+    examples: list[Violation] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+    def add(self, kind: Kind, partition: int, text: str) -> None:
+        self.violations[kind] += 1
+        if self.violations[kind] <= EXAMPLES_MAX:
+            self.examples.append(Violation(kind, partition, text))
+
+
+class Ledger:
+    """One topic, from the first record sent to the last one found."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.counts = Counts()
+        self._lanes: dict[tuple[int, int], array[int]] = {}
+        """By producer and partition: the offset of each record, or what else became of it."""
+        self._readers: dict[str, Reader] = {}
+
+    # ---- writing
+
+    def sent(self, producer: int, partition: int) -> Name:
+        """The name of the next record of this lane."""
+        lane = self._lanes.setdefault((producer, partition), array("q"))
+        lane.append(PENDING)
+        self.counts.sent += 1
+        self.counts.pending += 1
+        return Name(producer, len(lane) - 1)
+
+    def acknowledged(self, name: Name, partition: int, offset: int) -> None:
+        self._settle(name, partition, offset if offset >= 0 else UNKNOWN_OFFSET)
+        self.counts.acknowledged += 1
+
+    def failed(self, name: Name, partition: int) -> None:
+        """The producer gave up: the record may be there or not."""
+        self._settle(name, partition, FAILED)
+        self.counts.failed += 1
+
+    def _settle(self, name: Name, partition: int, outcome: int) -> None:
+        lane = self._lanes[name.producer, partition]
+        assert lane[name.number] == PENDING, f"{name} was told about twice"
+        lane[name.number] = outcome
+        self.counts.pending -= 1
+
+    # ---- reading
+
+    def reader(self, name: str) -> Reader:
+        return self._readers.setdefault(name, Reader(name, self.partitions, self.counts))
+
+    # ---- the end
+
+    def judge(self, stored: Iterable[tuple[int, int, Name | None]]) -> Verdict:
+        """What does not fit, given all that is there: (partition, offset, name), by offset in each partition.
+
+        The name is None for a record that is none of ours.
+        """
+        verdict = Verdict(self.counts)
+        found: list[dict[int, Name]] = [{} for _ in range(self.partitions)]
+        places: dict[tuple[int, Name], int] = {}
+        newest: dict[tuple[int, int], int] = {}
+        self.counts.stored = 0
+        for partition, offset, name in stored:
+            self.counts.stored += 1
+            lane = None if name is None else self._lanes.get((name.producer, partition))
+            if name is None or lane is None or not 0 <= name.number < len(lane):
+                verdict.add(Kind.FOREIGN, partition, f"offset {offset}: {name or 'not a record of this run'}")
+                continue
+            found[partition][offset] = name
+            if (partition, name) in places:
+                verdict.add(
+                    Kind.DUPLICATED, partition, f"{tell(name)} is at offset {places[partition, name]} and at {offset}"
+                )
+                continue
+            places[partition, name] = offset
+            before = newest.get((name.producer, partition), -1)
+            if name.number < before:
+                verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} comes after number {before}")
+            newest[name.producer, partition] = max(before, name.number)
+        self._check_acknowledged(verdict, places)
+        for reader in self._readers.values():
+            reader.judge(verdict, found)
+        return verdict
+
+    def _check_acknowledged(self, verdict: Verdict, places: dict[tuple[int, Name], int]) -> None:
+        for (producer, partition), lane in sorted(self._lanes.items()):
+            for number, offset in enumerate(lane):
+                if offset in (PENDING, FAILED):
+                    continue
+                name = Name(producer, number)
+                place = places.get((partition, name))
+                if place is None:
+                    told = "" if offset == UNKNOWN_OFFSET else f" at offset {offset}"
+                    verdict.add(Kind.LOST, partition, f"{tell(name)} was acknowledged{told}, and is not there")
+                elif offset not in (UNKNOWN_OFFSET, place):
+                    verdict.add(
+                        Kind.MOVED, partition, f"{tell(name)} was acknowledged at offset {offset}, and is at {place}"
+                    )
+
+
+class Reader:
+    """A consumer group (or one consumer without): what its members were given, and what they committed."""
+
+    def __init__(self, name: str, partitions: int, counts: Counts) -> None:
+        self.name = name
+        self._counts = counts
+        self._seen: list[dict[int, Name | None]] = [{} for _ in range(partitions)]
+        self._position = [0] * partitions
+        """Beyond the last record that was read, over all members."""
+        self._committed = [-1] * partitions
+        self._open: dict[tuple[str, int], _Assignment] = {}
+        self._gaps: list[tuple[int, int, int, str]] = []
+        """(partition, from, to, how it came): whether there was something is known at the end."""
+        self._complaints: list[Violation] = []
+
+    def assigned(self, member: str, partition: int) -> None:
+        self._open[member, partition] = _Assignment(committed=self._committed[partition])
+
+    def revoked(self, member: str, partition: int) -> None:
+        self._open.pop((member, partition), None)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """The cluster has acknowledged it."""
+        self._committed[partition] = offset
+        self._counts.commits += 1
+
+    def read(self, member: str, partition: int, offset: int, name: Name | None) -> None:
+        assignment = self._open.get((member, partition))
+        if assignment is None:
+            # The client told of the loss first and handed over what it still had: no new knowledge of positions.
+            assignment = _Assignment(committed=-1, next=offset)
+        if assignment.next is None:
+            self._begin(member, partition, offset, assignment)
+        elif offset < assignment.next:
+            self._complain(
+                Kind.WENT_BACK, partition, f"{member} was at offset {assignment.next} and was given {offset} again"
+            )
+        elif offset > assignment.next:
+            self._gaps.append((partition, assignment.next, offset, f"{member} went on"))
+        assignment.next = offset + 1
+        self._position[partition] = max(self._position[partition], offset + 1)
+        self._see(member, partition, offset, name)
+
+    def position(self, partition: int) -> int:
+        """Beyond what was read."""
+        return self._position[partition]
+
+    def _begin(self, member: str, partition: int, offset: int, assignment: _Assignment) -> None:
+        if offset > self._position[partition]:
+            self._gaps.append((partition, self._position[partition], offset, f"{member} began"))
+        if offset < assignment.committed:
+            self._complain(
+                Kind.COMMIT_LOST, partition, f"{assignment.committed} was committed, and {member} began at {offset}"
+            )
+
+    def _see(self, member: str, partition: int, offset: int, name: Name | None) -> None:
+        seen = self._seen[partition]
+        if offset not in seen:
+            seen[offset] = name
+            self._counts.read += 1
+            return
+        self._counts.read_again += 1
+        if seen[offset] != name:
+            self._complain(
+                Kind.VANISHED, partition, f"offset {offset} was {tell(seen[offset])}, and is {tell(name)} for {member}"
+            )
+
+    def _complain(self, kind: Kind, partition: int, text: str) -> None:
+        self._complaints.append(Violation(kind, partition, f"{self.name}: {text}"))
+
+    def judge(self, verdict: Verdict, stored: list[dict[int, Name]]) -> None:
+        for complaint in self._complaints:
+            verdict.add(*complaint)
+        for partition, start, end, how in self._gaps:
+            missed = [offset for offset in range(start, end) if offset in stored[partition]]
+            # What another member has read by the end, it has not missed: only the group as a whole can skip when one
+            # begins; one that goes on without an interruption has to have read it itself.
+            if how.endswith("began"):
+                missed = [offset for offset in missed if offset not in self._seen[partition]]
+            if missed:
+                verdict.add(
+                    Kind.SKIPPED, partition,
+                    f"{self.name}: {how} at {end} past {len(missed)} records, the first of them at {missed[0]}",
+                )  # fmt: skip
+        for partition, seen in enumerate(self._seen):
+            there = stored[partition]
+            for offset, name in seen.items():
+                if name is not None and there.get(offset) != name:
+                    now = tell(there[offset]) if offset in there else "nothing"
+                    verdict.add(
+                        Kind.VANISHED, partition, f"{self.name}: offset {offset} was {tell(name)}, and is {now} now"
+                    )
+            unread = [offset for offset in there if offset not in seen]
+            if unread:
+                verdict.add(
+                    Kind.SKIPPED, partition,
+                    f"{self.name}: {len(unread)} records were never read, the first of them at offset {unread[0]}",
+                )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Assignment:
+    committed: int
+    """As it was when the partition was assigned."""
+    next: int | None = None
+
+
+def tell(name: Name | None) -> str:
+    return "a foreign record" if name is None else f"record {name.number} of producer {name.producer}"

@@ -1,0 +1,314 @@
+"""The load: producers that number their records, a group and a lone reader that say what they get."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from penstock.chaos.ledger import Ledger, Name
+from penstock.chaos.pauses import Pauses
+
+DELIVERY_TIMEOUT_MS: Final = 120_000
+"""Longer than any fault is held: a producer that gives up earlier would only say that nobody knows."""
+RECONNECT_BACKOFF_MAX_MS: Final = 500
+POLL_S: Final = 0.1
+COMMIT_EVERY_S: Final = 0.5
+READ_AT_ONCE: Final = 1_000
+SESSION_TIMEOUT_MS: Final = 10_000
+HEARTBEAT_INTERVAL_MS: Final = 1_000
+AUDIT_TIMEOUT_S: Final = 60.0
+
+
+class Load:
+    """Everything that uses the cluster during a run. Tells the ledger under one lock."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        topic: str,
+        group: str,
+        *,
+        partitions: int,
+        producers: int,
+        members: int,
+        rate: float,
+        value_bytes: int,
+        group_protocol: str,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.settings = {"reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS, "log_level": 0, **settings}
+        self.ledger = Ledger(partitions)
+        self.pauses = Pauses(partitions)
+        self.lock = threading.Lock()
+        self.problems: list[str] = []
+        """What clients were told that no client should be told, whatever fails."""
+        self.stop_sending = threading.Event()
+        self.stop_reading = threading.Event()
+        self._writers = [Writer(self, number, rate / producers, value_bytes) for number in range(producers)]
+        group_members = [Member(self, f"member {number + 1}", group_protocol) for number in range(members)]
+        self._readers: list[threading.Thread] = [*group_members, Witness(self)]
+
+    def start(self) -> None:
+        for thread in (*self._readers, *self._writers):
+            thread.start()
+
+    def stop(self) -> None:
+        self.stop_sending.set()
+        self.stop_reading.set()
+        for thread in (*self._writers, *self._readers):
+            if thread.ident is not None:
+                thread.join()
+
+    def problem(self, text: str) -> None:
+        with self.lock:
+            if text not in self.problems:
+                self.problems.append(text)
+
+    # ---- the end
+
+    def ends(self) -> list[int]:
+        """Where each partition ends now."""
+        with self._plain_consumer() as consumer:
+            return [
+                consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=30)[1]
+                for number in range(self.ledger.partitions)
+            ]
+
+    def caught_up(self, ends: list[int]) -> bool:
+        with self.lock:
+            return all(
+                self.ledger.reader(name).position(number) >= end
+                for name in (GROUP, WITNESS)
+                for number, end in enumerate(ends)
+            )
+
+    def stored(self, ends: list[int]) -> Iterator[tuple[int, int, Name | None]]:
+        """Everything that is there, from the beginning."""
+        with self._plain_consumer() as consumer:
+            missing = {number for number, end in enumerate(ends) if end}
+            consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in sorted(missing)])
+            deadline_s = time.monotonic() + AUDIT_TIMEOUT_S
+            while missing:
+                for message in consumer.consume(READ_AT_ONCE, timeout=1):
+                    partition, offset, name = _told(message, self)
+                    if partition < 0:
+                        continue
+                    yield partition, offset, name
+                    deadline_s = time.monotonic() + AUDIT_TIMEOUT_S
+                    if offset + 1 >= ends[partition]:
+                        missing.discard(partition)
+                if time.monotonic() > deadline_s:
+                    self.problem(f"partitions {sorted(missing)} cannot be read to their ends")
+                    return
+
+    @contextmanager
+    def _plain_consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer({**self.settings, "group.id": f"{self.group}-audit", "enable.auto.commit": False})
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+GROUP: Final = "group"
+WITNESS: Final = "lone reader"
+
+
+class Writer(threading.Thread):
+    def __init__(self, load: Load, number: int, rate: float, value_bytes: int) -> None:
+        super().__init__(name=f"producer {number}", daemon=True)
+        self._load = load
+        self._number = number
+        self._pause_s = 1 / rate
+        self._padding = b" " * value_bytes
+        self._producer = Producer(
+            {
+                "linger.ms": 5,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                **load.settings,
+                "enable.idempotence": True,
+                "acks": "all",
+            }
+        )
+
+    def run(self) -> None:
+        load, partition = self._load, self._number % self._load.ledger.partitions
+        next_s = time.monotonic()
+        while not load.stop_sending.is_set():
+            self._send(partition)
+            partition = (partition + 1) % load.ledger.partitions
+            # A backlog after a fault is sent at once: whoever waits for a cluster does the same.
+            next_s += self._pause_s
+            self._producer.poll(max(0.0, next_s - time.monotonic()))
+        self._producer.flush(DELIVERY_TIMEOUT_MS / 1000)
+
+    def _send(self, partition: int) -> None:
+        load = self._load
+        with load.lock:
+            name = load.ledger.sent(self._number, partition)
+        value = encode(name).ljust(len(self._padding))
+        while True:
+            try:
+                self._producer.produce(
+                    load.topic, value, partition=partition,
+                    on_delivery=lambda error, message: self._delivered(name, partition, error, message),
+                )  # fmt: skip
+            except BufferError:
+                self._producer.poll(POLL_S)
+            except KafkaException as error:
+                load.problem(f"producer {self._number} can go on no more: {error.args[0].str()}")
+                with load.lock:
+                    load.ledger.failed(name, partition)
+                load.stop_sending.wait(POLL_S)
+                return
+            else:
+                return
+
+    def _delivered(self, name: Name, partition: int, error: KafkaError | None, message: Message) -> None:
+        load = self._load
+        with load.lock:
+            if error is not None:
+                load.ledger.failed(name, partition)
+                return
+            offset = message.offset()
+            load.ledger.acknowledged(name, partition, -1 if offset is None else offset)
+            load.pauses.acknowledged(partition, time.monotonic())
+
+
+class Member(threading.Thread):
+    """One consumer of the group."""
+
+    def __init__(self, load: Load, name: str, group_protocol: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._load = load
+        self._reader = load.ledger.reader(GROUP)
+        protocol: dict[str, object] = (
+            {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS}
+            if group_protocol == "classic"
+            else {"group.protocol": "consumer"}
+        )
+        self._consumer = Consumer(
+            {
+                **protocol,
+                **load.settings,
+                "group.id": load.group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "on_commit": self._committed,
+            }
+        )
+
+    def run(self) -> None:
+        consumer, load = self._consumer, self._load
+        consumer.subscribe([load.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        next_commit_s = time.monotonic() + COMMIT_EVERY_S
+        while not load.stop_reading.is_set():
+            _take(consumer, load, GROUP, self.name)
+            if time.monotonic() >= next_commit_s:
+                next_commit_s = time.monotonic() + COMMIT_EVERY_S
+                self._commit(wait=False)
+        consumer.close()
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._load.lock:
+            for one in partitions:
+                self._reader.assigned(self.name, one.partition)
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._commit(wait=True)
+        with self._load.lock:
+            for one in partitions:
+                self._reader.revoked(self.name, one.partition)
+
+    def _commit(self, *, wait: bool) -> None:
+        # It may be nobody's turn, or nobody may be there: the next commit will do.
+        with suppress(KafkaException):
+            positions = [one for one in self._consumer.position(self._consumer.assignment()) if one.offset >= 0]
+            if positions and wait:
+                self._consumer.commit(offsets=positions, asynchronous=False)
+            elif positions:
+                self._consumer.commit(offsets=positions, asynchronous=True)
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if error is not None:
+            return
+        with self._load.lock:
+            for one in partitions:
+                if one.error is None and one.offset >= 0:
+                    self._reader.committed(one.partition, one.offset)
+
+
+class Witness(threading.Thread):
+    """Reads everything all along, in no group: nothing is ever reassigned, so nothing excuses a step back."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(name=WITNESS, daemon=True)
+        self._load = load
+        self._consumer = Consumer(
+            {
+                **load.settings,
+                "group.id": f"{load.group}-witness",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+        )
+
+    def run(self) -> None:
+        load, numbers = self._load, range(self._load.ledger.partitions)
+        with load.lock:
+            for number in numbers:
+                load.ledger.reader(WITNESS).assigned(self.name, number)
+        self._consumer.assign([TopicPartition(load.topic, number, 0) for number in numbers])
+        while not load.stop_reading.is_set():
+            _take(self._consumer, load, WITNESS, self.name)
+        self._consumer.close()
+
+
+def encode(name: Name) -> bytes:
+    return b"penstock chaos %d %d" % name
+
+
+def decode(value: bytes | None) -> Name | None:
+    words = (value or b"").split()
+    if len(words) != 4 or words[:2] != [b"penstock", b"chaos"] or not (words[2].isdigit() and words[3].isdigit()):
+        return None
+    return Name(int(words[2]), int(words[3]))
+
+
+def _take(consumer: Consumer, load: Load, reader: str, member: str) -> None:
+    for message in consumer.consume(READ_AT_ONCE, timeout=POLL_S):
+        partition, offset, name = _told(message, load)
+        if partition >= 0:
+            with load.lock:
+                load.ledger.reader(reader).read(member, partition, offset, name)
+
+
+_FATAL = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
+
+
+def _told(message: Message, load: Load) -> tuple[int, int, Name | None]:
+    """Partition, offset and name; a negative partition for what is no record."""
+    error = message.error()
+    partition, offset = message.partition(), message.offset()
+    if error is not None:
+        if error.code() in _FATAL:
+            load.problem(f"a reader of partition {partition} was told: {error.str()}")
+        return -1, -1, None
+    assert partition is not None
+    assert offset is not None
+    return partition, offset, decode(message.value())

@@ -1,0 +1,174 @@
+"""A cluster of broker processes of our own, which may be hurt: signals, cuts, full disks.
+
+Every node that ends is started again, as a service manager would do it, unless a fault wants it to stay down. All of
+it happens in one thread: the kernel is asked to end a node with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from penstock.chaos.isolation import Network, SmallDisk
+
+RESTART_PAUSE_S: Final = 1.0
+STOP_TIMEOUT_S: Final = 60.0
+PR_SET_PDEATHSIG: Final = 1
+TAIL_LINES: Final = 15
+
+
+class NodeFailed(Exception):
+    """A node does not start or does not stop; the message has the end of its log."""
+
+
+@dataclass
+class Node:
+    id: int
+    commands: Sequence[Sequence[str]]
+    """What starts it: with several, the others are other versions of the server."""
+    log_path: Path
+    disk: SmallDisk | None = None
+    version: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    held: bool = False
+    """A fault wants it to stay down."""
+    paused: bool = False
+    may_end: bool = False
+    """A fault that it may answer by ending: a full disk."""
+    restart_at_s: float = 0.0
+    ends: list[int] = field(default_factory=list)
+    """Exit codes of its processes so far; negative for a signal."""
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Nodes:
+    """All nodes of a cluster."""
+
+    def __init__(self, nodes: Sequence[Node], network: Network | None) -> None:
+        self.by_id = {node.id: node for node in nodes}
+        self.network = network
+        self.tell: Callable[[str], None] = lambda text: None
+        """What is worth a line. Set by the run."""
+        self.problem: Callable[[str], None] = lambda text: None
+        """What should not have happened. Set by the run."""
+
+    def start(self) -> None:
+        for node in self.by_id.values():
+            self._spawn(node)
+
+    def tend(self) -> None:
+        """Start again what has ended; to be called every now and then."""
+        now_s = time.monotonic()
+        for node in self.by_id.values():
+            if node.process is not None and not node.running:
+                code = node.process.returncode
+                node.process = None
+                node.ends.append(code)
+                if not node.held:
+                    self._ended(node, code)
+                    node.restart_at_s = now_s + RESTART_PAUSE_S
+            if node.process is None and not node.held and now_s >= node.restart_at_s:
+                self._spawn(node)
+
+    def close(self) -> None:
+        """Stop all, the last one first; what does not stop is killed."""
+        for node in sorted(self.by_id.values(), key=lambda one: -one.id):
+            node.held = True
+            if node.disk is not None:
+                node.disk.free()
+            if node.running and node.process is not None:
+                if node.paused:
+                    self.resume(node.id)
+                node.process.terminate()
+                try:
+                    node.process.wait(STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    node.process.kill()
+                    node.process.wait()
+
+    # ---- what can be done to one
+
+    def kill(self, id: int) -> None:
+        """kill -9; it stays down until `release`."""
+        self._end(id, signal.SIGKILL)
+
+    def stop(self, id: int) -> None:
+        """SIGTERM; it stays down until `release`."""
+        self._end(id, signal.SIGTERM)
+
+    def release(self, id: int) -> None:
+        self.by_id[id].held = False
+
+    def pause(self, id: int) -> None:
+        self._signal(id, signal.SIGSTOP)
+        self.by_id[id].paused = True
+
+    def resume(self, id: int) -> None:
+        self._signal(id, signal.SIGCONT)
+        self.by_id[id].paused = False
+
+    def swap(self, id: int) -> None:
+        """From its next start on it runs the other version."""
+        node = self.by_id[id]
+        node.version = (node.version + 1) % len(node.commands)
+
+    def tail(self, id: int) -> str:
+        try:
+            lines = self.by_id[id].log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-TAIL_LINES:])
+
+    def _ended(self, node: Node, code: int) -> None:
+        self.tell(f"node {node.id} {ended(code)} and is started again")
+        if not node.may_end:
+            self.problem(f"node {node.id} {ended(code)}, though nobody asked it to:\n{self.tail(node.id)}")
+
+    def _signal(self, id: int, number: signal.Signals) -> None:
+        process = self.by_id[id].process
+        if process is not None and process.poll() is None:
+            os.kill(process.pid, number)
+
+    def _end(self, id: int, number: signal.Signals) -> None:
+        node = self.by_id[id]
+        node.held = True
+        if node.process is None:
+            return
+        self._signal(id, number)
+        try:
+            node.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise NodeFailed(f"node {id} did not stop within {STOP_TIMEOUT_S:.0f} s:\n{self.tail(id)}") from None
+        node.ends.append(node.process.returncode)
+        node.process = None
+
+    def _spawn(self, node: Node) -> None:
+        prefix = [] if self.network is None else self.network.prefix(node.id)
+        with node.log_path.open("ab") as log:
+            node.process = subprocess.Popen(
+                [*prefix, *node.commands[node.version]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us: we stop them in order
+                preexec_fn=_die_with_parent,
+            )
+
+
+def ended(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _die_with_parent() -> None:
+    """In the new process: end when we do, however that is."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,110 @@
+"""Which node is what at the moment, asked in Kafka's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
+
+from penstock.client import Address, ClientError, ClientSettings, Cluster
+from penstock.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+METADATA_TOPIC = "__cluster_metadata"
+REQUEST_TIMEOUT_MS = 3_000
+QUICK = ("request.timeout.ms", "default.api.timeout.ms", "socket.connection.setup.timeout.ms")
+GROUP_COORDINATOR = 0
+
+
+class Role(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CONTROLLER = "controller"
+    COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The cluster as it is: who leads, who is in sync."""
+
+    leaders: tuple[int, ...]
+    replicas: tuple[tuple[int, ...], ...]
+    in_sync: tuple[tuple[int, ...], ...]
+
+    @property
+    def whole(self) -> bool:
+        """Every partition has a leader and all its replicas in sync."""
+        return bool(self.leaders) and all(
+            leader >= 0 and len(isr) == len(replicas)
+            for leader, replicas, isr in zip(self.leaders, self.replicas, self.in_sync, strict=True)
+        )
+
+
+class Roles:
+    """Asks a cluster that may be in any state: None for what nobody can tell now."""
+
+    def __init__(self, properties: Mapping[str, object], topic: str, group: str) -> None:
+        quick = dict.fromkeys(QUICK, REQUEST_TIMEOUT_MS)
+        self._settings = ClientSettings.from_properties({**properties, **quick})
+        self.topic = topic
+        self.group = group
+
+    def whole(self) -> bool:
+        """Every server of the bootstrap list says so: one that was cut off may tell what was, not what is."""
+        return all(
+            (standing := self.standing(address)) is not None and standing.whole
+            for address in self._settings.bootstrap_servers
+        )
+
+    def standing(self, address: Address | None = None) -> Standing | None:
+        """As any node sees it, or the one at this address."""
+        servers = self._settings.bootstrap_servers if address is None else (address,)
+        with suppress(ClientError), Cluster(replace(self._settings, bootstrap_servers=servers)) as cluster:
+            partitions = cluster.topics([self.topic])[self.topic].partitions
+            return Standing(
+                tuple(one.leader_id for one in partitions),
+                tuple(one.replicas for one in partitions),
+                tuple(one.in_sync for one in partitions),
+            )
+        return None
+
+    def find(self, role: Role, rng: Random) -> int | None:
+        """A node that has this role now; one of them by chance if there are several."""
+        if role is Role.CONTROLLER:
+            return self._controller()
+        if role is Role.COORDINATOR:
+            return self._coordinator()
+        standing = self.standing()
+        if standing is None:
+            return None
+        number = rng.randrange(len(standing.leaders))
+        leader = standing.leaders[number]
+        if role is Role.LEADER:
+            return leader if leader >= 0 else None
+        others = [node for node in standing.replicas[number] if node != leader]
+        return rng.choice(others) if others else None
+
+    def _controller(self) -> int | None:
+        asked = [DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
+        with suppress(ClientError, IndexError), Cluster(self._settings) as cluster:
+            answer = cluster.any_broker().call(DescribeQuorumRequest(asked), DescribeQuorumResponse)
+            leader_id = answer.topics[0].partitions[0].leader_id
+            return leader_id if leader_id >= 0 else None
+        return None
+
+    def _coordinator(self) -> int | None:
+        request = FindCoordinatorRequest(
+            key=self.group, key_type=GROUP_COORDINATOR, coordinator_keys=[self.group]
+        )
+        with suppress(ClientError), Cluster(self._settings) as cluster:
+            answer = cluster.any_broker().call(request, FindCoordinatorResponse)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            return found.node_id if found.error_code == 0 and found.node_id >= 0 else None
+        return None

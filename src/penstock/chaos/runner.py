@@ -1,0 +1,302 @@
+"""One run: a topic, the load, one fault after another, and the account at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from penstock.chaos.faults import Fault, FaultFailed
+from penstock.chaos.ledger import Counts, Verdict
+from penstock.chaos.load import Load
+from penstock.chaos.nodes import NodeFailed, Nodes
+from penstock.chaos.plan import Step, plan
+from penstock.chaos.roles import Roles
+
+TICK_S: Final = 0.05
+READY_TIMEOUT_S: Final = 90.0
+CALM_S: Final = 1.0
+"""Between two faults."""
+CALM_RECORDS: Final = 50
+"""So many are acknowledged before the first fault and after the last one."""
+WHOLE_TIMEOUT_S: Final = 120.0
+FLUSH_TIMEOUT_S: Final = 150.0
+READ_TIMEOUT_S: Final = 90.0
+REQUEST_TIMEOUT_S: Final = 15
+
+
+class ChaosFailed(Exception):
+    """The run could not be made: this says nothing about the cluster's records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    seconds: float | None
+    """For so long faults are begun; None with `rounds`."""
+    rounds: int | None
+    """Every fault so many times."""
+    seed: int
+    topic: str
+    group: str
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+    producers: int
+    members: int
+    rate: float
+    value_bytes: int
+    group_protocol: str
+    keep: bool
+
+
+@dataclass(slots=True)
+class Applied:
+    """A fault that was applied, and what it cost."""
+
+    name: str
+    at_s: float
+    what: str = ""
+    pause_s: float | None = None
+    """The longest time without an acknowledgement on some partition, until all was well again."""
+    whole_after_s: float | None = None
+    """From its end until all replicas were in sync again."""
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    seconds: float
+    applied: list[Applied]
+    problems: list[str]
+    verdict: Verdict | None
+    exit_codes: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict is not None and self.verdict.holds and not self.problems
+
+    def as_json(self) -> dict[str, object]:
+        counts = Counts() if self.verdict is None else self.verdict.counts
+        return {
+            "holds": self.holds,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "faults": [
+                {"name": one.name, "at_s": round(one.at_s, 3), "what": one.what, "pause_s": _rounded(one.pause_s),
+                 "whole_after_s": _rounded(one.whole_after_s)}
+                for one in self.applied
+            ],
+            "records": {name: getattr(counts, name) for name in Counts.__slots__},
+            "violations": {} if self.verdict is None else {str(k): n for k, n in self.verdict.violations.items()},
+            "examples": [] if self.verdict is None else [
+                {"kind": one.kind, "partition": one.partition, "text": one.text} for one in self.verdict.examples
+            ],
+            "problems": self.problems,
+            "exit_codes": {str(node): list(codes) for node, codes in self.exit_codes.items()},
+        }  # fmt: skip
+
+
+class Screen(Protocol):
+    """Where it is seen how the run goes."""
+
+    def show(self, run: Run) -> None: ...
+
+    def line(self, at_s: float, text: str) -> None: ...
+
+
+class Run:
+    """The `Place` of the faults."""
+
+    def __init__(
+        self,
+        options: Options,
+        properties: Mapping[str, object],
+        faults: Sequence[Fault],
+        screen: Screen,
+        nodes: Nodes | None = None,
+    ) -> None:
+        self.options = options
+        self.faults = {fault.name: fault for fault in faults}
+        self.nodes = nodes
+        self.rng = Random(options.seed)
+        self.properties = properties
+        self.roles = Roles(properties, options.topic, options.group)
+        self.applied: list[Applied] = []
+        self.doing = "starting"
+        self.load: Load | None = None
+        self._screen = screen
+        self._started_s = time.monotonic()
+        self._fault_from_s: float | None = None
+
+    # ---- waiting: everything happens meanwhile
+
+    def wait(self, seconds: float) -> None:
+        self._wait_until(lambda: False, time.monotonic() + seconds)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        if not self._wait_until(condition, time.monotonic() + timeout_s):
+            raise FaultFailed(f"the cluster did not {what} within {timeout_s:.0f} s")
+
+    def tell(self, text: str) -> None:
+        self.doing = text
+        self._screen.line(self.elapsed_s, text)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    def _wait_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        while not condition():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self.nodes is not None:
+                self.nodes.tend()
+            self._screen.show(self)
+            time.sleep(min(TICK_S, left_s))
+        return True
+
+    # ---- the run
+
+    def run(self) -> Result:
+        """Raises ChaosFailed if there is nothing to be said about the cluster."""
+        options = self.options
+        admin = self._prepare()
+        load = self.load = self._load()
+        if self.nodes is not None:
+            self.nodes.tell = lambda text: self._screen.line(self.elapsed_s, text)
+            self.nodes.problem = load.problem
+        try:
+            load.start()
+            self._acknowledge_more("before anything is done to the cluster", ChaosFailed)
+            self._break()
+            verdict = self._account(load)
+        finally:
+            load.stop()
+        if not options.keep:
+            self._remove(admin)
+        codes = {} if self.nodes is None else {node.id: node.ends for node in self.nodes.by_id.values()}
+        return Result(options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes)
+
+    def _load(self) -> Load:
+        options = self.options
+        return Load(
+            self.properties, options.topic, options.group,
+            partitions=options.partitions, producers=options.producers, members=options.members, rate=options.rate,
+            value_bytes=options.value_bytes, group_protocol=options.group_protocol,
+        )  # fmt: skip
+
+    def _prepare(self) -> AdminClient:
+        """The topic, on a cluster that is whole."""
+        options = self.options
+        self.tell(f"seed {options.seed}: creating topic {options.topic}")
+        settings: dict[str, Any] = {"log_level": 0, "reconnect.backoff.max.ms": 500, **self.properties}
+        admin = AdminClient(settings)
+        config = {"min.insync.replicas": str(options.min_insync_replicas), "unclean.leader.election.enable": "false"}
+        topic = NewTopic(options.topic, options.partitions, options.replication_factor, config=config)
+        reason = ["no broker answers"]
+
+        def created() -> bool:
+            try:
+                admin.create_topics([topic], request_timeout=5)[options.topic].result(10)
+            except KafkaException as error:
+                reason[0] = error.args[0].str()
+                return bool(error.args[0].name() == "TOPIC_ALREADY_EXISTS")
+            return True
+
+        def whole() -> bool:
+            reason[0] = "not all of its replicas are in sync"
+            return self.roles.whole()
+
+        for condition in (created, whole):
+            if not self._wait_until(condition, time.monotonic() + READY_TIMEOUT_S):
+                raise ChaosFailed(f"topic {options.topic} could not be created: {reason[0]}")
+        return admin
+
+    def _break(self) -> None:
+        """One fault after another, until the time is up; Ctrl-C ends it early, and the account is made all the same."""
+        options = self.options
+        end_s = None if options.seconds is None else time.monotonic() + options.seconds
+        steps: Iterable[Step] = plan(list(self.faults), self.rng, options.rounds) if self.faults else ()
+        try:
+            for step in steps:
+                if end_s is not None and time.monotonic() >= end_s:
+                    break
+                self._apply(step)
+            if end_s is not None:
+                self.wait(end_s - time.monotonic())
+        except KeyboardInterrupt:
+            self.tell("interrupted: what was sent so far is accounted for")
+
+    def _apply(self, step: Step) -> None:
+        load, fault = self.load, self.faults[step.name]
+        assert load is not None
+        applied = Applied(step.name, self.elapsed_s)
+        self.applied.append(applied)
+        with load.lock:
+            load.pauses.take_s(time.monotonic())
+        least_s, most_s = fault.hold_s
+        try:
+            applied.what = fault.run(self, least_s + (most_s - least_s) * step.share)
+            undone_s = time.monotonic()
+            self.tell("waiting until all replicas are in sync")
+            self.wait_until(self.roles.whole, "have all replicas in sync again", WHOLE_TIMEOUT_S)
+            applied.whole_after_s = time.monotonic() - undone_s
+            self._acknowledge_more(f"after {step.name}", FaultFailed)
+        except (FaultFailed, NodeFailed) as error:
+            load.problem(f"{step.name}: {error}")
+        with load.lock:
+            applied.pause_s = load.pauses.take_s(time.monotonic())
+        self.wait(CALM_S)
+
+    def _acknowledge_more(self, when: str, failure: type[Exception]) -> None:
+        """Some records on every partition, so that what is broken next is broken under load."""
+        load = self.load
+        assert load is not None
+        goal = load.ledger.counts.acknowledged + CALM_RECORDS
+        self.doing = f"waiting for acknowledgements {when}"
+        if not self._wait_until(
+            lambda: load.ledger.counts.acknowledged >= goal or load.stop_sending.is_set(),
+            time.monotonic() + WHOLE_TIMEOUT_S,
+        ):
+            raise failure(f"nothing was acknowledged {when} within {WHOLE_TIMEOUT_S:.0f} s")
+
+    # ---- the account
+
+    def _account(self, load: Load) -> Verdict | None:
+        self.tell("sending no more; waiting for the last acknowledgements")
+        load.stop_sending.set()
+        if not self._wait_until(lambda: load.ledger.counts.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
+            load.problem(f"{load.ledger.counts.pending} records were neither acknowledged nor refused")
+        self.tell("waiting until the readers have read everything")
+        try:
+            ends = load.ends()
+        except KafkaException as error:
+            load.problem(f"the ends of the partitions cannot be told: {error.args[0].str()}")
+            return None
+        if not self._wait_until(lambda: load.caught_up(ends), time.monotonic() + READ_TIMEOUT_S):
+            load.problem(f"the readers have not read to the end within {READ_TIMEOUT_S:.0f} s")
+        load.stop()
+        self.tell("reading everything once more, from the beginning")
+        try:
+            return load.ledger.judge(load.stored(ends))
+        except KafkaException as error:
+            load.problem(f"the topic cannot be read: {error.args[0].str()}")
+            return None
+
+    def _remove(self, admin: AdminClient) -> None:
+        try:
+            admin.delete_topics([self.options.topic], request_timeout=REQUEST_TIMEOUT_S)[
+                self.options.topic
+            ].result(REQUEST_TIMEOUT_S)
+        except KafkaException:
+            self.tell(f"topic {self.options.topic} could not be deleted")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,137 @@
+"""How a run is seen: a live view on a terminal, lines elsewhere, and the verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from penstock.chaos.ledger import Counts
+from penstock.chaos.runner import Result, Run
+
+REFRESH_EVERY_S: Final = 0.2
+LINE_EVERY_S: Final = 5.0
+FAULTS_SHOWN: Final = 12
+
+
+class LineScreen:
+    """What is done, line by line, and how it goes every few seconds."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._next_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, run: Run) -> None:
+        now_s = time.monotonic()
+        if run.load is not None and now_s >= self._next_s:
+            self._next_s = now_s + LINE_EVERY_S
+            self.line(run.elapsed_s, _progress(run.load.ledger.counts))
+
+    def line(self, at_s: float, text: str) -> None:
+        print(f"{at_s:7.1f} s  {text}", file=self._file, flush=True)
+
+
+class LiveScreen:
+    """A table of the faults so far that moves."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stderr)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._next_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, run: Run) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + REFRESH_EVERY_S
+            self._live.update(render(run, now_s), refresh=True)
+
+    def line(self, at_s: float, text: str) -> None:
+        self._next_s = 0.0
+
+
+def render(run: Run, now_s: float) -> RenderableType:
+    parts: list[RenderableType] = []
+    head = Text(" penstock chaos ", style="bold black on deep_sky_blue1")
+    head.append(f"  seed {run.options.seed}  {run.elapsed_s:.0f} s", style="not bold default on default")
+    parts.append(head)
+    if run.options.seconds is not None:
+        done_s = min(run.elapsed_s, run.options.seconds)
+        parts.append(ProgressBar(total=run.options.seconds, completed=done_s, width=60))
+    elif run.options.rounds is not None:
+        total = run.options.rounds * max(1, len(run.faults))
+        parts.append(ProgressBar(total=total, completed=len(run.applied), width=60))
+    if run.load is not None:
+        waiting_s = run.load.pauses.running_s(now_s)
+        parts.append(Text(_progress(run.load.ledger.counts)))
+        parts.append(Text(f"longest wait for an acknowledgement at the moment: {waiting_s:.1f} s", style="grey58"))
+    parts.append(Text(run.doing, style="yellow"))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="grey58")
+    for column in ("at", "fault", "", "longest pause", "in sync after"):
+        table.add_column(column, justify="right" if column in ("at", "longest pause", "in sync after") else "left")
+    for one in run.applied[-FAULTS_SHOWN:]:
+        table.add_row(f"{one.at_s:.0f} s", one.name, one.what, _seconds(one.pause_s), _seconds(one.whole_after_s))
+    parts.append(table)
+    problems = run.load.problems if run.load is not None else []
+    return Group(*parts, *(Text(problem, style="indian_red1") for problem in problems))
+
+
+def summary(result: Result) -> list[str]:
+    """The verdict, for a person."""
+    lines = [
+        f"{one.at_s:7.1f} s  {one.name}: {one.what or 'not applied'}"
+        + (f"; longest pause {one.pause_s:.2f} s" if one.pause_s is not None else "")
+        + (f"; in sync again {one.whole_after_s:.1f} s later" if one.whole_after_s is not None else "")
+        for one in result.applied
+    ]
+    if result.verdict is not None:
+        counts = result.verdict.counts
+        lines.append("")
+        lines.append(
+            f"{counts.sent:,} records sent, {counts.acknowledged:,} acknowledged, {counts.failed:,} given up, "
+            f"{counts.stored:,} stored, {counts.read:,} read, {counts.read_again:,} read again, "
+            f"{counts.commits:,} offsets committed"
+        )
+        for kind, number in sorted(result.verdict.violations.items()):
+            lines.append(f"VIOLATED {kind}: {number:,}")
+        lines += [f"  {one.kind}, partition {one.partition}: {one.text}" for one in result.verdict.examples]
+    lines += [f"PROBLEM {text}" for text in result.problems]
+    if result.holds:
+        lines.append("Every acknowledged record is there, once, in order; no reader missed one or saw one go.")
+    else:
+        lines.append(f"NOT ALL IS WELL. Seed {result.seed} chooses the same faults again.")
+    return lines
+
+
+def _progress(counts: Counts) -> str:
+    return (
+        f"{counts.sent:,} sent, {counts.acknowledged:,} acknowledged, {counts.pending:,} under way, "
+        f"{counts.failed:,} given up, {counts.read:,} read"
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"

@@ -1,0 +1,52 @@
+"""Which fault comes when, how long nothing was acknowledged, and what a record is called."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from penstock.chaos.ledger import Name
+from penstock.chaos.load import decode, encode
+from penstock.chaos.pauses import Pauses
+from penstock.chaos.plan import plan
+
+
+def test_the_same_seed_gives_the_same_faults_and_another_seed_others() -> None:
+    names = ["a", "b", "c", "d"]
+
+    def first(seed: int) -> list[tuple[str, float]]:
+        return list(islice(plan(names, Random(seed)), 40))
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+
+
+def test_every_fault_comes_once_in_each_round() -> None:
+    steps = [step.name for step in plan(["a", "b", "c"], Random(5), rounds=4)]
+    assert len(steps) == 12
+    for start in range(0, 12, 3):
+        assert sorted(steps[start : start + 3]) == ["a", "b", "c"]
+
+
+def test_the_longest_pause_of_any_partition_counts_even_if_it_goes_on() -> None:
+    pauses = Pauses(2)
+    for now_s in (0.0, 1.0, 2.0, 3.0):
+        pauses.acknowledged(0, now_s)
+    pauses.acknowledged(1, 0.5)
+    assert pauses.running_s(3.0) == 2.5
+    pauses.acknowledged(1, 3.5)
+    assert pauses.take_s(3.5) == 3.0
+    assert pauses.take_s(4.0) == 0.5
+
+
+def test_names_of_records_come_back_from_their_values() -> None:
+    assert decode(encode(Name(12, 345)) + b"   ") == Name(12, 345)
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"hello", b"penstock chaos 1", b"penstock chaos 1 x", b"penstock chaos -1 2"]
+)
+def test_values_of_others_have_no_name(value: bytes | None) -> None:
+    assert decode(value) is None
