@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +26,10 @@ from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
-from support.server_process import ServerFailed, die_with_parent, free_ports
+from support.server_process import ServerFailed, die_with_parent
 
 READY_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 90
-_SPAN = 300
-"""Ports from the first client's to the last metrics'."""
 
 
 class PenstockCluster:
@@ -134,8 +134,17 @@ class PenstockCluster:
 
 
 def port_with_room() -> int:
-    """A port after which those are free, most likely, that the cluster will want."""
+    """A port after which those are free that the cluster will want; below those of outgoing connections."""
     while True:
-        (port,) = free_ports(1)
-        if port + _SPAN < 60_000:
+        port = random.randrange(12_000, 32_000)
+        if all(_is_free(port + above + number) for above in (0, 100, 200) for number in range(10)):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -23,6 +23,9 @@ from penstock.chaos.pauses import Pauses
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 """Longer than any fault is held: a producer that gives up earlier would only say that nobody knows."""
+REQUEST_TIMEOUT_MS: Final = 4_000
+"""Short: a producer that waits for a leader that stands still is to turn to the next one, and to send it all again."""
+SOCKET_MARGIN_MS: Final = 1_000
 RECONNECT_BACKOFF_MAX_MS: Final = 500
 POLL_S: Final = 0.1
 COMMIT_EVERY_S: Final = 0.5
@@ -139,6 +142,8 @@ class Writer(threading.Thread):
             {
                 "linger.ms": 5,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "socket.timeout.ms": REQUEST_TIMEOUT_MS + SOCKET_MARGIN_MS,
                 **load.settings,
                 "enable.idempotence": True,
                 "acks": "all",
@@ -240,7 +245,7 @@ class Member(threading.Thread):
         with suppress(KafkaException):
             positions = [one for one in self._consumer.position(self._consumer.assignment()) if one.offset >= 0]
             if positions and wait:
-                self._consumer.commit(offsets=positions, asynchronous=False)
+                self._committed(None, self._consumer.commit(offsets=positions, asynchronous=False) or [])
             elif positions:
                 self._consumer.commit(offsets=positions, asynchronous=True)
 

@@ -107,7 +107,9 @@ class Nodes:
         self._end(id, signal.SIGTERM)
 
     def release(self, id: int) -> None:
+        """Start it again."""
         self.by_id[id].held = False
+        self.tend()
 
     def pause(self, id: int) -> None:
         self._signal(id, signal.SIGSTOP)

@@ -19,7 +19,8 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, Find
 
 METADATA_TOPIC = "__cluster_metadata"
 REQUEST_TIMEOUT_MS = 3_000
-QUICK = ("request.timeout.ms", "default.api.timeout.ms", "socket.connection.setup.timeout.ms")
+RETRY_TIMEOUT_MS = 500
+QUICK = ("request.timeout.ms", "socket.connection.setup.timeout.ms")
 GROUP_COORDINATOR = 0
 
 
@@ -51,7 +52,7 @@ class Roles:
     """Asks a cluster that may be in any state: None for what nobody can tell now."""
 
     def __init__(self, properties: Mapping[str, object], topic: str, group: str) -> None:
-        quick = dict.fromkeys(QUICK, REQUEST_TIMEOUT_MS)
+        quick = {**dict.fromkeys(QUICK, REQUEST_TIMEOUT_MS), "default.api.timeout.ms": RETRY_TIMEOUT_MS}
         self._settings = ClientSettings.from_properties({**properties, **quick})
         self.topic = topic
         self.group = group

@@ -174,6 +174,9 @@ class Run:
         try:
             load.start()
             self._acknowledge_more("before anything is done to the cluster", ChaosFailed)
+            self.doing = "waiting for the group to commit for the first time"
+            if not self._wait_until(lambda: load.ledger.counts.commits > 0, time.monotonic() + WHOLE_TIMEOUT_S):
+                raise ChaosFailed(f"the group {options.group} committed nothing within {WHOLE_TIMEOUT_S:.0f} s")
             self._break()
             verdict = self._account(load)
         finally:

@@ -40,6 +40,10 @@ SECONDS_DEFAULT = 60.0
 DISK_MEGABYTES = 96
 PORT_TRIES = 50
 NETNS_PORT = 9092
+PORTS = range(12_000, 32_000)
+"""Below those that the system gives to outgoing connections."""
+SOON = {"group.initial.rebalance.delay.ms": "500"}
+"""Nobody comes later than the others here."""
 OWN, THEIRS, LOAD = "A cluster of its own", "Your cluster", "Load"
 
 
@@ -254,7 +258,7 @@ def _own_cluster(own: _Own) -> Iterator[tuple[Nodes, str]]:
             disk = SmallDisk(place, DISK_MEGABYTES) if own.small_disks else None
             place.mkdir(parents=True, exist_ok=True)
             properties = {
-                **fleet.properties(number, own.brokers, port, host_of), **parse_settings(own.settings, "--set"),
+                **fleet.properties(number, own.brokers, port, host_of), **SOON, **parse_settings(own.settings, "--set"),
             }  # fmt: skip
             server = ["server", "--data", str(place / "data")]
             server += [part for name, value in properties.items() for part in ("--set", f"{name}={value}")]
@@ -277,11 +281,9 @@ def _free_port(brokers: int) -> int:
     from penstock.cli.fleet import CONTROLLERS_ABOVE, HOST
 
     for _ in range(PORT_TRIES):
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
+        port = secrets.choice(PORTS)
         wanted = [port + above + n for above in (0, CONTROLLERS_ABOVE) for n in range(brokers)]
-        if max(wanted) < 65_536 and all(_is_free(HOST, one) for one in wanted):
+        if all(_is_free(HOST, one) for one in wanted):
             return port
     raise CliError("no free ports were found for the nodes", exit_codes.FAILED)
 
