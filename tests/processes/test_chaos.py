@@ -32,7 +32,8 @@ TIMEOUT_S = 280
 EARLIER_RELEASE = "c576091"
 """The newest commit before `penstock chaos` that has clusters."""
 
-SHORT_SEED = 5
+SHORT_SEED = 15
+"""Of a cut that is held for two seconds."""
 pytestmark = pytest.mark.timeout(300)
 
 
