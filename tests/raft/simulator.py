@@ -385,6 +385,7 @@ class Cluster:
         core = node.core
         assert core is not None
         where = f"seed {self.seed}, node {node.id}, {self.now} ms"
+        assert not ready.contradictions, f"{where}: {ready.contradictions}"
         assert node.disk.hard == core.hard, f"{where}: the vote or epoch was not written"
         assert core.epoch >= self.epochs[node.id], f"{where}: the epoch went back"
         self.epochs[node.id] = core.epoch

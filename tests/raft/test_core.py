@@ -11,7 +11,6 @@ from penstock.raft.core import RaftCore
 from penstock.raft.log_view import LogView
 from penstock.raft.types import (
     HardState,
-    InvariantBroken,
     OffsetAndEpoch,
     RaftConfig,
     ReplicaKey,
@@ -212,24 +211,88 @@ def test_committed_records_are_never_truncated() -> None:
     ready = replica.step(m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, read_from=2), 10)
     assert ready.high_watermark == 2
     (request,) = ready.messages
-    with pytest.raises(InvariantBroken, match="below its high watermark"):
-        replica.step(
-            m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, diverging=OffsetAndEpoch(1, 1)), 13
-        )
+    ready = replica.step(
+        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, diverging=OffsetAndEpoch(1, 1)), 13
+    )
+    assert "below its high watermark" in only(ready.contradictions)
+    assert ready.truncate_to is None
+    assert replica.log.end_offset == 2
+    # It asks again, but not at once: the leader may be another one soon.
+    assert ready.deadline_ms == 13 + CONFIG.retry_backoff_ms
 
 
-def test_two_leaders_in_one_epoch_are_noticed() -> None:
+def test_a_second_leader_of_one_epoch_is_refused_and_the_first_is_kept() -> None:
     replica, _ = core(hard=HardState(1, 2))
-    with pytest.raises(InvariantBroken, match="two leaders in epoch 1"):
-        replica.step(m.BeginQuorumEpochRequest(3, 1, 1, 1, key(1)), 10)
+    ready = replica.step(m.BeginQuorumEpochRequest(3, 1, 1, 1, key(1)), 10)
+    assert "two leaders in epoch 1" in only(ready.contradictions)
+    answer = ready.messages[0]
+    assert isinstance(answer, m.BeginQuorumEpochResponse)
+    assert (answer.error, answer.leader_id, answer.epoch) == (ErrorCode.INVALID_REQUEST, 2, 1)
+    assert replica.leader_id == 2
+    assert ready.hard_state is None
 
 
-def test_a_gap_in_an_answer_is_noticed() -> None:
+def test_a_gap_in_an_answer_is_left_aside() -> None:
     replica, ready = core(hard=HardState(1, 2))
     (request,) = ready.messages
     response = m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, -1, batches=(batch(4, 1),))
-    with pytest.raises(InvariantBroken, match="answered a fetch from 0 with a batch at 4"):
-        replica.step(response, 10)
+    ready = replica.step(response, 10)
+    assert "answered a fetch from 0 with a batch at 4" in only(ready.contradictions)
+    assert ready.append == []
+
+
+def test_a_snapshot_older_than_what_is_committed_is_left_aside() -> None:
+    replica, ready = core(batch(0, 1), batch(1, 1), hard=HardState(1, 2))
+    (request,) = ready.messages
+    (request,) = replica.step(
+        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, read_from=2), 10
+    ).messages
+    old = OffsetAndEpoch(1, 1)
+    ready = replica.step(
+        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, snapshot=old), 50
+    )
+    assert "offers a snapshot that ends at 1, where 2 is committed" in only(ready.contradictions)
+    assert ready.messages == []
+
+
+@pytest.mark.parametrize(("size", "data"), [(10, b""), (1 << 40, b"x")])
+def test_a_snapshot_that_never_ends_is_not_fetched_on(size: int, data: bytes) -> None:
+    replica, ready = core(hard=HardState(1, 2))
+    (request,) = ready.messages
+    snapshot = OffsetAndEpoch(7, 1)
+    ready = replica.step(
+        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 7, snapshot=snapshot), 10
+    )
+    (request,) = ready.messages
+    assert isinstance(request, m.FetchSnapshotRequest)
+    piece = m.FetchSnapshotResponse(
+        2, 1, request.request_id, ErrorCode.NONE, 2, 1, snapshot, 0, size=size, data=data
+    )
+    ready = replica.step(piece, 20)
+    assert "of a snapshot of" in only(ready.contradictions)
+    assert ready.snapshot_chunk is None
+    assert ready.install is None
+
+
+def test_a_snapshot_that_is_none_is_asked_for_again_and_its_replica_votes_meanwhile() -> None:
+    replica, ready = core(hard=HardState(1, 2))
+    (request,) = ready.messages
+    snapshot = OffsetAndEpoch(7, 1)
+    (request,) = replica.step(
+        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 7, snapshot=snapshot), 10
+    ).messages
+    piece = m.FetchSnapshotResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, snapshot, 0, size=1, data=b"x")
+    assert replica.step(piece, 20).install == snapshot
+    ready = replica.step(m.SnapshotRefused(snapshot), 30)
+    assert "is none" in only(ready.contradictions)
+    (request,) = replica.step(m.Tick(), 30 + CONFIG.retry_backoff_ms).messages
+    assert isinstance(request, m.FetchRequest)
+    assert replica.may_campaign
+
+
+def only(contradictions: list[str]) -> str:
+    (one,) = contradictions
+    return one
 
 
 def test_an_answer_to_an_older_request_is_ignored() -> None:

@@ -36,6 +36,10 @@ is appended. It changes by one voter at a time, the next only when the last is c
 observers: they follow and never vote. A replica whose log lost what it may have acknowledged (`HardState.suspect`)
 follows, but takes no part in elections until it holds again all that is committed.
 
+Nothing that another node says ends this one. What cannot be true while everybody keeps the rules (a second leader of
+one epoch, a gap in the log, a cut below the high watermark) is left aside and told (`Ready.contradictions`): someone
+forges, or a data directory was replaced by an older copy, and what is committed here stays.
+
 Modules: `core` (role, epoch, vote, elections), `leading`, `following`, `log_view` (what the core knows of the log),
 `messages` (everything that goes in and out), `types`, and the formats on disk: `control` (batches ↔ bytes),
 `snapshot_file`, `quorum_state`.
@@ -74,6 +78,7 @@ from penstock.raft.messages import (
     SnapshotFooter,
     SnapshotHeader,
     SnapshotInstalled,
+    SnapshotRefused,
     SnapshotTaken,
     Tick,
     VoterChangeResult,
@@ -95,7 +100,6 @@ from penstock.raft.types import (
     NO_NODE,
     Endpoint,
     HardState,
-    InvariantBroken,
     OffsetAndEpoch,
     RaftConfig,
     ReplicaKey,
@@ -114,7 +118,6 @@ __all__ = [
     "Endpoint",
     "Event",
     "HardState",
-    "InvariantBroken",
     "KRaftVersion",
     "LeaderChange",
     "LeaderGone",
@@ -143,6 +146,7 @@ __all__ = [
     "SnapshotFooter",
     "SnapshotHeader",
     "SnapshotInstalled",
+    "SnapshotRefused",
     "SnapshotTaken",
     "Tick",
     "Voter",

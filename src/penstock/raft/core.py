@@ -16,7 +16,6 @@ from penstock.raft.log_view import LogView
 from penstock.raft.types import (
     NO_NODE,
     HardState,
-    InvariantBroken,
     RaftConfig,
     Randomness,
     ReplicaKey,
@@ -139,6 +138,8 @@ class RaftCore:
                 self._on_snapshot_taken(event)
             case m.SnapshotInstalled():
                 self.following.on_installed(event, now_ms)
+            case m.SnapshotRefused():
+                self.following.on_refused(event, now_ms)
             case m.RequestFailed():
                 self.following.on_request_failed(event.request_id, now_ms)
             case m.LeaderGone():
@@ -268,8 +269,8 @@ class RaftCore:
             error = ErrorCode.INVALID_VOTER_KEY
         elif request.epoch < self.epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
-        else:
-            self.learn(request.epoch, request.source, now_ms)
+        elif not self.learn(request.epoch, request.source, now_ms):
+            error = ErrorCode.INVALID_REQUEST
         self.send(
             m.BeginQuorumEpochResponse(self.id, request.source, request.request_id, error, self.leader_id, self.epoch)
         )
@@ -342,10 +343,10 @@ class RaftCore:
 
     # -- transitions -------------------------------------------------------------------------------------------------
 
-    def learn(self, epoch: int, leader_id: int, now_ms: float) -> None:
-        """Another node says that `leader_id`, or nobody yet, leads `epoch`."""
+    def learn(self, epoch: int, leader_id: int, now_ms: float) -> bool:
+        """Another node says that `leader_id`, or nobody yet, leads `epoch`. False: that cannot be."""
         if epoch < self.epoch:
-            return
+            return True
         if leader_id == self.id:
             if epoch > self.epoch:
                 # A replica that had our id before the disk was wiped led that epoch: leave it alone.
@@ -357,7 +358,9 @@ class RaftCore:
         elif epoch > self.epoch or self.leader_id == NO_NODE:
             self._become_follower(epoch, leader_id, now_ms)
         elif leader_id != self.leader_id:
-            raise InvariantBroken(f"two leaders in epoch {epoch}: node {self.leader_id} and node {leader_id}")
+            self.contradiction(f"two leaders in epoch {epoch}: node {self.leader_id} and node {leader_id}")
+            return False
+        return True
 
     def heard_from_leader(self, now_ms: float) -> None:
         """The leader answered: it is alive for another fetch timeout."""
@@ -507,12 +510,11 @@ class RaftCore:
         self.log.append(batch)
         self._ready.append.append(batch)
 
+    def contradiction(self, what: str) -> None:
+        self._ready.contradictions.append(what)
+
     def truncate_to(self, offset: int) -> None:
-        if offset < self.high_watermark:
-            raise InvariantBroken(
-                f"node {self.id} is asked to truncate to {offset}, below its high watermark {self.high_watermark}: "
-                f"committed records would be lost. Was a voter's data directory replaced by an older copy?"
-            )
+        assert offset >= self.high_watermark, "what is committed is never cut off"
         assert not self._ready.append, "a step truncates before it appends"
         self.log.truncate_to(offset)
         self.synced_end = -1  # until the shell says that the shorter log is durable

@@ -14,7 +14,6 @@ from penstock.raft.types import (
     ANY_BOOTSTRAP_SERVER,
     NO_NODE,
     UNKNOWN_OFFSET,
-    InvariantBroken,
     OffsetAndEpoch,
     Role,
 )
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 FOREVER = float("inf")
 NO_REQUEST = 0
+SNAPSHOT_BYTES_MAX = 2 << 30
+"""It is held in memory until it is whole."""
 
 
 class Following:
@@ -124,29 +125,52 @@ class Following:
             return
         core.heard_from_leader(now_ms)
         if response.snapshot is not None:
+            if response.snapshot.offset < core.high_watermark or response.snapshot.epoch > core.epoch:
+                self._contradicted(
+                    f"node {response.source} offers a snapshot that ends at {response.snapshot.offset}, where "
+                    f"{core.high_watermark} is committed",
+                    now_ms,
+                )
+                return
             self.download = response.snapshot
             self.download_position = 0
         elif response.diverging is not None:
-            self._truncate(response.diverging)
+            self._truncate(response, response.diverging, now_ms)
         else:
             for batch in response.batches:
-                if batch.base_offset != core.log.end_offset or not core.log.last_epoch <= batch.epoch <= core.epoch:
-                    raise InvariantBroken(
+                follows_on = batch.base_offset == core.log.end_offset and batch.count > 0
+                if not follows_on or not core.log.last_epoch <= batch.epoch <= core.epoch:
+                    self._contradicted(
                         f"node {response.source} answered a fetch from {core.log.end_offset} with a batch at "
-                        f"{batch.base_offset} of epoch {batch.epoch} in epoch {core.epoch}"
+                        f"{batch.base_offset} of epoch {batch.epoch} in epoch {core.epoch}",
+                        now_ms,
                     )
+                    return
                 core.append(batch)
             core.commit_to(min(response.high_watermark, core.log.end_offset))
             if core.hard.suspect and 0 <= response.high_watermark <= self._fetched_offset:
                 core.trust_log()
 
-    def _truncate(self, diverging: OffsetAndEpoch) -> None:
+    def _truncate(self, response: m.FetchResponse, diverging: OffsetAndEpoch, now_ms: float) -> None:
         """Drop what the leader never had. Each round goes back at least one epoch, so the rounds end."""
-        log = self._core.log
-        common = log.end_offset_for_epoch(diverging.epoch)
+        core = self._core
+        common = core.log.end_offset_for_epoch(diverging.epoch)
         offset = min(common.offset, diverging.offset)
-        if offset < log.end_offset:
-            self._core.truncate_to(offset)
+        if offset < core.high_watermark:
+            self._contradicted(
+                f"node {response.source} asks node {core.id} to truncate to {offset}, below its high watermark "
+                f"{core.high_watermark}: committed records would be lost. Was a voter's data directory replaced by an "
+                "older copy?",
+                now_ms,
+            )
+        elif offset < core.log.end_offset:
+            core.truncate_to(offset)
+        else:
+            self._retry_later(now_ms)
+
+    def _contradicted(self, what: str, now_ms: float) -> None:
+        self._core.contradiction(what)
+        self._retry_later(now_ms)
 
     def on_fetch_snapshot_response(self, response: m.FetchSnapshotResponse, now_ms: float) -> None:
         if response.request_id != self._request_id:
@@ -162,9 +186,16 @@ class Following:
             self._retry_later(now_ms)
             return
         core.heard_from_leader(now_ms)
+        whole = response.position + len(response.data) >= response.size
+        if response.size > SNAPSHOT_BYTES_MAX or not (response.data or whole):
+            self.download = None
+            self._contradicted(
+                f"node {response.source} sends {len(response.data)} bytes of a snapshot of {response.size}", now_ms
+            )
+            return
         core.ready.snapshot_chunk = m.SnapshotChunk(response.snapshot, response.position, response.data)
         self.download_position += len(response.data)
-        if self.download_position >= response.size:
+        if whole:
             self.installing, self.download = self.download, None
             core.ready.install = self.installing
 
@@ -177,6 +208,11 @@ class Following:
         core.synced_end = event.snapshot.offset
         core.commit_to(event.snapshot.offset)
         self._next_at_ms = now_ms
+
+    def on_refused(self, event: m.SnapshotRefused, now_ms: float) -> None:
+        assert event.snapshot == self.installing
+        self.installing = None
+        self._contradicted(f"what was fetched as the snapshot {event.snapshot} is none", now_ms)
 
     def on_request_failed(self, request_id: int, now_ms: float) -> None:
         if request_id == self._request_id:

@@ -214,6 +214,12 @@ class SnapshotInstalled(msgspec.Struct, frozen=True):
     voter_set: VoterSet
 
 
+class SnapshotRefused(msgspec.Struct, frozen=True):
+    """What was fetched as the snapshot named by `Ready.install` is none: nothing was changed for it."""
+
+    snapshot: OffsetAndEpoch
+
+
 class RequestFailed(msgspec.Struct, frozen=True):
     """A request got no answer: the connection broke or timed out."""
 
@@ -247,6 +253,7 @@ LocalEvent = (
     | Propose
     | SnapshotTaken
     | SnapshotInstalled
+    | SnapshotRefused
     | RequestFailed
     | LeaderGone
     | AddVoter
@@ -293,7 +300,8 @@ class Ready(msgspec.Struct):
     1. write `hard_state` and sync it;
     2. truncate the log to `truncate_to`, then write the batches of `append`; no sync needed yet;
     3. send `messages`, reading the log where a response says so;
-    4. write `snapshot_chunk`; finish and install the snapshot `install`, then step `SnapshotInstalled`;
+    4. write `snapshot_chunk`; finish and install the snapshot `install`, then step `SnapshotInstalled`, or
+       `SnapshotRefused` where it turns out to be none;
     5. sync the log if it changed, then step `Persisted`. Steps in between are allowed;
     6. hand everything below `high_watermark` to the state machine, publish `leadership`, answer `results`.
 
@@ -310,6 +318,8 @@ class Ready(msgspec.Struct):
     leadership: Leadership | None = None
     proposed: Proposed | None = None
     results: list[VoterChangeResult] = []
+    # What another node said and cannot be true, if the quorum's rules were kept everywhere: it was left aside.
+    contradictions: list[str] = []
     deadline_ms: float = float("inf")
 
 

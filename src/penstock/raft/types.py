@@ -18,10 +18,6 @@ UNKNOWN_OFFSET = -1
 KRAFT_VERSION = 1
 
 
-class InvariantBroken(Exception):
-    """The quorum's rules were broken, here or on another node: going on could lose committed records."""
-
-
 class Randomness(Protocol):
     """What the core needs of `random.Random`."""
 
