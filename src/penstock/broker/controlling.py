@@ -42,6 +42,10 @@ class Caller(NamedTuple):
     client_id: str = ""
     connection: Connection | None = None
 
+    @property
+    def peer(self) -> str:
+        return "this node" if self.connection is None else self.connection.peer
+
 
 class ControllerDuties:
     """One per controller; it does something only while its node is the active one."""

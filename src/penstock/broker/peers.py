@@ -292,7 +292,10 @@ class _Channel:
         encode(request, version, out)
         _SIZE.pack_into(out, 0, len(out) - 4)
         frame = await connection.request(number, out, call.wait())
-        found, position = read_response_header(frame, api.key, version)
+        try:
+            found, position = read_response_header(frame, api.key, version)
+        except WireError as error:
+            raise PeerUnavailable(f"the answer of {self.name} cannot be read: {error}", sent=True) from None
         assert found == number, "answers are told apart by their correlation id"
         return Reply(version, frame, position)
 
@@ -510,7 +513,10 @@ class _Connection(BufferedProtocol):
 
 def _decoded(api: ServedApi, reply: Reply) -> Message:
     view = memoryview(reply.frame)
-    message, _ = decode(api.response, reply.version, view, reply.position, limits=ANSWER_LIMITS)
+    try:
+        message, _ = decode(api.response, reply.version, view, reply.position, limits=ANSWER_LIMITS)
+    except WireError as error:
+        raise PeerUnavailable(f"its answer to {api.name} cannot be read: {error}", sent=True) from None
     return message
 
 

@@ -26,6 +26,7 @@ from penstock.metadata import (
     Controller,
     Decision,
     MetadataDelta,
+    MetadataError,
     MetadataImage,
     MetadataLoader,
     Step,
@@ -50,7 +51,9 @@ from penstock.raft import (
     RequestFailed,
     Resign,
     Role,
+    SnapshotError,
     SnapshotInstalled,
+    SnapshotRefused,
     SnapshotTaken,
     Tick,
     VoterChangeResult,
@@ -80,6 +83,8 @@ QUORUM_CHANNEL = "quorum"
 RESIGN_MS = 500
 RESIGN_POLL_MS = 5
 """How long a node that stops waits until the others know that it leads no longer."""
+ANSWERS_MAX = 10_000
+"""Requests of other nodes that are under way at once, parked fetches among them."""
 LOG_FILE_SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 
 _RESPONSES = (
@@ -137,7 +142,7 @@ class MetadataQuorum:
         self._inbox: deque[Event] = deque()
         self._busy = False
         self._idle: deque[Future[None]] = deque()
-        self._answers: dict[int, Future[m.Message]] = {}
+        self._answers: dict[int, Future[m.Response]] = {}
         self._changes: dict[int, Future[VoterChangeResult]] = {}
         self._numbers = 0
         self._download = bytearray()
@@ -339,12 +344,23 @@ class MetadataQuorum:
         if node_id != self._key.id and node_id != NO_NODE:
             self._learned[node_id] = address
 
-    async def ask(self, request: Callable[[int], m.Request]) -> m.Message:
-        """The core's answer to a request of another node; `request` makes it from the number it is to have."""
+    def may_lead(self, node_id: int, epoch: int) -> bool:
+        """Whether what this node knows allows that another one leads this epoch."""
+        core = self._core
+        return epoch > core.epoch or (epoch == core.epoch and core.leader_id in (NO_NODE, node_id))
+
+    def next_number(self) -> int:
+        """For the next request of another node."""
         self._numbers += 1
-        answer: Future[m.Message] = self._runtime.future()
-        self._answers[self._numbers] = answer
-        self._step(request(self._numbers))
+        return self._numbers
+
+    async def ask(self, request: m.Request) -> m.Response:
+        """The core's answer to a request of another node, which has the `next_number`."""
+        if self._closed or len(self._answers) >= ANSWERS_MAX:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node has too much to answer, or is stopping")
+        answer: Future[m.Response] = self._runtime.future()
+        self._answers[request.request_id] = answer
+        self._step(request)
         return await answer
 
     async def read_for(self, response: m.FetchResponse) -> bytes:
@@ -440,6 +456,8 @@ class MetadataQuorum:
     def _carry_out(self, ready: Ready) -> None:
         if self._closed:
             return
+        for contradiction in ready.contradictions:
+            self._events.limited("contradiction in the quorum", what=contradiction, then="it is left aside")
         for batch in ready.append:
             data = encode_batch(batch, self._runtime.wall_ms())
             self._log.append_follower(memoryview(bytearray(data)))
@@ -652,18 +670,23 @@ class MetadataQuorum:
             if older is not None and older < snapshot_id:
                 disk.unlink(f"{METADATA_DIRECTORY}/{name}")
 
-    async def _install(self, snapshot_id: OffsetAndEpoch) -> SnapshotInstalled:
+    async def _install(self, snapshot_id: OffsetAndEpoch) -> SnapshotInstalled | SnapshotRefused:
         """Let the snapshot that was fetched take the place of the log and of the image."""
         data, self._download = bytes(self._download), bytearray()
-        snapshot = read_snapshot(data)
+        loader = MetadataLoader()
+        try:
+            snapshot = read_snapshot(data)
+            step = loader.load_snapshot(snapshot_id, snapshot.values)
+        except (SnapshotError, MetadataError, WireError, ValueError) as error:
+            self._events.error("metadata snapshot refused", offset=snapshot_id.offset, reason=str(error))
+            return SnapshotRefused(snapshot_id)
         await self._runtime.disk.replace_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}", data)
         await self._log.truncate_fully_and_start_at(snapshot_id.offset)
         await self._log.flush()
         while self._applying:
             await self._runtime.sleep(1)
         self._unapplied.clear()
-        before = self.image
-        step = self._loader.load_snapshot(snapshot_id, snapshot.values)
+        before, self._loader = self.image, loader
         self._remove_snapshots_before(snapshot_id)
         self._events.info("metadata snapshot installed", offset=snapshot_id.offset, size_bytes=len(data))
         await self._publish(Step(difference(before, step.image), step.image))

@@ -1,157 +1,222 @@
 """The quorum's messages ↔ Kafka's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot.
 
 The core's messages know nodes, epochs and offsets; Kafka's also name the cluster, the topic and where nodes listen.
-All of them speak of one partition, `__cluster_metadata-0`. Nothing here waits or decides.
+All of them speak of one partition, `__cluster_metadata-0`. `_LAYOUTS` says for each message of the core which class it
+is on the wire and where there each of its fields stands, for both directions; nothing here waits or decides.
+
+What comes from another node is not believed: it has the right shape and numbers that the core can go on with, or it is
+refused (a request with KafkaError, an answer with `Inconsistent`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.metadata import CLUSTER_METADATA
-from penstock.raft import OffsetAndEpoch, ReplicaKey, VoterSet, decode_batches
+from penstock.raft import NO_NODE, LogBatch, OffsetAndEpoch, ReplicaKey, VoterSet, decode_batches
 from penstock.raft import messages as m
-from penstock.raft.types import NO_NODE, UNKNOWN_OFFSET
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages import begin_quorum_epoch as begin
 from penstock.wire.messages import end_quorum_epoch as end
 from penstock.wire.messages import fetch, vote
 from penstock.wire.messages import fetch_snapshot as snapshots
+from penstock.wire.records import check_batch
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 PARTITION: Final = 0
 FETCH_BYTES_MAX: Final = 8 << 20
 """What one fetch of the metadata log brings at most, if its first batch is not larger."""
+EPOCH_MAX: Final = 1 << 30
+"""Epochs have 32 bits on the wire. A node that was made to believe in the last of them could never elect again."""
+WAIT_MS_MAX: Final = 60_000
 
 Endpoints = Mapping[int, tuple[str, int]]
 """Where the controllers of these nodes listen."""
 
-
-T = TypeVar("T")
+C = TypeVar("C", bound=m.Message)
 
 
 class Inconsistent(Exception):
     """An answer that says the two nodes do not belong together, or is not about the metadata log."""
 
 
-# -- requests: from the core -----------------------------------------------------------------------------------------
+class _Layout(NamedTuple):
+    wire: type[Message]
+    fields: tuple[tuple[str, str], ...]
+    """The core's field and Kafka's, which is the partition's where it begins with a dot; parts are set off by dots."""
+    topics: str = "topics"
+    topic: tuple[str, object] = ("topic_name", CLUSTER_METADATA)
+    partition: str = "partition_index"
+
+
+_REPLICA = (("source", "replica_id"), ("replica.id", "replica_id"), ("replica.directory_id", ".replica_directory_id"))
+_ELECTED = (("error", ".error_code"), ("leader_id", ".leader_id"), ("epoch", ".leader_epoch"))
+_LED = (
+    ("error", ".error_code"),
+    ("leader_id", ".current_leader.leader_id"),
+    ("epoch", ".current_leader.leader_epoch"),
+    ("snapshot.offset", ".snapshot_id.end_offset"),
+    ("snapshot.epoch", ".snapshot_id.epoch"),
+)
+
+_LAYOUTS: Final[dict[type[m.Message], _Layout]] = {
+    m.VoteRequest: _Layout(
+        vote.VoteRequest,
+        (
+            ("source", ".replica_id"),
+            ("epoch", ".replica_epoch"),
+            ("candidate.id", ".replica_id"),
+            ("candidate.directory_id", ".replica_directory_id"),
+            ("voter.id", "voter_id"),
+            ("voter.directory_id", ".voter_directory_id"),
+            ("last_epoch", ".last_offset_epoch"),
+            ("last_offset", ".last_offset"),
+            ("pre_vote", ".pre_vote"),
+        ),
+    ),
+    m.VoteResponse: _Layout(vote.VoteResponse, (*_ELECTED, ("granted", ".vote_granted"))),
+    m.BeginQuorumEpochRequest: _Layout(
+        begin.BeginQuorumEpochRequest,
+        (
+            ("source", ".leader_id"),
+            ("epoch", ".leader_epoch"),
+            ("voter.id", "voter_id"),
+            ("voter.directory_id", ".voter_directory_id"),
+        ),
+    ),
+    m.BeginQuorumEpochResponse: _Layout(begin.BeginQuorumEpochResponse, _ELECTED),
+    m.EndQuorumEpochRequest: _Layout(
+        end.EndQuorumEpochRequest,
+        (("source", ".leader_id"), ("epoch", ".leader_epoch"), ("preferred", ".preferred_candidates")),
+    ),
+    m.EndQuorumEpochResponse: _Layout(end.EndQuorumEpochResponse, _ELECTED),
+    m.FetchRequest: _Layout(
+        fetch.FetchRequest,
+        (
+            ("source", "replica_state.replica_id"),
+            ("replica.id", "replica_state.replica_id"),
+            ("replica.directory_id", ".replica_directory_id"),
+            ("epoch", ".current_leader_epoch"),
+            ("offset", ".fetch_offset"),
+            ("last_epoch", ".last_fetched_epoch"),
+            ("high_watermark", ".high_watermark"),
+            ("max_wait_ms", "max_wait_ms"),
+        ),
+        topic=("topic_id", METADATA_TOPIC_ID),
+        partition="partition",
+    ),
+    m.FetchResponse: _Layout(
+        fetch.FetchResponse,
+        (
+            *_LED,
+            ("high_watermark", ".high_watermark"),
+            ("diverging.offset", ".diverging_epoch.end_offset"),
+            ("diverging.epoch", ".diverging_epoch.epoch"),
+        ),
+        topics="responses",
+        topic=("topic_id", METADATA_TOPIC_ID),
+    ),
+    m.FetchSnapshotRequest: _Layout(
+        snapshots.FetchSnapshotRequest,
+        (
+            *_REPLICA,
+            ("epoch", ".current_leader_epoch"),
+            ("snapshot.offset", ".snapshot_id.end_offset"),
+            ("snapshot.epoch", ".snapshot_id.epoch"),
+            ("position", ".position"),
+            ("bytes_max", "max_bytes"),
+        ),
+        topic=("name", CLUSTER_METADATA),
+        partition="partition",
+    ),
+    m.FetchSnapshotResponse: _Layout(
+        snapshots.FetchSnapshotResponse,
+        (*_LED, ("position", ".position"), ("size", ".size")),
+        topic=("name", CLUSTER_METADATA),
+        partition="index",
+    ),
+}
+_REQUESTS: Final = {_LAYOUTS[cls].wire: cls for cls in m.Request.__args__}
+_RESPONSES: Final = {_LAYOUTS[cls].wire: cls for cls in m.Response.__args__}
+_NESTED: Final = {
+    "candidate": ReplicaKey,
+    "voter": ReplicaKey,
+    "replica": ReplicaKey,
+    "snapshot": OffsetAndEpoch,
+    "diverging": OffsetAndEpoch,
+}
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
 
 
 def to_request(message: m.Request, cluster_id: str, own: tuple[str, str, int] | None) -> Message:
     """`own` is this node's controller listener (name, host, port), for those who are told where the leader is."""
-    match message:
-        case m.VoteRequest():
-            return vote.VoteRequest(
-                cluster_id=cluster_id,
-                voter_id=message.voter.id,
-                topics=[
-                    vote.VoteRequestTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            vote.VoteRequestPartitionData(
-                                partition_index=PARTITION,
-                                replica_epoch=message.epoch,
-                                replica_id=message.candidate.id,
-                                replica_directory_id=message.candidate.directory_id,
-                                voter_directory_id=message.voter.directory_id,
-                                last_offset_epoch=message.last_epoch,
-                                last_offset=message.last_offset,
-                                pre_vote=message.pre_vote,
-                            )
-                        ],
-                    )
-                ],
-            )
-        case m.BeginQuorumEpochRequest():
-            return begin.BeginQuorumEpochRequest(
-                cluster_id=cluster_id,
-                voter_id=message.voter.id,
-                topics=[
-                    begin.BeginQuorumEpochRequestTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            begin.BeginQuorumEpochRequestPartitionData(
-                                partition_index=PARTITION,
-                                voter_directory_id=message.voter.directory_id,
-                                leader_id=message.source,
-                                leader_epoch=message.epoch,
-                            )
-                        ],
-                    )
-                ],
-                leader_endpoints=[begin.LeaderEndpoint(name=own[0], host=own[1], port=own[2])] if own else [],
-            )
-        case m.EndQuorumEpochRequest():
-            return end.EndQuorumEpochRequest(
-                cluster_id=cluster_id,
-                topics=[
-                    end.EndQuorumEpochRequestTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            end.EndQuorumEpochRequestPartitionData(
-                                partition_index=PARTITION,
-                                leader_id=message.source,
-                                leader_epoch=message.epoch,
-                                preferred_candidates=[
-                                    end.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id)
-                                    for key in message.preferred
-                                ],
-                            )
-                        ],
-                    )
-                ],
-                leader_endpoints=[end.LeaderEndpoint(name=own[0], host=own[1], port=own[2])] if own else [],
-            )
-        case m.FetchRequest():
-            return fetch.FetchRequest(
-                cluster_id=cluster_id,
-                replica_state=fetch.ReplicaState(replica_id=message.replica.id),
-                max_wait_ms=message.max_wait_ms,
-                max_bytes=FETCH_BYTES_MAX,
-                topics=[
-                    fetch.FetchTopic(
-                        topic_id=METADATA_TOPIC_ID,
-                        partitions=[
-                            fetch.FetchPartition(
-                                partition=PARTITION,
-                                current_leader_epoch=message.epoch,
-                                fetch_offset=message.offset,
-                                last_fetched_epoch=message.last_epoch,
-                                partition_max_bytes=FETCH_BYTES_MAX,
-                                replica_directory_id=message.replica.directory_id,
-                                high_watermark=message.high_watermark,
-                            )
-                        ],
-                    )
-                ],
-            )
-        case m.FetchSnapshotRequest():
-            return snapshots.FetchSnapshotRequest(
-                cluster_id=cluster_id,
-                replica_id=message.replica.id,
-                max_bytes=message.bytes_max,
-                topics=[
-                    snapshots.FetchSnapshotRequestTopicSnapshot(
-                        name=CLUSTER_METADATA,
-                        partitions=[
-                            snapshots.FetchSnapshotRequestPartitionSnapshot(
-                                partition=PARTITION,
-                                current_leader_epoch=message.epoch,
-                                snapshot_id=snapshots.FetchSnapshotRequestSnapshotId(
-                                    end_offset=message.snapshot.offset, epoch=message.snapshot.epoch
-                                ),
-                                position=message.position,
-                                replica_directory_id=message.replica.directory_id,
-                            )
-                        ],
-                    )
-                ],
-            )
+    wire: Any
+    wire, partition = _to_wire(message)
+    wire.cluster_id = cluster_id
+    if isinstance(message, m.FetchRequest):
+        wire.max_bytes = partition.partition_max_bytes = FETCH_BYTES_MAX
+    if own is not None and hasattr(wire, "leader_endpoints"):
+        wire.leader_endpoints = [_class_of(type(wire), "leader_endpoints")(name=own[0], host=own[1], port=own[2])]
+    return wire  # type: ignore[no-any-return]
 
 
-# -- requests: to the core -------------------------------------------------------------------------------------------
+def to_response(message: m.Response, endpoints: Endpoints, data: bytes = b"", size: int = 0) -> Message:
+    """`data` is what the core wants to be read from the log, or the piece of a snapshot that has `size` in all."""
+    wire: Any
+    wire, partition = _to_wire(message)
+    if isinstance(message, m.FetchResponse):
+        partition.records = data
+    elif isinstance(message, m.FetchSnapshotResponse):
+        partition.unaligned_records, partition.size = data, size
+    at = endpoints.get(message.leader_id)
+    if at is not None:
+        endpoint = _class_of(type(wire), "node_endpoints")
+        wire.node_endpoints = [endpoint(node_id=message.leader_id, host=at[0], port=at[1])]
+    return wire  # type: ignore[no-any-return]
+
+
+def _to_wire(message: m.Message) -> tuple[Message, Any]:
+    """The message and its one partition."""
+    layout = _LAYOUTS[type(message)]
+    topic_class = _class_of(layout.wire, layout.topics)
+    partition = _class_of(topic_class, "partitions")()
+    topic = topic_class(**{layout.topic[0]: layout.topic[1], "partitions": [partition]})
+    wire = layout.wire(**{layout.topics: [topic]})
+    for path, place in layout.fields:
+        value = _look(message, path)
+        if path == "preferred":
+            value = [end.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id) for key in value]
+        if value is not None:
+            _put(partition if place.startswith(".") else wire, place.removeprefix("."), value)
+    return wire, partition
+
+
+def _class_of(cls: type[Message], field: str) -> type[Message]:
+    kind = next(known.type for known in cls.schema.fields if known.name == field)
+    assert not isinstance(kind, str)
+    return kind
+
+
+def _look(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
+
+
+def _put(target: Any, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        if getattr(target, name) is None:
+            setattr(target, name, _class_of(type(target), name)())
+        target = getattr(target, name)
+    setattr(target, last, value)
+
+
+# -- in --------------------------------------------------------------------------------------------------------------
 
 
 def check_cluster(theirs: str | None, ours: str) -> None:
@@ -159,275 +224,108 @@ def check_cluster(theirs: str | None, ours: str) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {ours}, but got cluster ID {theirs}")
 
 
-def vote_request(request: vote.VoteRequest, target: int, number: int) -> m.VoteRequest:
-    data = _only(request.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-    return m.VoteRequest(
-        data.replica_id,
-        target,
-        number,
-        data.replica_epoch,
-        ReplicaKey(data.replica_id, data.replica_directory_id),
-        ReplicaKey(request.voter_id, data.voter_directory_id),
-        data.last_offset_epoch,
-        data.last_offset,
-        data.pre_vote,
-    )
-
-
-def begin_request(
-    request: begin.BeginQuorumEpochRequest, target: int, number: int
-) -> m.BeginQuorumEpochRequest:
-    data = _only(request.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-    voter = ReplicaKey(request.voter_id, data.voter_directory_id)
-    return m.BeginQuorumEpochRequest(data.leader_id, target, number, data.leader_epoch, voter)
-
-
-def end_request(request: end.EndQuorumEpochRequest, target: int, number: int) -> m.EndQuorumEpochRequest:
-    data = _only(request.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-    preferred = tuple(
-        ReplicaKey(replica.candidate_id, replica.candidate_directory_id) for replica in data.preferred_candidates
-    )
-    return m.EndQuorumEpochRequest(data.leader_id, target, number, data.leader_epoch, preferred)
-
-
-def fetch_request(request: fetch.FetchRequest, target: int, number: int) -> m.FetchRequest:
-    data = _only(request.topics, lambda topic: topic.topic_id == METADATA_TOPIC_ID)
-    replica_id = request.replica_state.replica_id if request.replica_state is not None else NO_NODE
-    if replica_id < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the metadata log is for replicas of the quorum and brokers only")
-    return m.FetchRequest(
-        replica_id,
-        target,
-        number,
-        ReplicaKey(replica_id, data.replica_directory_id),
-        data.current_leader_epoch,
-        data.fetch_offset,
-        data.last_fetched_epoch,
-        data.high_watermark,
-        request.max_wait_ms,
-    )
-
-
-def snapshot_request(request: snapshots.FetchSnapshotRequest, target: int, number: int) -> m.FetchSnapshotRequest:
-    data = _only(request.topics, lambda topic: topic.name == CLUSTER_METADATA)
-    return m.FetchSnapshotRequest(
-        request.replica_id,
-        target,
-        number,
-        ReplicaKey(request.replica_id, data.replica_directory_id),
-        data.current_leader_epoch,
-        OffsetAndEpoch(data.snapshot_id.end_offset, data.snapshot_id.epoch),
-        data.position,
-        request.max_bytes,
-    )
-
-
-def _only(topics: Sequence[T], is_ours: Callable[[T], bool]) -> Any:
-    """The one partition of the one topic that these messages are about."""
-    if len(topics) != 1 or not is_ours(topics[0]):
-        reason = f"only {CLUSTER_METADATA}-{PARTITION} is kept by a quorum"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-    partitions = topics[0].partitions  # type: ignore[attr-defined]
-    if len(partitions) != 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} has one partition")
-    return partitions[0]
-
-
-# -- responses: from the core ----------------------------------------------------------------------------------------
-
-
-def to_response(message: m.Response, endpoints: Endpoints, data: bytes = b"", size: int = 0) -> Message:
-    """`data` is what the core wants to be read from the log, or the piece of a snapshot that has `size` in all."""
-    at = endpoints.get(message.leader_id)
-    match message:
-        case m.VoteResponse():
-            return vote.VoteResponse(
-                topics=[
-                    vote.VoteResponseTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            vote.VoteResponsePartitionData(
-                                partition_index=PARTITION,
-                                error_code=message.error,
-                                leader_id=message.leader_id,
-                                leader_epoch=message.epoch,
-                                vote_granted=message.granted,
-                            )
-                        ],
-                    )
-                ],
-                node_endpoints=[vote.NodeEndpoint(node_id=message.leader_id, host=at[0], port=at[1])] if at else [],
-            )
-        case m.BeginQuorumEpochResponse():
-            return begin.BeginQuorumEpochResponse(
-                topics=[
-                    begin.BeginQuorumEpochResponseTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            begin.BeginQuorumEpochResponsePartitionData(
-                                partition_index=PARTITION,
-                                error_code=message.error,
-                                leader_id=message.leader_id,
-                                leader_epoch=message.epoch,
-                            )
-                        ],
-                    )
-                ],
-                node_endpoints=[begin.NodeEndpoint(node_id=message.leader_id, host=at[0], port=at[1])] if at else [],
-            )
-        case m.EndQuorumEpochResponse():
-            return end.EndQuorumEpochResponse(
-                topics=[
-                    end.EndQuorumEpochResponseTopicData(
-                        topic_name=CLUSTER_METADATA,
-                        partitions=[
-                            end.EndQuorumEpochResponsePartitionData(
-                                partition_index=PARTITION,
-                                error_code=message.error,
-                                leader_id=message.leader_id,
-                                leader_epoch=message.epoch,
-                            )
-                        ],
-                    )
-                ],
-                node_endpoints=[end.NodeEndpoint(node_id=message.leader_id, host=at[0], port=at[1])] if at else [],
-            )
-        case m.FetchResponse():
-            return fetch.FetchResponse(
-                responses=[
-                    fetch.FetchableTopicResponse(
-                        topic_id=METADATA_TOPIC_ID,
-                        partitions=[
-                            fetch.PartitionData(
-                                partition_index=PARTITION,
-                                error_code=message.error,
-                                high_watermark=message.high_watermark,
-                                diverging_epoch=(
-                                    None
-                                    if message.diverging is None
-                                    else fetch.EpochEndOffset(
-                                        epoch=message.diverging.epoch, end_offset=message.diverging.offset
-                                    )
-                                ),
-                                current_leader=fetch.LeaderIdAndEpoch(
-                                    leader_id=message.leader_id, leader_epoch=message.epoch
-                                ),
-                                snapshot_id=(
-                                    None
-                                    if message.snapshot is None
-                                    else fetch.SnapshotId(
-                                        end_offset=message.snapshot.offset, epoch=message.snapshot.epoch
-                                    )
-                                ),
-                                records=data,
-                            )
-                        ],
-                    )
-                ],
-                node_endpoints=[fetch.NodeEndpoint(node_id=message.leader_id, host=at[0], port=at[1])] if at else [],
-            )
-        case m.FetchSnapshotResponse():
-            return snapshots.FetchSnapshotResponse(
-                topics=[
-                    snapshots.FetchSnapshotResponseTopicSnapshot(
-                        name=CLUSTER_METADATA,
-                        partitions=[
-                            snapshots.FetchSnapshotResponsePartitionSnapshot(
-                                index=PARTITION,
-                                error_code=message.error,
-                                snapshot_id=snapshots.FetchSnapshotResponseSnapshotId(
-                                    end_offset=message.snapshot.offset, epoch=message.snapshot.epoch
-                                ),
-                                current_leader=snapshots.LeaderIdAndEpoch(
-                                    leader_id=message.leader_id, leader_epoch=message.epoch
-                                ),
-                                size=size,
-                                position=message.position,
-                                unaligned_records=data,
-                            )
-                        ],
-                    )
-                ],
-                node_endpoints=(
-                    [snapshots.NodeEndpoint(node_id=message.leader_id, host=at[0], port=at[1])] if at else []
-                ),
-            )
-
-
-# -- responses: to the core ------------------------------------------------------------------------------------------
+def to_core(request: Message, target: int, number: int) -> m.Request:
+    """A request of another node, as the core takes it. KafkaError if it makes no sense."""
+    values = _from_wire(_REQUESTS[type(request)], request)
+    if any(value is None for value in values.values()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names no replica, or no place in the log")
+    if values["source"] < 0 or values["source"] == target:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"node {target} was asked in the name of {values['source']}")
+    _check_epoch(values["epoch"])
+    if "max_wait_ms" in values:
+        values["max_wait_ms"] = max(0, min(values["max_wait_ms"], WAIT_MS_MAX))
+    if values.get("offset", 0) < 0 or values.get("position", 0) < 0 or values.get("bytes_max", 0) < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no log and no snapshot has a place below 0")
+    core: m.Request = _REQUESTS[type(request)](target=target, request_id=number, **values)
+    return core
 
 
 def from_response(request: m.Request, response: Message) -> m.Response:
     """What the core is told. Raises Inconsistent for an answer that is an error as a whole, or about something else."""
-    source, target, number = request.target, request.source, request.request_id
-    code = ErrorCode(getattr(response, "error_code", 0))
+    code = _error(getattr(response, "error_code", 0))
     if code != ErrorCode.NONE:
         raise Inconsistent(KafkaError(code).message or code.name)
+    cls = _RESPONSES.get(type(response))
+    if cls is None:
+        raise Inconsistent(f"{type(response).__name__} answers no request of the quorum")
     try:
-        match response:
-            case vote.VoteResponse():
-                voted = _only(response.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-                error = ErrorCode(voted.error_code)
-                return m.VoteResponse(
-                    source, target, number, error, voted.leader_id, voted.leader_epoch, voted.vote_granted
-                )
-            case begin.BeginQuorumEpochResponse():
-                begun = _only(response.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-                error = ErrorCode(begun.error_code)
-                return m.BeginQuorumEpochResponse(source, target, number, error, begun.leader_id, begun.leader_epoch)
-            case end.EndQuorumEpochResponse():
-                ended = _only(response.topics, lambda topic: topic.topic_name == CLUSTER_METADATA)
-                error = ErrorCode(ended.error_code)
-                return m.EndQuorumEpochResponse(source, target, number, error, ended.leader_id, ended.leader_epoch)
-            case fetch.FetchResponse():
-                return _fetched(request, response)
-            case snapshots.FetchSnapshotResponse():
-                return _snapshot_piece(request, response)
-    except KafkaError as error_found:
-        raise Inconsistent(error_found.message) from None
-    raise Inconsistent(f"{type(response).__name__} answers no request of the quorum")
+        values = _from_wire(cls, response)
+        _check_epoch(max(values["epoch"], 0))
+        data = _partition(_LAYOUTS[cls], response)
+        if cls is m.FetchResponse:
+            values["batches"] = _batches(data.records)
+        elif cls is m.FetchSnapshotResponse:
+            if values["snapshot"] is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a piece of no snapshot")
+            values["data"] = bytes(data.unaligned_records or b"")
+    except KafkaError as error:
+        raise Inconsistent(error.message) from None
+    answered: m.Response = cls(
+        source=request.target, target=request.source, request_id=request.request_id, **values
+    )
+    return answered
 
 
-def _fetched(request: m.Request, response: fetch.FetchResponse) -> m.FetchResponse:
-    data = _only(response.responses, lambda topic: topic.topic_id == METADATA_TOPIC_ID)
-    leader = data.current_leader or fetch.LeaderIdAndEpoch()
-    diverging = data.diverging_epoch
-    snapshot = data.snapshot_id
+def _from_wire(cls: type[m.Message], wire: Message) -> dict[str, Any]:
+    """The core's fields. A pair that is not there, or says so by a negative number, is None."""
+    layout = _LAYOUTS[cls]
+    partition = _partition(layout, wire)
+    values: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for path, place in layout.fields:
+        value = _look(partition if place.startswith(".") else wire, place.removeprefix("."))
+        if path == "error":
+            value = _error(value)
+        elif path == "preferred":
+            value = tuple(ReplicaKey(one.candidate_id, one.candidate_directory_id) for one in value)
+        name, _, part = path.partition(".")
+        if part:
+            nested.setdefault(name, {})[part] = value
+        else:
+            values[name] = NO_NODE if value is None else value
+    for name, parts in nested.items():
+        is_there = all(part is not None and (isinstance(part, bytes) or part >= 0) for part in parts.values())
+        values[name] = _NESTED[name](**parts) if is_there else None
+    return values
+
+
+def _partition(layout: _Layout, wire: Message) -> Any:
+    """The one partition of the one topic that these messages are about."""
+    topics = getattr(wire, layout.topics)
+    name, value = layout.topic
+    if len(topics) != 1 or getattr(topics[0], name) != value:
+        reason = f"only {CLUSTER_METADATA}-{PARTITION} is kept by a quorum"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+    partitions = topics[0].partitions
+    if len(partitions) != 1 or getattr(partitions[0], layout.partition) != PARTITION:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{CLUSTER_METADATA} has one partition, {PARTITION}")
+    return partitions[0]
+
+
+def _check_epoch(epoch: int) -> None:
+    if not 0 <= epoch <= EPOCH_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no epoch of a quorum is {epoch}")
+
+
+def _error(code: int) -> ErrorCode:
+    """Of a newer release, perhaps, which has errors that this one cannot name."""
     try:
-        batches = tuple(decode_batches(data.records)) if data.records else ()
-    except WireError as error:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _batches(records: Any) -> tuple[LogBatch, ...]:
+    try:
+        batches = tuple(decode_batches(records)) if records else ()
+        for batch in batches:
+            check_batch(batch.data)
+    except (WireError, ValueError) as error:
         raise Inconsistent(f"damaged batches in the metadata log: {error}") from None
-    return m.FetchResponse(
-        request.target,
-        request.source,
-        request.request_id,
-        ErrorCode(data.error_code),
-        leader.leader_id,
-        leader.leader_epoch,
-        data.high_watermark,
-        None if diverging is None or diverging.epoch < 0 else OffsetAndEpoch(diverging.end_offset, diverging.epoch),
-        None if snapshot is None or snapshot.end_offset < 0 else OffsetAndEpoch(snapshot.end_offset, snapshot.epoch),
-        UNKNOWN_OFFSET,
-        batches,
-    )
+    return batches
 
 
-def _snapshot_piece(request: m.Request, response: snapshots.FetchSnapshotResponse) -> m.FetchSnapshotResponse:
-    data = _only(response.topics, lambda topic: topic.name == CLUSTER_METADATA)
-    leader = data.current_leader or snapshots.LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
-    return m.FetchSnapshotResponse(
-        request.target,
-        request.source,
-        request.request_id,
-        ErrorCode(data.error_code),
-        leader.leader_id,
-        leader.leader_epoch,
-        OffsetAndEpoch(data.snapshot_id.end_offset, data.snapshot_id.epoch),
-        data.position,
-        0,
-        data.size,
-        bytes(data.unaligned_records or b""),
-    )
+# -- where nodes are -------------------------------------------------------------------------------------------------
 
 
 def endpoints_in(message: Message) -> dict[int, tuple[str, int]]:

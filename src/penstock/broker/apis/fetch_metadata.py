@@ -7,18 +7,12 @@ what is missing the answer names a snapshot, and where it differs, the place to 
 
 from __future__ import annotations
 
-from penstock.broker import quorum_wire
 from penstock.broker.apis.quorum_requests import answered
 from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.wire.codec import Message
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 
 async def serve(node: ControllerNode, caller: Caller, request: FetchRequest) -> Message:
-    try:
-        quorum_wire.check_cluster(request.cluster_id, node.cluster_id)
-        return await answered(node, lambda number: quorum_wire.fetch_request(request, node.node_id, number))
-    except KafkaError as error:
-        return FetchResponse(error_code=error.code)
+    return await answered(node, caller, request, FetchResponse)

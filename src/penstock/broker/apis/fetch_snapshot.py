@@ -5,18 +5,12 @@ Served on the listeners of controllers: v1, which names the replica's directory 
 
 from __future__ import annotations
 
-from penstock.broker import quorum_wire
 from penstock.broker.apis.quorum_requests import answered
 from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.wire.codec import Message
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 
 async def serve(node: ControllerNode, caller: Caller, request: FetchSnapshotRequest) -> Message:
-    try:
-        quorum_wire.check_cluster(request.cluster_id, node.cluster_id)
-        return await answered(node, lambda number: quorum_wire.snapshot_request(request, node.node_id, number))
-    except KafkaError as error:
-        return FetchSnapshotResponse(error_code=error.code)
+    return await answered(node, caller, request, FetchSnapshotResponse)

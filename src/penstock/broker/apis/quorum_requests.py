@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
 from penstock.broker import quorum_wire
+from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.raft import messages as m
 from penstock.wire.codec import Message
 from penstock.wire.errors import KafkaError
 
 
-async def answered(node: ControllerNode, request: Callable[[int], m.Request]) -> Message:
-    """`request` makes the core's request from the number it is to have. Raises KafkaError for what is none."""
+async def answered(node: ControllerNode, caller: Caller, request: Message, response: type[Message]) -> Message:
+    """The core's answer; what is no request for it is refused with Kafka's error, as a whole."""
+    wire: Any = request
     quorum = node.quorum
-    response = await quorum.ask(request)
+    try:
+        quorum_wire.check_cluster(wire.cluster_id, node.cluster_id)
+        event = quorum_wire.to_core(request, node.node_id, quorum.next_number())
+        if isinstance(event, m.BeginQuorumEpochRequest) and quorum.may_lead(event.source, event.epoch):
+            for endpoint in wire.leader_endpoints[:1]:
+                quorum.learn_endpoint(event.source, (endpoint.host, endpoint.port))
+        return await _answer(node, await quorum.ask(event))
+    except KafkaError as error:
+        node.events.limited("quorum request refused", peer=caller.peer, reason=error.message)
+        return response(error_code=error.code)
+
+
+async def _answer(node: ControllerNode, response: m.Response) -> Message:
+    quorum = node.quorum
     data, size = b"", 0
     try:
         if isinstance(response, m.FetchResponse):
@@ -26,5 +41,4 @@ async def answered(node: ControllerNode, request: Callable[[int], m.Request]) ->
     except KafkaError as error:
         assert isinstance(response, m.FetchResponse | m.FetchSnapshotResponse)
         response = replace(response, error=error.code)
-    assert not isinstance(response, m.Request)
     return quorum_wire.to_response(response, quorum.endpoints(), data, size)

@@ -6,18 +6,12 @@ answer leaves when what it promises is on disk.
 
 from __future__ import annotations
 
-from penstock.broker import quorum_wire
 from penstock.broker.apis.quorum_requests import answered
 from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.wire.codec import Message
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.vote import VoteRequest, VoteResponse
 
 
 async def serve(node: ControllerNode, caller: Caller, request: VoteRequest) -> Message:
-    try:
-        quorum_wire.check_cluster(request.cluster_id, node.cluster_id)
-        return await answered(node, lambda number: quorum_wire.vote_request(request, node.node_id, number))
-    except KafkaError as error:
-        return VoteResponse(error_code=error.code)
+    return await answered(node, caller, request, VoteResponse)

@@ -1,0 +1,136 @@
+"""The quorum's messages on the wire: both ways, and what another node may not make us believe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.broker import quorum_wire
+from penstock.raft import LogBatch, OffsetAndEpoch, ReplicaKey, decode_batches, encode_batch
+from penstock.raft import messages as m
+from penstock.wire.codec import Message, decode_whole, to_bytes
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages import begin_quorum_epoch as begin
+from penstock.wire.messages import fetch, vote
+from penstock.wire.messages import fetch_snapshot as snapshots
+
+ONE, TWO = ReplicaKey(1, b"1" * 16), ReplicaKey(2, b"2" * 16)
+OWN = ("CONTROLLER", "one.example", 9093)
+VERSIONS = {"Fetch": 18, "Vote": 2}
+
+REQUESTS: list[m.Request] = [
+    m.VoteRequest(1, 2, 7, 4, ONE, TWO, 3, 99, True),
+    m.BeginQuorumEpochRequest(1, 2, 7, 4, TWO),
+    m.EndQuorumEpochRequest(1, 2, 7, 4, (TWO, ReplicaKey(3, b"3" * 16))),
+    m.FetchRequest(1, 2, 7, ONE, 4, 99, 3, 90, 500),
+    m.FetchSnapshotRequest(1, 2, 7, ONE, 4, OffsetAndEpoch(80, 3), 1024, 4096),
+]
+BATCH = next(iter(decode_batches(encode_batch(LogBatch(99, 1, 4, values=(b"value",)), 1))))
+RESPONSES: list[m.Response] = [
+    m.VoteResponse(2, 1, 7, ErrorCode.NONE, 3, 4, True),
+    m.BeginQuorumEpochResponse(2, 1, 7, ErrorCode.FENCED_LEADER_EPOCH, 3, 5),
+    m.EndQuorumEpochResponse(2, 1, 7, ErrorCode.NONE, -1, 5),
+    m.FetchResponse(2, 1, 7, ErrorCode.NONE, 2, 4, 98, batches=(BATCH,)),
+    m.FetchResponse(2, 1, 7, ErrorCode.NONE, 2, 4, 98, diverging=OffsetAndEpoch(50, 2)),
+    m.FetchResponse(2, 1, 7, ErrorCode.NONE, 2, 4, 98, snapshot=OffsetAndEpoch(80, 3)),
+    m.FetchResponse(2, 1, 7, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 4, -1),
+    m.FetchSnapshotResponse(2, 1, 7, ErrorCode.NONE, 2, 4, OffsetAndEpoch(80, 3), 1024, size=5000, data=b"piece"),
+]
+
+
+def travelled(message: Message) -> Any:
+    """As it is after a journey over the network."""
+    name = type(message).__name__.removesuffix("Request").removesuffix("Response")
+    version = VERSIONS.get(name, 1)
+    return decode_whole(type(message), version, to_bytes(message, version))
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: type(one).__name__)
+def test_a_request_arrives_as_it_was_sent(request_: m.Request) -> None:
+    wire = travelled(quorum_wire.to_request(request_, "cluster", OWN))
+    assert wire.cluster_id == "cluster"
+    assert quorum_wire.to_core(wire, 2, 7) == request_
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=lambda one: type(one).__name__)
+def test_an_answer_arrives_as_it_was_sent(response: m.Response) -> None:
+    data = response.data if isinstance(response, m.FetchSnapshotResponse) else b""
+    if isinstance(response, m.FetchResponse) and response.batches:
+        data = BATCH.data
+    size = response.size if isinstance(response, m.FetchSnapshotResponse) else 0
+    wire = travelled(quorum_wire.to_response(response, {3: ("three.example", 9093)}, data, size))
+    assert quorum_wire.from_response(REQUESTS[0], wire) == response
+    told = {3: ("three.example", 9093)} if response.leader_id == 3 else {}
+    assert quorum_wire.endpoints_in(wire) == told
+
+
+def test_a_leader_says_where_it_listens() -> None:
+    wire = travelled(quorum_wire.to_request(REQUESTS[1], "cluster", OWN))
+    assert [(at.name, at.host, at.port) for at in wire.leader_endpoints] == [OWN]
+
+
+def strange(request: m.Request, **changes: Any) -> Message:
+    return quorum_wire.to_request(replace(request, **changes), "cluster", None)
+
+
+def of_another_partition() -> Message:
+    wire: Any = strange(REQUESTS[0])
+    wire.topics[0].partitions[0].partition_index = 1
+    return wire  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"),
+    [
+        (vote.VoteRequest(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (begin.BeginQuorumEpochRequest(topics=[begin.BeginQuorumEpochRequestTopicData(topic_name="t")]), 3),
+        (fetch.FetchRequest(topics=[fetch.FetchTopic(topic_id=b"t" * 16)]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (of_another_partition(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (strange(REQUESTS[0], candidate=ReplicaKey(-1, b"1" * 16), source=-1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[0], candidate=ReplicaKey(2, b"1" * 16), source=2), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[1], epoch=-1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[1], epoch=2**31 - 1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[1], source=2), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[3], offset=-1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[3], replica=ReplicaKey(-1, b"1" * 16), source=-1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[4], position=-1), ErrorCode.INVALID_REQUEST),
+        (strange(REQUESTS[4], snapshot=OffsetAndEpoch(-1, 0)), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_the_core_could_not_go_on_with_is_refused(wire: Message, code: int) -> None:
+    with pytest.raises(KafkaError) as refused:
+        quorum_wire.to_core(wire, 2, 7)
+    assert refused.value.code == code
+
+
+def test_nobody_waits_for_longer_than_a_minute() -> None:
+    wire = strange(REQUESTS[3], max_wait_ms=2**31 - 1)
+    core = quorum_wire.to_core(wire, 2, 7)
+    assert isinstance(core, m.FetchRequest)
+    assert core.max_wait_ms == quorum_wire.WAIT_MS_MAX
+
+
+def test_an_answer_that_cannot_be_is_no_answer() -> None:
+    damaged = bytearray(BATCH.data)
+    damaged[-1] ^= 1
+    answers: list[Message] = [
+        vote.VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
+        vote.VoteResponse(error_code=9_999),
+        vote.VoteResponse(),
+        snapshots.FetchSnapshotResponse(),
+        fetch.FetchRequest(),
+        quorum_wire.to_response(m.VoteResponse(2, 1, 7, ErrorCode.NONE, 3, 2**31 - 1), {}),
+        quorum_wire.to_response(RESPONSES[3], {}, bytes(damaged)),
+    ]
+    for answer in answers:
+        with pytest.raises(quorum_wire.Inconsistent):
+            quorum_wire.from_response(REQUESTS[0], answer)
+
+
+def test_an_error_of_a_newer_release_is_an_error() -> None:
+    wire: Any = quorum_wire.to_response(RESPONSES[0], {})
+    wire.topics[0].partitions[0].error_code = 9_999
+    answer = quorum_wire.from_response(REQUESTS[0], wire)
+    assert answer.error == ErrorCode.UNKNOWN_SERVER_ERROR
