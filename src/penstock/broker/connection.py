@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Protocol
 
 from penstock.broker import limits
+from penstock.broker.access import Entrance
 from penstock.broker.outbox import ChunkPool, Outbox, Part, release
 from penstock.runtime import BufferedProtocol, DirectSocket, Transport
 
@@ -126,6 +127,7 @@ class Connection(BufferedProtocol):
         "client_software",
         "closed",
         "deferred",
+        "entrance",
         "number",
         "on_lost",
         "peer",
@@ -134,8 +136,9 @@ class Connection(BufferedProtocol):
         "view",
     )
 
-    def __init__(self, service: Service, chunks: ChunkPool, number: int) -> None:
+    def __init__(self, service: Service, chunks: ChunkPool, number: int, entrance: Entrance) -> None:
         self._service = service
+        self.entrance = entrance
         self._outbox = Outbox(self, chunks, service.call_soon)
         self.number = number
         self.buffer = bytearray(limits.RECEIVE_BUFFER_START_BYTES)

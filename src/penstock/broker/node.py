@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.access import Entrance
 from penstock.broker.partitions import PartitionManager, PartitionTable
 from penstock.broker.producer_ids import ProducerIds
 from penstock.config import BrokerConfig
@@ -69,7 +70,6 @@ class Node(ControllerNode):
         manager: PartitionManager,
         coordinators: Coordinators,
         producer_ids: ProducerIds,
-        advertised_address: tuple[str, int],
     ) -> None:
         super().__init__(
             shared.runtime, shared.events, shared.config, shared.quorum, shared.peers, shared.duties
@@ -79,7 +79,6 @@ class Node(ControllerNode):
         self.table: PartitionTable = manager.table
         self.coordinators = coordinators
         self.producer_ids = producer_ids
-        self.advertised_address = advertised_address
         self.advertised_apis = advertised(SERVED)
 
     @property
@@ -88,10 +87,10 @@ class Node(ControllerNode):
         leader_id = self.quorum.leader_id
         return leader_id if self.is_live(leader_id) else self.node_id
 
-    def address_of(self, broker: BrokerRegistration) -> tuple[str, int]:
-        """Where clients reach that broker."""
-        listener = broker.listener(self.config.inter_broker_listener_name) or broker.listeners[0]
-        return listener.host, listener.port
+    def address_of(self, broker: BrokerRegistration, entrance: Entrance) -> tuple[str, int] | None:
+        """Where whoever came in here reaches that broker: its listener of the same name. None if it has none."""
+        listener = broker.listener(entrance.listener)
+        return None if listener is None else (listener.host, listener.port)
 
     def live_brokers(self) -> list[BrokerRegistration]:
         return [broker for broker in self.image.brokers.values() if not broker.fenced]

@@ -12,9 +12,11 @@ moment there is a quorum: others may need this node's vote before it can do anyt
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from penstock.broker.access import Entrance
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.administrative import by_request as administrative_by_request
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
@@ -105,6 +107,21 @@ class StartInterrupted(Exception):
     """The process was asked to end before the node was ready, and what it had begun is undone."""
 
 
+class Stage(IntEnum):
+    """How far a node has come in its start. What a stage adds is there from then on."""
+
+    NEW = 0
+    QUORUM = 1
+    """It has a replica of the metadata log, which may still catch up: `quorum`, `duties`."""
+    PARTITIONS = 2
+    """Of a broker: it has opened its logs, and is about to register: `manager`, `lifecycle`."""
+    REGISTERED = 3
+    """Of a broker: the controller has admitted this incarnation."""
+    SERVING = 4
+    """Of a broker: everything is there that clients need: `node`, `coordinators`."""
+    READY = 5
+
+
 class Broker:
     def __init__(
         self,
@@ -124,15 +141,17 @@ class Broker:
         self._waits: list[Future[Any]] = []
         self._stopping = False
         self._refusal = ""
-        self._is_ready = False
         self._identity: MetaProperties | None = None
         self._controller_node: ControllerNode | None = None
         self._own_endpoint: tuple[str, str, int] | None = None
         self._clean_epoch = -1
         self._is_broker = "broker" in config.process_roles
         self._is_controller = "controller" in config.process_roles
+        self.stage = Stage.NEW
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
+        self._bound: dict[str, Address] = {}
+        """Where the listeners for clients are, by name: a port may be the system's choice."""
         self.address = ("", 0)
         """Where clients connect; of a node that is no broker, where other nodes do."""
 
@@ -179,7 +198,7 @@ class Broker:
             partitions=self.quorum.image.partition_count,
             recovering=self.manager.recovering if self._is_broker else 0,
         )
-        self._is_ready = True
+        self.stage = Stage.READY
 
     async def _unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
         """What may take as long as other nodes like ends when the process is asked to."""
@@ -217,7 +236,7 @@ class Broker:
         for wait in self._waits:
             if not wait.done():
                 wait.set_exception(StartRefused(self._refusal))
-        if self._is_ready:
+        if self.stage is Stage.READY:
             self._runtime.fatal(self._refusal)
 
     def _is_stopping(self) -> bool:
@@ -232,9 +251,13 @@ class Broker:
             config.socket_receive_buffer_bytes,
         )
         for endpoint in config.listeners:
-            listener = await self._runtime.listen(endpoint.host, endpoint.port, self.service.connection, options)
+            entrance = Entrance(endpoint.name, endpoint.name == config.inter_broker_listener_name)
+            listener = await self._runtime.listen(
+                endpoint.host, endpoint.port, partial(self.service.connection, entrance), options
+            )
             self._listeners.append(listener)
-            self.address = (endpoint.host, listener.port)
+            self._bound[endpoint.name] = (endpoint.host, listener.port)
+            self.address = self.address if len(self._bound) > 1 else self._bound[endpoint.name]
         if self._is_controller and config.controller_listeners:
             await self._listen_for_nodes(options)
         if self._metrics_address is not None:
@@ -369,6 +392,7 @@ class Broker:
         self._shared = shared
         self.quorum.add_publisher(self._apply_configs)
         await self.quorum.open(self._directory)
+        self.stage = Stage.QUORUM
         self._controller_node = shared
         if wants_to_vote(config) and self.quorum.key not in self.quorum.core.voter_set:
             assert self._own_endpoint is not None
@@ -408,6 +432,7 @@ class Broker:
             self._runtime, self._events, self._config, self._wakes, self._directory, self.peers
         )
         await self.manager.open(self.quorum.image)
+        self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
 
     async def _register(self) -> None:
@@ -425,12 +450,13 @@ class Broker:
         )
         await self._unless_stopped(self.lifecycle.register(self._is_stopping))
         self.manager.registered(self.lifecycle.epoch)
+        self.stage = Stage.REGISTERED
 
     def _advertised(self) -> tuple[Listener, ...]:
         listeners = []
         for endpoint in self._config.advertised_listeners:
-            port = endpoint.port or self.address[1]
-            listeners.append(Listener(endpoint.name, endpoint.host or self.address[0], port, PLAINTEXT))
+            host, port = self._bound[endpoint.name]
+            listeners.append(Listener(endpoint.name, endpoint.host or host, endpoint.port or port, PLAINTEXT))
         return tuple(listeners)
 
     async def _start_serving(self) -> None:
@@ -447,7 +473,6 @@ class Broker:
             self.manager,
             self.coordinators,
             self.producer_ids,
-            (self._advertised()[0].host, self._advertised()[0].port),
         )
         sessions = FetchSessions(
             runtime.rng, runtime.now_ms, self._config.max_incremental_fetch_session_cache_slots
@@ -475,6 +500,7 @@ class Broker:
         self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(self.manager, self._fetch.replicas).samples)
         self._tick()
+        self.stage = Stage.SERVING
         self.service.open()
         self.lifecycle.start()
         await self._unless_stopped(self.lifecycle.in_service())
@@ -506,7 +532,7 @@ class Broker:
         self.duties.configure(self._config)
         if self.quorum.controller is not None:
             self.quorum.controller.config = self._config
-        if hasattr(self, "node"):
+        if self.stage >= Stage.SERVING and self._is_broker:
             self.node.config = self._config
             self._fetch.response_bytes_max = self._config.fetch_max_bytes
             self._fetch.sessions.slots = self._config.max_incremental_fetch_session_cache_slots
@@ -559,16 +585,16 @@ class Broker:
         """The process is to end before it was ready. What proved a clean stop still does: nothing was written since."""
         for listener in self._listeners:
             listener.close()
-        if hasattr(self, "lifecycle"):
+        epoch = self._clean_epoch
+        if self.stage >= Stage.PARTITIONS:
             self.lifecycle.stop()
-        if hasattr(self, "coordinators"):
+            epoch = max(epoch, self.lifecycle.epoch)
+        if self.stage >= Stage.SERVING:
             self.coordinators.close()
-        if hasattr(self, "manager"):
+        if self.stage >= Stage.PARTITIONS:
             await self.manager.close()
-        if hasattr(self, "quorum"):
+        if self.stage >= Stage.QUORUM:
             await self._close_quorum()
-            registered = hasattr(self, "lifecycle") and self.lifecycle.epoch >= 0
-            epoch = self.lifecycle.epoch if registered else self._clean_epoch
             if epoch >= 0:
                 await self._runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(epoch))
         self.peers.close()

@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker import limits
+from penstock.broker.access import Entrance
 from penstock.broker.connection import MEMORY, STARTING, Connection, Slot
 from penstock.broker.metrics import BrokerMetrics, RequestMetrics
 from penstock.broker.outbox import ChunkPool
@@ -31,6 +32,7 @@ from penstock.wire.commits import decode_commit
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header
 
+ANY_ENTRANCE = Entrance()
 SWEEP_INTERVAL_MS = 10_000
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
@@ -158,10 +160,10 @@ class Service:
     def receiving_bytes(self) -> int:
         return self._receiving
 
-    def connection(self) -> Connection:
+    def connection(self, entrance: Entrance = ANY_ENTRANCE) -> Connection:
         """The factory that listeners use."""
         self._numbers += 1
-        return Connection(self, self._chunks, self._numbers)
+        return Connection(self, self._chunks, self._numbers, entrance)
 
     # ---- requests
 

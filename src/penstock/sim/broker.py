@@ -28,7 +28,7 @@ from penstock.sim.client import FrameClient
 from penstock.sim.host import Host, Process
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.world import World
-from penstock.wire.apis import SERVED, ServedApi
+from penstock.wire.apis import OF_CONTROLLERS, SERVED, ServedApi
 from penstock.wire.codec import Limits, Message, decode_whole, encode
 from penstock.wire.headers import read_response_header, write_request_header
 
@@ -218,7 +218,7 @@ class ProtocolClient:
 def api_of(request: type[Message]) -> ServedApi:
     """The row of the table that this request belongs to."""
     if not _API_OF:
-        _API_OF.update((api.request, api) for api in SERVED.values())
+        _API_OF.update((api.request, api) for api in (*OF_CONTROLLERS.values(), *SERVED.values()))
     return _API_OF[request]
 
 

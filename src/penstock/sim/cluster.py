@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.broker.server import Stage
 from penstock.config import BrokerConfig
 from penstock.metadata import MetadataImage
 from penstock.runtime import Runtime
@@ -76,7 +77,7 @@ class SimNode(SimBroker):
     @property
     def ready_quorum(self) -> bool:
         """Whether its start has come so far that there is a quorum to look at."""
-        return self.broker is not None and hasattr(self.broker, "quorum")
+        return self.broker is not None and self.broker.stage >= Stage.QUORUM
 
     def config(self) -> BrokerConfig:
         listeners = []

@@ -31,7 +31,10 @@ def serve(node: Node, context: RequestContext, request: DescribeClusterRequest) 
     for broker in node.image.brokers.values():
         if broker.fenced and not request.include_fenced_brokers:
             continue
-        host, port = node.address_of(broker)
+        address = node.address_of(broker, context.connection.entrance)
+        if address is None:
+            continue
+        host, port = address
         brokers.append(
             DescribeClusterBroker(
                 broker_id=broker.id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced

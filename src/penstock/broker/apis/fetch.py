@@ -19,6 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
+from penstock.broker.access import may_speak_for_a_broker
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.fetch_sessions import (
     FINAL_EPOCH,
@@ -120,7 +121,7 @@ class Fetch:
     def _serve_replica(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
     ) -> None:
-        if self.replicas is None:
+        if self.replicas is None or not may_speak_for_a_broker(connection):
             connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         else:
             self.replicas.serve(connection, version, correlation_id, request, replica_id)

@@ -32,7 +32,7 @@ def serve(
         return answered(context, [failed(key, ErrorCode.INVALID_REQUEST, reason) for key in keys])
     if node.image.topic(CONSUMER_OFFSETS) is None:
         return create_and_find(node, context, keys)
-    return answered(context, [found(node, key) for key in keys])
+    return answered(context, [found(node, context, key) for key in keys])
 
 
 async def create_and_find(node: Node, context: RequestContext, keys: list[str]) -> FindCoordinatorResponse:
@@ -41,14 +41,15 @@ async def create_and_find(node: Node, context: RequestContext, keys: list[str]) 
     except KafkaError as error:
         code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message
         return answered(context, [failed(key, code, message) for key in keys])
-    return answered(context, [found(node, key) for key in keys])
+    return answered(context, [found(node, context, key) for key in keys])
 
 
-def found(node: Node, key: str) -> Coordinator:
+def found(node: Node, context: RequestContext, key: str) -> Coordinator:
     broker = node.image.brokers.get(node.coordinators.coordinator_of(key))
-    if broker is None or broker.fenced:
+    address = None if broker is None else node.address_of(broker, context.connection.entrance)
+    if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
-    host, port = node.address_of(broker)
+    host, port = address
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)
 
 

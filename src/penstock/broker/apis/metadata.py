@@ -2,6 +2,8 @@
 
 Served: v0–v13. v1 controller and racks, v4 switchable auto-creation, v7 leader epochs, v8 authorised operations,
 v9 flexible, v10 topic ids (KIP-516), v12 lookup by id, v13 a top-level error (KIP-1102).
+Brokers are told with their listener of the name under which the question came; those without one are left out, and
+partitions that they lead have LISTENER_NOT_FOUND from v6 on.
 A topic that is asked for by name and does not exist is created if the client allows it and
 `auto.create.topics.enable` is on; the answer then waits for it.
 """
@@ -74,9 +76,14 @@ def describe(
 ) -> MetadataResponse:
     image = node.image
     brokers = []
+    unreachable = []
     for broker in node.live_brokers():
-        host, port = node.address_of(broker)
-        brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
+        address = node.address_of(broker, context.connection.entrance)
+        if address is None:
+            unreachable.append(broker.id)
+        else:
+            host, port = address
+            brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
     operations = request.include_topic_authorized_operations
     topics: list[MetadataResponseTopic] = []
     # v0 has no null list: an empty one means all topics.
@@ -95,6 +102,11 @@ def describe(
                 code = (refused or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
             topics.append(unknown if found is None else described(node, found, operations))
+    if unreachable:
+        code = ErrorCode.LISTENER_NOT_FOUND if context.version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        for partition in (partition for topic in topics for partition in topic.partitions):
+            if partition.leader_id in unreachable:
+                partition.leader_id, partition.error_code = -1, code
     return MetadataResponse(
         brokers=brokers,
         cluster_id=node.cluster_id,
