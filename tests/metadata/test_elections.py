@@ -9,10 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.cluster import Cluster, registration
-from penstock.metadata import NO_LEADER, Election, IsrProposal, NewTopic, PartitionElection, PartitionState
+from penstock.config import Alteration, AlterOperation
+from penstock.metadata import (
+    NO_LEADER,
+    ConfigAlteration,
+    Election,
+    FeatureUpdate,
+    IsrProposal,
+    NewTopic,
+    PartitionElection,
+    PartitionState,
+    ResourceType,
+)
 from penstock.metadata.elections import Rules, change_record, elect, without
 from penstock.metadata.image import LeaderRecoveryState
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.metadata_records import MetadataRecord
 
 REPLICAS = (1, 2, 3)
 
@@ -251,3 +263,63 @@ def test_a_restart_without_proof_leaves_isr_and_eligible_set_in_the_batch_of_the
     assert len(decision.records) == 2
     after = cluster.topic("t").partitions[0]
     assert (after.isr, after.elr, after.last_known_elr) == ((1,), (), (2,))
+
+
+def below_the_minimum(brokers: int = 3) -> Cluster:
+    """A partition led by 1 with the minimum of two; 2 and 3 left while it was not reached, and are eligible."""
+    cluster = Cluster(brokers)
+    cluster.create("t", 1, 3, min_insync_replicas="2")
+    for broker_id in (2, 3):
+        broker = cluster.image.broker(broker_id)
+        assert broker is not None
+        cluster.log += cluster.controller.decide_fence_broker(broker_id, broker.epoch).records
+    before = cluster.topic("t").partitions[0]
+    assert (before.isr, before.elr) == ((1,), (3,))
+    return cluster
+
+
+def set_min_isr(cluster: Cluster, resource: ResourceType, name: str, value: str) -> list[MetadataRecord]:
+    alteration = ConfigAlteration(resource, name, (Alteration("min.insync.replicas", AlterOperation.SET, value),))
+    decision = cluster.controller.decide_incremental_alter_configs([alteration])
+    assert not decision.reply[0].outcome.failed, decision.reply[0].outcome
+    return decision.records
+
+
+def test_nobody_stays_eligible_once_fewer_replicas_suffice_and_that_is_one_batch() -> None:
+    cluster = below_the_minimum()
+    records = set_min_isr(cluster, ResourceType.TOPIC, "t", "1")
+    assert [type(record).__name__ for record in records] == ["ConfigRecord", "PartitionChangeRecord"]
+    after = cluster.topic("t").partitions[0]
+    assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((1,), (), (), 1)
+
+
+def test_the_default_of_all_topics_counts_as_well_where_a_topic_has_none_of_its_own() -> None:
+    cluster = Cluster(3, min_insync_replicas="2")
+    cluster.create("t", 1, 3)
+    cluster.create("own", 1, 3, min_insync_replicas="3")
+    for broker_id in (2, 3):
+        broker = cluster.image.broker(broker_id)
+        assert broker is not None
+        cluster.controller.decide_fence_broker(broker_id, broker.epoch)
+    assert [cluster.topic(name).partitions[0].elr for name in ("t", "own")] == [(3,), (2, 3)]
+    set_min_isr(cluster, ResourceType.BROKER, "", "1")
+    assert [cluster.topic(name).partitions[0].elr for name in ("t", "own")] == [(), (2, 3)]
+
+
+def test_a_higher_minimum_and_other_settings_change_no_partition() -> None:
+    cluster = below_the_minimum()
+    assert len(set_min_isr(cluster, ResourceType.TOPIC, "t", "3")) == 1
+    assert cluster.topic("t").partitions[0].elr == (3,)
+
+
+def test_without_the_feature_who_was_eligible_is_forgotten_in_the_same_batch() -> None:
+    cluster = below_the_minimum()
+    update = FeatureUpdate("eligible.leader.replicas.version", 0, 2)
+    records = cluster.controller.decide_update_features([update]).records
+    assert [type(record).__name__ for record in records] == ["FeatureLevelRecord", "PartitionChangeRecord"]
+    assert cluster.topic("t").partitions[0].elr == ()
+
+
+def test_who_was_eligible_under_a_feature_that_is_gone_does_not_empty_an_isr() -> None:
+    state = without(partition((1,), elr=(2,)), 1, rules((2,), elr=False), lost=False)
+    assert seen(state) == ((1,), (), NO_LEADER, 6)

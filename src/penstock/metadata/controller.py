@@ -18,7 +18,7 @@ from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
 from penstock.metadata.image import MetadataImage
-from penstock.metadata.partition_control import PartitionControl
+from penstock.metadata.partition_control import PartitionControl, concerned
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.requests import (
     ConfigAlteration,
@@ -101,12 +101,14 @@ class Controller:
     def decide_incremental_alter_configs(
         self, resources: Sequence[ConfigAlteration], *, validate_only: bool = False
     ) -> Decision[list[ConfigResult]]:
-        return self._decided(*self._configs.alter(resources), validate_only=validate_only)
+        records, results = self._configs.alter(resources)
+        return self._decided(self._with_consequences(records), results, validate_only=validate_only)
 
     def decide_alter_configs(
         self, resources: Sequence[ConfigReplacement], *, validate_only: bool = False
     ) -> Decision[list[ConfigResult]]:
-        return self._decided(*self._configs.replace(resources), validate_only=validate_only)
+        records, results = self._configs.replace(resources)
+        return self._decided(self._with_consequences(records), results, validate_only=validate_only)
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,20 @@ class Controller:
     def decide_update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
     ) -> Decision[None]:
-        return self._decided(self._brokers.update_features(updates), None, validate_only=validate_only)
+        records = self._with_consequences(self._brokers.update_features(updates))
+        return self._decided(records, None, validate_only=validate_only)
+
+    def _with_consequences(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
+        """What follows for partitions from other settings or levels, in the same batch.
+
+        Once fewer replicas suffice, the high watermark moves on without those that are eligible but not in sync: they
+        must not be elected any more from the very moment at which that is so.
+        """
+        topics = concerned(records)
+        if topics == []:
+            return records
+        image = MetadataDelta(self.image).replay_all(records).apply(self.image.offset, self.image.epoch)
+        return [*records, *PartitionControl(image, self.config).reconsider(topics)]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def without(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) 
     """The broker leaves: it is fenced, or about to stop; or it `lost` records, and comes back."""
     isr = tuple(replica for replica in state.isr if replica != broker_id)
     gone = (broker_id,) if lost else ()
-    elr = tuple(replica for replica in state.elr if replica not in gone)
+    elr = tuple(replica for replica in state.elr if replica not in gone) if rules.elr else ()
     if not isr and broker_id in state.isr and not (lost and elr):
         # The last member stays: it is the only one known to have everything. Unless others are known to have it too.
         isr = state.isr

@@ -26,11 +26,24 @@ from penstock.metadata.requests import (
     PartitionElectionResult,
 )
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.messages.metadata_records import MetadataRecord
+from penstock.wire.messages.metadata_records import ConfigRecord, FeatureLevelRecord, MetadataRecord
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 UNKNOWN_EPOCH = -1
+
+
+def concerned(records: Sequence[MetadataRecord]) -> list[str] | None:
+    """The topics whose partitions must be reconsidered after these records; None: all of them."""
+    topics: dict[str, None] = {}
+    for record in records:
+        if isinstance(record, FeatureLevelRecord) and record.name == ELR_VERSION:
+            return None
+        if isinstance(record, ConfigRecord) and record.name == MIN_ISR:
+            if record.resource_type == ResourceType.BROKER:
+                return None
+            topics[record.resource_name] = None
+    return list(topics)
 
 
 class PartitionControl:
@@ -82,6 +95,20 @@ class PartitionControl:
             if value is not None:
                 return value
         return str(default).lower()
+
+    def reconsider(self, topics: Sequence[str] | None) -> list[MetadataRecord]:
+        """The rules for these topics, or for all (None), are others now: who is eligible by them."""
+        names = self._image.topic_names() if topics is None else topics
+        changes: list[MetadataRecord] = []
+        for name in names:
+            topic = self._image.topic(name)
+            for partition, before in enumerate(() if topic is None else topic.partitions):
+                if topic is not None and (before.elr or before.last_known_elr):
+                    after = elect(before, before.isr, self._rules(topic))
+                    record = change_record(topic.topic_id, partition, before, after)
+                    if record is not None:
+                        changes.append(record)
+        return changes
 
     # -- AlterPartition ----------------------------------------------------------------------------------------------
 
