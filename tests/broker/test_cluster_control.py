@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from broker.clusters import a_cluster, ask, create, fenced, state
+from penstock.broker.apis import envelope
 from penstock.broker.server import StartRefused
 from penstock.metadata import CLUSTER_METADATA, NO_LEADER
 from penstock.sim import SimDisk, World
 from penstock.sim.cluster import BOTH, BROKER, CONTROLLER, SimCluster
+from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages import describe_quorum as dq
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
@@ -306,6 +309,32 @@ def test_feature_levels_are_changed_by_all_or_nobody() -> None:
         assert "eligible.leader.replicas.version" not in cluster.await_controller().image.features
 
 
+@pytest.mark.parametrize("at", ["the controller", "another node"])
+def test_what_the_controller_does_not_know_is_refused_in_the_words_of_the_api(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The active controller is of an older release, as in the middle of a rolling upgrade."""
+    older = {
+        key: replace(api, max_version=1) if key in (ApiKey.CREATE_TOPICS, ApiKey.UPDATE_FEATURES) else api
+        for key, api in OF_CONTROLLERS.items()
+    }
+    with a_cluster() as cluster:
+        controller = cluster.await_controller().node_id
+        node_id = controller if at == "the controller" else 1 + controller % 3
+        monkeypatch.setattr(envelope, "OF_CONTROLLERS", older)
+        monkeypatch.delitem(envelope.ADMINISTRATIVE, ApiKey.UNREGISTER_BROKER)
+        expected = ErrorCode.NONE if node_id == controller else ErrorCode.UNSUPPORTED_VERSION
+        result = create(cluster, "t", at=node_id)
+        assert result.error_code == expected
+        level = FeatureUpdateKey(feature="metadata.version", max_version_level=25, upgrade_type=1)
+        answer = ask(cluster, node_id, UpdateFeaturesRequest(feature_updates=[level]), 2)
+        assert answer.error_code == expected
+        if node_id != controller:
+            assert "the active controller does not serve CreateTopicsRequest v7" in result.error_message
+            gone = ask(cluster, node_id, UnregisterBrokerRequest(broker_id=9), 0)
+            assert gone.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 # -- brokers come and go ---------------------------------------------------------------------------------------------
 
 
@@ -377,7 +406,7 @@ def test_a_restart_faster_than_detection_still_leaves_every_isr_in_one_batch() -
         node.power_loss()
         node.begin()
         controller = cluster.await_controller()
-        registered = node.served.lifecycle.epoch if hasattr(node.served, "lifecycle") else -1
+        registered = -1
 
         def again() -> bool:
             broker = controller.image.broker(node.node_id)

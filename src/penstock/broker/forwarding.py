@@ -16,7 +16,7 @@ from penstock.broker.peers import ANSWER_LIMITS, Peers
 from penstock.metadata import MetadataImage, NewTopic
 from penstock.wire.apis import api_named
 from penstock.wire.codec import Message, decode, encode
-from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
 from penstock.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.wire.messages.create_topics import (
@@ -26,7 +26,7 @@ from penstock.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.wire.messages.delete_topics import DeleteTopicsResponse
-from penstock.wire.messages.envelope import EnvelopeRequest
+from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 FORWARD_MS = 30_000
 """How long a request looks for an active controller, if it does not say itself."""
@@ -91,22 +91,47 @@ class Administration:
         timeout_ms = min(FORWARD_MS, getattr(request, "timeout_ms", FORWARD_MS) or FORWARD_MS)
         envelope = EnvelopeRequest(request_data=bytes(data), request_principal=None, client_host_address=b"")
         try:
-            answer = await self._peers.controller_call(envelope, timeout_ms=timeout_ms, channel=CHANNEL)
-        except KafkaError as error:
-            self._node.events.limited("request not forwarded", api=api.name, reason=error.message)
+            answer: EnvelopeResponse = await self._peers.controller_call(
+                envelope, timeout_ms=timeout_ms, channel=CHANNEL
+            )
+            if answer.error_code == ErrorCode.NONE and answer.response_data is not None:
+                _, position = read_response_header(answer.response_data, api.key, version)
+                response, _ = decode(api.response, version, answer.response_data, position, limits=ANSWER_LIMITS)
+                return response
+        except (KafkaError, WireError) as error:
+            self._node.events.limited("request not forwarded", api=api.name, reason=str(error))
             return None
-        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
-            if self._node.quorum.controller is not None:
-                return None
-            raise KafkaError(ErrorCode(answer.error_code))
-        _, position = read_response_header(answer.response_data, api.key, version)
-        response, _ = decode(api.response, version, answer.response_data, position, limits=ANSWER_LIMITS)
-        return response
+        return await self._refused(request, version, answer.error_code)
+
+    async def _refused(self, request: Message, version: int, code: int) -> Message | None:
+        """The controller did not open the envelope: what it says, in the form that the client's API has for errors.
+
+        It may run another release, which does not know this API or this version of it.
+        """
+        if self._node.quorum.controller is not None:
+            return None
+        refused = code if code == ErrorCode.UNSUPPORTED_VERSION else ErrorCode.UNKNOWN_SERVER_ERROR
+        reason = f"the active controller does not serve {type(request).__name__} v{version}: see its release"
+        return with_error(await self._locally(request, version), ErrorCode(refused), reason)
 
     async def _in_force(self, request: Message, response: Message) -> None:
         condition = shows(request, response)
         if condition is not None:
             await self._node.quorum.image_where(condition, IN_FORCE_MS)
+
+
+def with_error(response: Message, code: ErrorCode, reason: str) -> Message:
+    """An answer that says everywhere that this node is not the controller, with another error instead."""
+    if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
+        response.error_code = code  # type: ignore[attr-defined]
+        if hasattr(response, "error_message"):
+            response.error_message = reason
+    for name in response.__struct_fields__:
+        inner = getattr(response, name)
+        for item in inner if isinstance(inner, list) else ():
+            if isinstance(item, Message):
+                with_error(item, code, reason)
+    return response
 
 
 def shows(request: Message, response: Message) -> Callable[[MetadataImage], bool] | None:

@@ -22,14 +22,13 @@ async def serve(node: ControllerNode, caller: Caller, request: EnvelopeRequest) 
     data = request.request_data
     try:
         header = read_request_header(data)
-        decide = ADMINISTRATIVE.get(ApiKey(header.api_key))
-    except (WireError, ValueError):
+    except WireError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if decide is None:
-        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    api = OF_CONTROLLERS[ApiKey(header.api_key)]
-    if header.api_version not in api.versions:
+    # Of a broker of a newer release there may be requests in it that this one does not know.
+    key = ApiKey(header.api_key) if header.api_key in ADMINISTRATIVE else None
+    if key is None or header.api_version not in OF_CONTROLLERS[key].versions:
         return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    api, decide = OF_CONTROLLERS[key], ADMINISTRATIVE[key]
     try:
         inner, _ = decode(api.request, header.api_version, data, header.body_position, limits=api.limits)
     except WireError:
