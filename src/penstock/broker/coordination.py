@@ -148,12 +148,21 @@ class Coordinators:
     # ---- requests
 
     def ask(
-        self, group_id: str, call: GroupCall[R], context: RequestContext, request: R, refused: Refused
+        self,
+        group_id: str,
+        call: GroupCall[R],
+        context: RequestContext,
+        request: R,
+        refused: Refused,
+        *,
+        writes: bool = True,
     ) -> Asked:
-        """Let the group's coordinator serve this request."""
+        """Let the group's coordinator serve this request; `writes`: serving it means to write."""
         host = self._host_of(group_id)
         if host is None:
             return nobody(refused)
+        if writes and not host.is_writable:
+            return host.unavailable(refused)
         shard = host.shard
         info = RequestInfo(context.version, context.client_id, f"/{context.connection.host}")
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, request), refused)
@@ -347,6 +356,10 @@ class PartitionJournal:
     @property
     def high_watermark(self) -> int:
         return self._leader.high_watermark
+
+    @property
+    def is_writable(self) -> bool:
+        return not self._leader.under_min_isr
 
     @property
     def batch_bytes_max(self) -> int:

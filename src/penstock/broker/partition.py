@@ -459,10 +459,8 @@ class InternalPartition(Partition):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
 
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
-        """What the coordinator writes."""
+        """What the coordinator writes. Below the minimum ISR too: nobody is told of it before the ISR has grown."""
         log, leader = self.led()
-        if leader.under_min_isr:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         appended = log.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
         before = leader.high_watermark
         if leader.on_append(log.end_offset, log.stable_end) != before:

@@ -6,6 +6,9 @@ What happens in one turn of the loop:
     timer  → the shard decides ─┤
     image  → the shard decides ─┴─ replies ──→ held until the high watermark passes all that was written before them
 
+While too few replicas are in sync the partition's high watermark stands still: requests that must write are refused
+(COORDINATOR_NOT_AVAILABLE), and what timers decide meanwhile is written and told to nobody until it may be.
+
 A host lives as long as its shard: LOADING while the log is replayed (`penstock.coordinators.loading`), then ACTIVE,
 then CLOSED for good. It closes when its partition is led elsewhere, when an append fails, and when the shard raises
 what it should not: its state can then no longer be trusted, and the next host builds it anew from the log.
@@ -54,6 +57,10 @@ class Journal(Protocol):
 
     @property
     def high_watermark(self) -> int: ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether what is appended now can be committed soon: enough replicas are in sync."""
 
     @property
     def batch_bytes_max(self) -> int: ...
@@ -200,6 +207,17 @@ class ShardHost(Generic[S]):
     @property
     def is_active(self) -> bool:
         return self.state is State.ACTIVE
+
+    @property
+    def is_writable(self) -> bool:
+        """False: who asks for something that must be written need not wait for it."""
+        return self.state is not State.ACTIVE or self._journal.is_writable
+
+    def unavailable(self, refused: Callable[[ErrorCode], Message]) -> Asked:
+        """Too few replicas are in sync: ask again. What is known stays known, and is still told."""
+        asked = Asked(refused)
+        asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return asked
 
     @property
     def waiting(self) -> int:

@@ -112,6 +112,7 @@ class ToyPartition:
         self.commits_at_once = commits_at_once
         self.high_watermark = 0
         self.batch_bytes_max = 10_000
+        self.is_writable = True
         self.batches: list[bytes] = []
         self.host: ShardHost[ToyShard] | None = None
         self.fails: KafkaError | None = None

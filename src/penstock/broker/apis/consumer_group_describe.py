@@ -28,7 +28,12 @@ async def serve(
     slices = Slices(node.runtime)
     for group_id in dict.fromkeys(request.group_ids):
         asked = coordinators.ask(
-            group_id, GroupShard.consumer_group_describe_group, context, group_id, partial(refused, group_id)
+            group_id,
+            GroupShard.consumer_group_describe_group,
+            context,
+            group_id,
+            partial(refused, group_id),
+            writes=False,
         )
         described = await coordinators.settled(asked, DescribedGroup)
         if request.include_authorized_operations and not described.error_code:

@@ -24,7 +24,10 @@ def serve(
 ) -> Asked | ConsumerGroupHeartbeatResponse:
     if CONSUMER not in node.config.group_coordinator_rebalance_protocols:
         return refused(ErrorCode.UNSUPPORTED_VERSION)
-    return node.coordinators.ask(request.group_id, GroupShard.consumer_group_heartbeat, context, request, refused)
+    # Most heartbeats change nothing, and keep a member alive while nothing can be written.
+    return node.coordinators.ask(
+        request.group_id, GroupShard.consumer_group_heartbeat, context, request, refused, writes=False
+    )
 
 
 def refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:

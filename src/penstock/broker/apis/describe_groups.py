@@ -26,7 +26,7 @@ async def serve(node: Node, context: RequestContext, request: DescribeGroupsRequ
     # Each once, however often it was named: else a small request makes an answer of any size.
     for group_id in dict.fromkeys(request.groups):
         asked = coordinators.ask(
-            group_id, GroupShard.describe_group, context, group_id, partial(refused, group_id)
+            group_id, GroupShard.describe_group, context, group_id, partial(refused, group_id), writes=False
         )
         described = await coordinators.settled(asked, DescribedGroup)
         if request.include_authorized_operations and not described.error_code:

@@ -14,7 +14,9 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def serve(node: Node, context: RequestContext, request: HeartbeatRequest) -> Asked | HeartbeatResponse:
-    asked = node.coordinators.ask(request.group_id, GroupShard.heartbeat, context, request, refused)
+    asked = node.coordinators.ask(
+        request.group_id, GroupShard.heartbeat, context, request, refused, writes=False
+    )
     answer = asked.answer
     # As Kafka does: clients that know only this API would take a load in progress for an error.
     if isinstance(answer, HeartbeatResponse) and answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

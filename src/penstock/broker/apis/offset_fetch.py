@@ -47,7 +47,9 @@ def ask(
     node: Node, context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> Asked:
     call = partial(GroupShard.offset_fetch_group, require_stable=request.require_stable)
-    return node.coordinators.ask(group.group_id, call, context, group, partial(refused, group.group_id))
+    return node.coordinators.ask(
+        group.group_id, call, context, group, partial(refused, group.group_id), writes=False
+    )
 
 
 async def wait(
