@@ -57,6 +57,9 @@ def without(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) 
         isr = state.isr
         if any(rules.may_lead(replica) for replica in elr) and not rules.may_lead(broker_id):
             isr = ()
+    if lost and not isr and not elr and broker_id in state.elr:
+        # The last of those that may lead, after the last of the ISR has lost records, too.
+        gone = ()
     return elect(state, isr, rules, gone=gone, restarted=lost and state.leader == broker_id)
 
 
