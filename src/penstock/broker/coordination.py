@@ -303,6 +303,9 @@ class Coordinators:
             return
         del self._hosts[partition.index]
         self.failures += 1
+        if isinstance(error, OSError):
+            # The disk, not what is on it: another broker can coordinate these groups, if this one makes way.
+            self._runtime.fatal(f"{self._runtime.disk.root}/{partition} cannot be read: {error}", error)
         if not host.has_served:
             self._events.error(
                 "coordinator not loaded",

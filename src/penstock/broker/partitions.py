@@ -262,6 +262,9 @@ class PartitionManager:
 
     def _not_recovered(self, name: str, error: Exception) -> None:
         """Others are served; this one has no leader until someone has looked at it."""
+        if isinstance(error, OSError):
+            # The disk, not what is on it. Other brokers can serve what this one cannot read, if it makes way.
+            self._runtime.fatal(f"{self._runtime.disk.root}/{name} cannot be read: {error}", error)
         del self._to_recover[name]
         self.recovering -= 1
         self._events.error("log not opened", partition=name, error=str(error))
@@ -269,7 +272,9 @@ class PartitionManager:
     # ---- changes of the metadata
 
     async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Bring the partitions in line with a committed change."""
+        """Bring the partitions in line with a committed change; one that is in force already is passed over."""
+        if image.offset <= self._image.offset:
+            return
         if delta.topics_deleted and self._recovery is not None:
             await self._recovery  # a log that is being read cannot be removed under the reader
         self._image = image

@@ -63,6 +63,7 @@ from penstock.metadata import (
     MetaPropertiesError,
     ResourceType,
     check_meta_properties,
+    difference,
     format_directory,
     parse_meta_properties,
 )
@@ -431,7 +432,12 @@ class Broker:
         self.manager = PartitionManager(
             self._runtime, self._events, self._config, self._wakes, self._directory, self.peers
         )
-        await self.manager.open(self.quorum.image)
+        image = self.quorum.image
+        await self.manager.open(image)
+        # The others went on meanwhile: logs were opened, and topics came and went.
+        while (newest := self.quorum.image) is not image:
+            await self.manager.on_image(difference(image, newest), newest)
+            image = newest
         self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
 
