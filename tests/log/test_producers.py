@@ -250,7 +250,7 @@ def test_the_snapshot_is_kafkas() -> None:
     assert state.encode() == pack(">hI", 1, crc32c(body)) + body
 
 
-def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
+def test_a_snapshot_keeps_the_batches_of_each_producer() -> None:
     one = entry()
     one.add(42, 200, 0, 888)
     one.transaction_first_offset = 55
@@ -261,7 +261,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
     assert len(again) == 2
     read = again.get(7)
     assert read is not None
-    assert list(read.batches()) == [(42, 42, 200, 200, 888)]
+    assert list(read.batches()) == [(32, 41, 100, 109, 777), (42, 42, 200, 200, 888)]
     assert (read.epoch, read.next_sequence, read.last_append_ms) == (3, 43, 888)
     assert (read.transaction_first_offset, read.coordinator_epoch) == (55, 4)
     assert again.encode() == state.encode()

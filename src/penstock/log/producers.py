@@ -13,8 +13,10 @@ most five requests in flight), a gap is refused, and a producer that was replace
     any other                                       OUT_OF_ORDER_SEQUENCE_NUMBER
 
 The state is part of the log: followers build it as they append, it is cut when the log is cut, and written to
-`<offset>.snapshot` (Kafka's format; the state before that offset) whenever a segment or the log is closed. A snapshot
-keeps one batch per producer. It carries a checksum, so it need not be synced: a damaged one is passed over.
+`<offset>.snapshot` (Kafka's format; the state before that offset) whenever a segment or the log is closed. Kafka keeps
+one batch per producer there; we write one entry for each that is remembered, the last one last, which is the one that
+Kafka believes. (With one batch, a broker that was stopped cleanly refuses what a client had under way and sends again.)
+It carries a checksum, so it need not be synced: a damaged one is passed over.
 
 A producer is forgotten when it has not written for `producer.id.expiration.ms` by this broker's clock. The
 timestamps of its records do not count: one that replays old data would be forgotten while it writes. So a snapshot's
@@ -225,18 +227,28 @@ class ProducerState:
 
     def encode(self) -> bytes:
         """The snapshot file."""
-        out = bytearray(_SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, 0, len(self._entries)))
+        out = bytearray(_SNAPSHOT_HEADER.size)
+        count = 0
         for producer_id, entry in self._entries.items():
+            *older, last = list(entry.batches()) or [(0, NO_SEQUENCE, NO_OFFSET, NO_OFFSET, entry.last_append_ms)]
+            for first_sequence, last_sequence, _, last_offset, append_ms in older:
+                delta = (last_sequence - first_sequence) % SEQUENCE_MODULUS
+                out += _SNAPSHOT_ENTRY.pack(
+                    producer_id, entry.epoch, last_sequence, last_offset, delta, append_ms,
+                    NO_COORDINATOR_EPOCH, NO_OFFSET,
+                )  # fmt: skip
             out += _SNAPSHOT_ENTRY.pack(
                 producer_id,
                 entry.epoch,
-                entry.last_sequence,
-                entry.last_offset,
+                last[1],
+                last[3],
                 entry.last_offset_delta,
                 entry.last_append_ms,
                 entry.coordinator_epoch,
                 entry.transaction_first_offset,
             )
+            count += len(older) + 1
+        _SNAPSHOT_HEADER.pack_into(out, 0, SNAPSHOT_VERSION, 0, count)
         _SNAPSHOT_CRC.pack_into(out, 2, crc32c(memoryview(out)[_SNAPSHOT_CRC_START:]))
         return bytes(out)
 
@@ -263,7 +275,9 @@ def decode_snapshot(data: bytes) -> ProducerState:
     state = ProducerState()
     for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEADER.size :]):
         producer_id, epoch, last_sequence, last_offset, delta, append_ms, coordinator_epoch, first_offset = fields
-        entry = state._entries[producer_id] = ProducerEntry(epoch)
+        entry = state._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            entry = state._entries[producer_id] = ProducerEntry(epoch)
         if last_offset >= 0:
             entry.add(last_sequence, last_offset, delta, append_ms)
         entry.last_append_ms = append_ms
