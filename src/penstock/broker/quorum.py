@@ -100,6 +100,16 @@ R = TypeVar("R")
 Publisher = Callable[[MetadataDelta, MetadataImage], Awaitable[None]]
 
 
+def _check_follows(before: LogBatch, batch: LogBatch) -> None:
+    """A batch's checksum covers neither its offset nor its epoch. But this log has no gaps, and epochs begin with their
+    leader's own record: a bit that flipped in either shows."""
+    begins = any(isinstance(record, m.LeaderChange) for record in batch.control)
+    if batch.base_offset != before.end_offset:
+        raise CorruptLog(f"a batch at {batch.base_offset} follows one that ends at {before.end_offset}")
+    if batch.epoch < before.epoch or (batch.epoch > before.epoch and not begins):
+        raise CorruptLog(f"the batch at {batch.base_offset} is of epoch {batch.epoch}, after epoch {before.epoch}")
+
+
 class WrongRole(Exception):
     """The data directory does not fit the node's roles; the message says what to do."""
 
@@ -236,6 +246,10 @@ class MetadataQuorum:
         self._log = await directory.open(METADATA_DIRECTORY, METADATA_LOG)
         if self._log.damage and self._servers:
             raise CorruptLog("; ".join(self._log.damage))
+        if self._log.cut_whole and self._servers:
+            # A torn write has nothing whole behind it, but for another write that was not synced either. The first
+            # batches may name this node as the only voter: it must not go on from there as if that were all.
+            raise CorruptLog(f"whole batches follow one that is damaged, behind offset {self._log.end_offset}")
         if self._log.end_offset < snapshot_id.offset:
             # A crash came between the snapshot and what it replaced: the log goes on after the snapshot.
             await self._log.truncate_fully_and_start_at(snapshot_id.offset)
@@ -265,6 +279,8 @@ class MetadataQuorum:
             for batch in decode_batches(data):
                 if batch.end_offset > offset:
                     check_batch(batch.data)
+                    if batches:
+                        _check_follows(batches[-1], batch)
                     batches.append(batch)
                     offset = batch.end_offset
         return batches

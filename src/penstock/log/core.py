@@ -55,6 +55,7 @@ class LogCore:
         "checkpoint",
         "clean_end",
         "cut_bytes",
+        "cut_whole",
         "damage",
         "directory",
         "durable_end",
@@ -112,6 +113,8 @@ class LogCore:
         """What was read to open the log."""
         self.cut_bytes = 0
         """What was cut off because it was not whole."""
+        self.cut_whole = False
+        """Whether whole batches were behind the first that was not: then that one may have been synced, and rotten."""
         self.version = 0
         """Counts what invalidates positions: truncations, removed segments."""
         self.clean_end = 0

@@ -34,6 +34,8 @@ class LogParts:
     """Closed segments whose indexes were built anew: to be synced."""
     scanned_bytes: int = 0
     cut_bytes: int = 0
+    cut_whole: bool = False
+    """Whether there were whole batches in what was cut off."""
 
 
 def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:

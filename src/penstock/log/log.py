@@ -70,7 +70,7 @@ class Log(Appending, TimeSearching, Swapping):
             checkpoint=checkpoint,
         )
         log.damage = tuple(parts.damage)
-        log.scanned_bytes, log.cut_bytes = parts.scanned_bytes, parts.cut_bytes
+        log.scanned_bytes, log.cut_bytes, log.cut_whole = parts.scanned_bytes, parts.cut_bytes, parts.cut_whole
         log._names_in_doubt = not clean or state is None
         for path in parts.deleted:
             log._unlink_later(path)

@@ -39,6 +39,10 @@ LOOP_SHARE_MS = 3.0
 """How long all of them together may hold the loop."""
 
 CODEC_MAX = 4
+LOOK_BEHIND_BYTES = 1 << 20
+"""How far behind a broken batch a whole one is looked for."""
+MAGIC_POSITION = 16
+MAGIC_BYTE = bytes([MAGIC])
 SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 
 _unpack_header = HEADER.unpack_from
@@ -130,6 +134,7 @@ class Recovery:
         self._snapshots_written: list[int] = []
         self._scanned_bytes = 0
         self._cut_bytes = 0
+        self._cut_whole = False
 
     async def run(self) -> LogParts:
         parts = self._as_it_was_left()
@@ -171,6 +176,7 @@ class Recovery:
             rebuilt=rebuilt,
             scanned_bytes=self._scanned_bytes,
             cut_bytes=self._cut_bytes,
+            cut_whole=self._cut_whole,
         )
 
     async def _scan(self, segments: list[Segment]) -> tuple[Check, list[Segment]]:
@@ -202,6 +208,7 @@ class Recovery:
                 )
             for segment in reversed(later):
                 self._cut_bytes += segment.size_bytes
+                self._cut_whole = True
                 self._unlink_segment(segment)
             del segments[number + 1 :]
             segments[-1].end_offset = OPEN_END
@@ -294,11 +301,26 @@ class Recovery:
                 return True
             if check.expected >= self._recovery_point:
                 self._cut_bytes += size - position
+                self._cut_whole = self._cut_whole or await self._whole_behind(segment, position, size)
                 segment.file.truncate(position)
                 segment.index.remove_files()
                 self._must_sync = True
                 return False
             position = await self._step_over(segment, position, size, check)
+
+    async def _whole_behind(self, segment: Segment, position: int, size: int) -> bool:
+        """Whether a batch that is whole follows the one at `position`, which is not."""
+        data = await segment.file.pread(min(size - position, LOOK_BEHIND_BYTES), position)
+        magic_at = MAGIC_POSITION
+        while (magic_at := data.find(MAGIC_BYTE, magic_at + 1)) >= 0:
+            start = magic_at - MAGIC_POSITION
+            if start + HEADER_SIZE > len(data):
+                return False
+            header = BatchHeader._make(_unpack_header(data, start))
+            end = start + header.size_bytes
+            if header.size_bytes >= HEADER_SIZE and end <= len(data) and crc32c(data[start + 21 : end]) == header.crc:
+                return True
+        return False
 
     async def _step_over(self, segment: Segment, position: int, size: int, check: Check) -> int:
         """Past a batch below the recovery point that is not as it was synced."""
@@ -366,6 +388,7 @@ class Recovery:
             deleted=self._listing.deleted,
             obsolete=obsolete,
             cut_bytes=self._cut_bytes,
+            cut_whole=self._cut_whole,
         )
 
     def _unlink_segment(self, segment: Segment) -> None:
