@@ -187,3 +187,17 @@ def test_cutting_ends_where_the_histories_part(
         state.on_grown(LogEnds(0, len(mine), len(mine), mine[-1] if mine else -1))
     assert mine == leaders[: len(mine)]
     assert len(mine) >= len(base)
+
+
+def test_epochs_that_nobody_has_led_yet_are_cut_off() -> None:
+    """A bit flipped in the epoch of a batch, which no checksum covers: the leader cannot tell where that epoch ends."""
+    state = Follower(2, 5, 0)
+    rotten = ends(last_epoch=900)
+    position = state.position(rotten)
+    assert position is not None
+    state.on_asked(position, 1)
+    answer = Fetched(OUT_OF_RANGE, -1, -1)
+    assert state.on_fetched(1, answer, rotten, epochs((1, 0), (3, 50), (900, 70))) == Truncate(70, False)
+    state = Follower(2, 5, 0)
+    state.on_asked(position, 1)
+    assert state.on_fetched(1, answer, rotten, epochs((900, 0))) == Truncate(0, False)

@@ -138,6 +138,13 @@ class Follower:
             self.asked = NO_OFFSET
             self.is_cutting = True
             return StartAt(answer.log_start)
+        if answer.error == OFFSET_OUT_OF_RANGE and ends.last_epoch > self.leader_epoch:
+            # Nobody has led these epochs yet. A batch's checksum does not cover its epoch: a bit has flipped in one.
+            self.asked = NO_OFFSET
+            self.is_cutting = True
+            own_epoch, own_end = epoch_end(self.leader_epoch)
+            target = ends.start if own_epoch == NO_EPOCH else own_end
+            return Truncate(target, target < self.high_watermark)
         if answer.error:
             self.asked = NO_OFFSET
             return Later(answer.error)
