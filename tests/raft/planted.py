@@ -9,7 +9,7 @@ from penstock.raft import messages as m
 from penstock.raft.core import RaftCore
 from penstock.raft.leading import Leading
 from penstock.raft.types import HardState
-from raft.simulator import Node
+from penstock.sim.raft.cluster import Node
 
 
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from penstock.raft.types import (
     Voter,
     VoterSet,
 )
+from penstock.sim.raft.cluster import directory
 from penstock.wire.errors import ErrorCode
-from raft.simulator import directory
 
 CONFIG = RaftConfig()
 

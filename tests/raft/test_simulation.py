@@ -16,11 +16,16 @@ from random import SystemRandom
 
 import pytest
 
+from penstock.sim.raft.chaos import run_chaos, run_storm
+from penstock.sim.raft.kafka import SCENARIOS as SCENARIOS_OF_KAFKA
 from raft import planted
-from raft.chaos import run_chaos, run_storm
 from raft.transcript import run_file
 
 SCENARIOS = Path(__file__).parent / "scenarios"
+FOUND = {
+    1006252: "an observer that was about to be a voter believed in a leader that had resigned, and kept its vote back",
+}
+"""Seeds that found a bug, with the bug."""
 FRESH_SEEDS = int(os.environ.get("PENSTOCK_RAFT_SEEDS", "60"))
 MUST_HAPPEN = (
     "leader change",
@@ -45,6 +50,18 @@ def test_quorums_keep_their_promises_under_every_fault() -> None:
         assert seen[what] > 0, f"{what} never happened: these seeds prove nothing about it"
 
 
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_bug_that_was_found_once_stays_away(seed: int) -> None:
+    run_chaos(seed)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS_OF_KAFKA.values(), ids=SCENARIOS_OF_KAFKA)
+def test_the_seven_scenarios_of_kafka(scenario: Callable[[int], object]) -> None:
+    first = SystemRandom().randrange(1 << 40)
+    for seed in (*range(3), *range(first, first + 3)):
+        scenario(seed)
+
+
 def test_quorums_keep_their_promises_on_fresh_seeds() -> None:
     first = SystemRandom().randrange(1 << 40)
     for seed in range(first, first + FRESH_SEEDS):
@@ -59,7 +76,7 @@ def test_elections_under_a_storm_of_power_failures() -> None:
 
 def test_a_seed_replays_under_another_hash_seed() -> None:
     script = (
-        "from raft.chaos import run_chaos\n"
+        "from penstock.sim.raft.chaos import run_chaos\n"
         "from hashlib import sha256\n"
         "cluster = run_chaos(7)\n"
         "print(sha256(repr((cluster.committed, cluster.now, sorted(cluster.seen.items()))).encode()).hexdigest())\n"

@@ -37,8 +37,8 @@ from pathlib import Path
 
 from penstock.raft import messages as m
 from penstock.raft.types import ANY_BOOTSTRAP_SERVER, HardState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from penstock.sim.raft.cluster import Cluster, Disk, Node, directory
 from penstock.wire.errors import ErrorCode
-from raft.simulator import Cluster, Disk, Node, directory
 
 
 class Rank:

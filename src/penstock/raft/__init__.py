@@ -1,7 +1,7 @@
 """The quorum that agrees on the metadata log: KRaft's protocol as a pure core.
 
 Event in, `Ready` out. The core does no I/O, awaits nothing, knows no clock and no randomness but what it is given;
-equal inputs give equal outputs, so whole clusters of cores run in a loop (`tests/raft/simulator.py`) and every
+equal inputs give equal outputs, so whole clusters of cores run in a loop (`penstock.sim.raft`) and every
 failure replays. The shell around it owns the log, the disk and the network, and does what each `Ready` says, in the
 order that `Ready` says.
 

@@ -254,8 +254,12 @@ class RaftCore:
         return True
 
     def _on_leader_gone(self, event: m.LeaderGone, now_ms: float) -> None:
+        if (event.leader_id, event.epoch) == (self.leader_id, self.epoch):
+            self.leader_left(now_ms)
+
+    def leader_left(self, now_ms: float) -> None:
         """Need not wait until it has been silent for long; but not all at the same moment."""
-        if self.role is Role.FOLLOWER and (event.leader_id, event.epoch) == (self.leader_id, self.epoch):
+        if self.role is Role.FOLLOWER:
             if not self._leader_gone:
                 self._campaign_at_ms = min(self._campaign_at_ms, now_ms + self._rng.randrange(self._hurry_ms()))
             self._leader_gone = True

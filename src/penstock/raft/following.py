@@ -120,6 +120,10 @@ class Following:
         self._answered(now_ms)
         if self._learn(response, now_ms):
             return
+        if response.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and response.source == core.leader_id:
+            # It says itself that it leads no longer, and nobody else leads this epoch. An observer is not told so in
+            # any other way, and if it is to be a voter (it may not know yet) the next leader can depend on its vote.
+            core.leader_left(now_ms)
         if response.error != ErrorCode.NONE or not self._from_leader(response):
             self._retry_later(now_ms)
             return

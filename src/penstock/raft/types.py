@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -70,7 +71,7 @@ class Voter(msgspec.Struct, frozen=True):
         return ReplicaKey(self.id, self.directory_id)
 
 
-class VoterSet(msgspec.Struct, frozen=True):
+class VoterSet(msgspec.Struct, frozen=True, dict=True):
     """Who decides. Ordered by node id; at most one voter per node id."""
 
     voters: tuple[Voter, ...] = ()
@@ -93,7 +94,7 @@ class VoterSet(msgspec.Struct, frozen=True):
     def ids(self) -> tuple[int, ...]:
         return tuple(voter.id for voter in self.voters)
 
-    @property
+    @cached_property
     def keys(self) -> tuple[ReplicaKey, ...]:
         return tuple(voter.key for voter in self.voters)
 
@@ -101,7 +102,7 @@ class VoterSet(msgspec.Struct, frozen=True):
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def __contains__(self, key: ReplicaKey) -> bool:
-        return any(voter.id == key.id and voter.directory_id == key.directory_id for voter in self.voters)
+        return key in self.keys
 
     def with_voter(self, voter: Voter) -> VoterSet:
         assert self.get(voter.id) is None

@@ -97,7 +97,7 @@ class SimBroker:
         self.settings = dict(settings or {})
         self.events = RecordedEvents()
         self.broker: Broker | None = None
-        """Of the process that runs, or ran last; set before it begins to start."""
+        """Of the process that runs, or ran last; None between the start of a process and its first step."""
         self.ready = False
 
     @property
@@ -117,6 +117,7 @@ class SimBroker:
     def begin(self, *, watched: bool = False) -> Process:
         """Start the process and return at once. `watched`: its end is for the caller to look at, whatever it is."""
         self.ready = False
+        self.broker = None
         process = self.host.start(self._main)
         process.is_watched = watched
         return process

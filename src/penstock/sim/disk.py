@@ -102,6 +102,12 @@ class SimDisk:
         """The next reads of this file report EIO."""
         self._failing_reads[self.namespace.file(path)] = count
 
+    def stop_failing(self) -> None:
+        """No sync and no read fails any more, and no operation crashes."""
+        self._failing_syncs = 0
+        self._failing_reads.clear()
+        self._crash_at = None
+
     def fill(self, free_bytes: int = 0) -> None:
         """Leave only so much room: the write that needs more is cut short by ENOSPC."""
         self.capacity_bytes = self.used_bytes() + free_bytes

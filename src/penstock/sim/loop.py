@@ -217,6 +217,12 @@ class SimLoop:
     def pause(self) -> None:
         self.is_paused = True
 
+    def run_at(self, rate: float) -> None:
+        """The clock goes faster or slower from now on; it does not jump. Timers that are set keep their moment."""
+        now_ms = self.now_ms()
+        self._clock_rate = rate
+        self._clock_offset_ms = now_ms - self.world.now_ms * rate
+
     def resume(self) -> None:
         self.is_paused = False
         if self.ready and not self.is_dead:

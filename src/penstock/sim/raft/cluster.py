@@ -397,10 +397,11 @@ class Cluster:
                 # One that learns late that it won an older epoch leads nobody: the others are past that.
                 self.check_leader_has_everything(node, where)
         if core.role is Role.LEADER:
+            first_pending = bisect_left(node.disk.log, self.committed_end, key=lambda batch: batch.base_offset)
             pending = [
                 batch.base_offset
-                for batch in node.disk.log
-                if batch.base_offset >= self.committed_end and any(isinstance(c, m.Voters) for c in batch.control)
+                for batch in node.disk.log[first_pending:]
+                if any(isinstance(c, m.Voters) for c in batch.control)
             ]
             assert len(pending) <= 1, f"{where}: voter changes pending at {pending}"
         if ready.high_watermark is not None:

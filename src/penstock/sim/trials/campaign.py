@@ -1,0 +1,140 @@
+"""Many seeds on all cores: whole clusters and the pure Raft core, with a progress bar, and what came of them."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from penstock.sim.raft.chaos import run_chaos, run_storm
+from penstock.sim.raft.kafka import run_kafka
+from penstock.sim.trials.schedule import generate
+from penstock.sim.trials.trial import Outcome, run_trial
+
+__all__ = ["RAFT_CHUNK", "Campaign", "run_campaign", "run_raft_seed"]
+
+RAFT_CHUNK = 50
+STORM_EVERY, KAFKA_EVERY = 50, 10
+SEEDS_PER_PROCESS = 200
+"""A process that has built so many worlds is replaced: cycles that outlive a world are collected only between seeds."""
+
+
+@dataclass
+class Campaign:
+    """The sum of many seeds."""
+
+    trials: int = 0
+    raft: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    raft_seen: Counter[str] = field(default_factory=Counter)
+    acknowledged: int = 0
+    commits: int = 0
+    virtual_ms: float = 0.0
+    failed: list[Outcome] = field(default_factory=list)
+    raft_failed: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.trials += 1
+        self.seen += outcome.seen
+        self.faults += outcome.faults
+        self.acknowledged += outcome.acknowledged
+        self.commits += outcome.commits
+        self.virtual_ms += outcome.virtual_ms
+        if outcome.failure:
+            self.failed.append(outcome)
+
+    def add_raft(self, count: int, seen: Counter[str], failed: list[tuple[int, str]]) -> None:
+        self.raft += count
+        self.raft_seen += seen
+        self.raft_failed += failed
+
+
+def run_raft_seed(seed: int) -> Counter[str]:
+    """Mostly everything at once; every tenth one of Kafka's scenarios; every fiftieth a storm of power failures."""
+    if seed % STORM_EVERY == 0:
+        return run_storm(seed).seen
+    if seed % KAFKA_EVERY == 0:
+        return run_kafka(seed // KAFKA_EVERY).seen
+    return run_chaos(seed).seen
+
+
+def run_campaign(first: int, trials: int, raft: int, *, jobs: int, quiet: bool = False) -> Campaign:
+    """Seeds `first`, `first` + 1, …: so many whole clusters, and so many quorums of the pure core."""
+    campaign = Campaign()
+    columns = (
+        TextColumn("{task.description:<14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[bad]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with (
+        Progress(*columns, disable=quiet) as progress,
+        ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS) as pool,
+    ):
+        bars = {
+            _trial: progress.add_task("whole clusters", total=trials, bad="", visible=trials > 0),
+            _raft: progress.add_task("raft core", total=raft, bad="", visible=raft > 0),
+        }
+        work = _work(first, trials, raft)
+        running: dict[Future[Any], tuple[Any, int]] = {}
+        while True:
+            while len(running) < 2 * jobs and (next_work := next(work, None)) is not None:
+                function, arguments, count = next_work
+                running[pool.submit(function, *arguments)] = function, count
+            if not running:
+                return campaign
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                function, count = running.pop(future)
+                if function is _trial:
+                    campaign.add(future.result())
+                    bad = len(campaign.failed)
+                else:
+                    campaign.add_raft(count, *future.result())
+                    bad = len(campaign.raft_failed)
+                progress.update(bars[function], advance=count, bad=f"{bad} failed" if bad else "")
+
+
+def _work(first: int, trials: int, raft: int) -> Iterator[tuple[Any, tuple[int, ...], int]]:
+    """Both kinds, mixed, so that the bars end at about the same time."""
+    chunks = [(start, min(RAFT_CHUNK, first + raft - start)) for start in range(first, first + raft, RAFT_CHUNK)]
+    ratio = len(chunks) / trials if trials else 0.0
+    given = 0
+    for number in range(trials):
+        yield _trial, (first + number,), 1
+        while given < len(chunks) and given < (number + 1) * ratio:
+            yield _raft, chunks[given], chunks[given][1]
+            given += 1
+    for chunk in chunks[given:]:
+        yield _raft, chunk, chunk[1]
+
+
+def _trial(seed: int) -> Outcome:
+    outcome = run_trial(generate(seed))
+    gc.collect()
+    return outcome
+
+
+def _raft(first: int, count: int) -> tuple[Counter[str], list[tuple[int, str]]]:
+    return raft_seeds(range(first, first + count))
+
+
+def raft_seeds(seeds: Iterable[int]) -> tuple[Counter[str], list[tuple[int, str]]]:
+    """What happened in these, and which of them failed and how."""
+    seen: Counter[str] = Counter()
+    failed = []
+    for seed in seeds:
+        try:
+            seen += run_raft_seed(seed)
+        except Exception as error:
+            failed.append((seed, f"{type(error).__name__}: {error}"))
+    return seen, failed

@@ -1,0 +1,50 @@
+"""What happened in a set of trials. What never happened was not tested."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.sim.cluster import SimCluster
+from penstock.sim.trials.schedule import OFFSETS
+
+__all__ = ["MUST_HAPPEN", "missing", "told_by"]
+
+MUST_HAPPEN = (
+    "leader change",
+    "divergent truncation",
+    "ISR shrink",
+    "ISR expand",
+    "snapshot install",
+    "coordinator move",
+    "retry across a leader change",
+    "unclean restart",
+)
+"""A set of trials in which one of these is zero counts as a failure."""
+
+
+def told_by(cluster: SimCluster) -> Counter[str]:
+    """What the nodes' own logs of events say."""
+    seen: Counter[str] = Counter()
+    for node in cluster.nodes:
+        events = node.events
+        seen["divergent truncation"] += sum(
+            1 for entry in events.named("truncated") if int(str(entry.fields["before"])) > int(str(entry.fields["end"]))
+        )
+        seen["ISR shrink"] += len(events.named("ISR shrunk"))
+        seen["ISR expand"] += len(events.named("ISR expanded"))
+        seen["snapshot install"] += len(events.named("metadata snapshot installed"))
+        seen["metadata truncation"] += len(events.named("metadata log cut"))
+        seen["unclean restart"] += len(events.named("recovering"))
+        seen["controller change"] += sum(1 for entry in events.named("controller") if entry.fields["active"])
+    loads = Counter(
+        (str(entry.fields["partition"]), node.node_id)
+        for node in cluster.nodes
+        for entry in node.events.named("coordinator loaded")
+    )
+    places = Counter(partition for partition, _ in loads)
+    seen["coordinator move"] += sum(count - 1 for partition, count in places.items() if partition.startswith(OFFSETS))
+    return seen
+
+
+def missing(seen: Counter[str]) -> list[str]:
+    return [what for what in MUST_HAPPEN if not seen[what]]

@@ -1,0 +1,340 @@
+"""Does the faults of a schedule to a cluster, and undoes them.
+
+What the product promises bounds what may be done to it at once. Two kinds of nodes are remembered until they are back
+in every ISR they belong to: those that *lost* data they had acknowledged (power, sync error, bit rot, an empty disk),
+and those that merely ended without warning, which cannot prove that they lost nothing and so leave the ISR as well.
+A fault is left out if, with a node among the former, a partition would have no replica left that is neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from penstock.metadata import MetadataImage
+from penstock.sim.cluster import SimCluster, SimNode
+from penstock.sim.disk import CAPACITY_BYTES_DEFAULT
+from penstock.sim.network import JITTER_MS, LATENCY_MS
+from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, OFFSETS, Fault, Kind
+from penstock.wire.records import LENGTH_OVERHEAD
+
+__all__ = ["CLIENT_HOST", "Injector"]
+
+CLIENT_HOST = "client"
+RESTART_AFTER_MS = 700
+"""How long a supervisor waits before it starts a process that ended by itself."""
+
+LOSES = (Kind.POWER, Kind.WIPE, Kind.SYNC_ERROR, Kind.ROT)
+LOSES_SYNCED = (Kind.WIPE, Kind.ROT)
+ENDS = (*LOSES, Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.FULL, Kind.READ_ERROR)
+"""After these, the process has ended, or may have, without a clean stop."""
+
+Undo = Callable[[], None]
+
+
+class Pending:
+    """A node that ended uncleanly and has not been seen in sync since."""
+
+    def __init__(self, broker_epoch: int, *, lost: bool, lost_synced: bool) -> None:
+        self.broker_epoch = broker_epoch
+        self.lost = lost
+        self.lost_synced = lost_synced
+
+
+class Injector:
+    """Knows what is broken now. `apply` begins a fault, `tick` ends those whose time is over."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.done: Counter[Kind] = Counter()
+        self.applied: list[Fault] = []
+        self.storage_faults: dict[int, None] = {}
+        """Nodes whose disks reported an error, were full, or rotted: they may say so."""
+        self.pending: dict[int, Pending] = {}
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._undos: list[tuple[float, int, Undo]] = []
+        self._restarts: dict[int, float] = {}
+        self._numbers = 0
+
+    # ---- the course of a trial
+
+    def apply(self, fault: Fault) -> bool:
+        """Begin a fault; False if it makes no sense now, or would take more than is promised."""
+        self.tick()
+        if fault.kind is Kind.POWER_ALL:
+            return self._power_everywhere(fault)
+        node = self._resolve(fault.node)
+        if node is None or not self._bearable(fault, node):
+            return False
+        undo = self._begin(fault, node)
+        if undo is None:
+            return False
+        if fault.kind in ENDS:
+            self._note(node, fault.kind)
+        self._later(fault.for_ms, undo)
+        self.done[fault.kind] += 1
+        self.applied.append(fault)
+        return True
+
+    def tick(self) -> None:
+        """Undo what is over, start again what has ended, forget who is back."""
+        now_ms = self.world.now_ms
+        for entry in [entry for entry in self._undos if entry[0] <= now_ms]:
+            self._undos.remove(entry)
+            entry[2]()
+        for node in self.cluster.nodes:
+            if node.is_alive or node.host.process is None:
+                self._restarts.pop(node.node_id, None)
+            elif self._restarts.setdefault(node.node_id, now_ms + RESTART_AFTER_MS) <= now_ms:
+                del self._restarts[node.node_id]
+                if node.node_id not in self.pending:
+                    self._note(node, Kind.CRASH)  # it ended by itself
+                self._start(node)
+        for node_id in [node_id for node_id in self.pending if self._is_back(node_id)]:
+            del self.pending[node_id]
+
+    def next_ms(self) -> float:
+        """When there is something to do next."""
+        times = [entry[0] for entry in self._undos] + list(self._restarts.values())
+        return min(times, default=float("inf"))
+
+    def end(self) -> None:
+        """Undo everything."""
+        for entry in self._undos:
+            entry[2]()
+        self._undos.clear()
+        self._cuts.clear()
+        self.cluster.heal_all()
+        for node in self.cluster.nodes:
+            node.resume()
+            disk = node.host.disk
+            disk.capacity_bytes, disk.slowness = CAPACITY_BYTES_DEFAULT, 1.0
+            disk.stop_failing()
+
+    # ---- the faults
+
+    def _begin(self, fault: Fault, node: SimNode) -> Undo | None:
+        """Do it; returns what undoes it, or None if it could not be done."""
+        disk, network = node.host.disk, self.world.network
+        needs_process = fault.kind not in (Kind.CLOCK_JUMP, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE)
+        if needs_process and not node.is_alive:
+            return None
+        match fault.kind:
+            case Kind.CRASH:
+                node.crash()
+            case Kind.POWER:
+                node.power_loss()
+            case Kind.WIPE:
+                node.crash()
+                node.wipe()
+            case Kind.ROT:
+                node.crash()
+                self._rot(node, fault.path)
+                self.storage_faults[node.node_id] = None
+            case Kind.CRASH_IN_WRITE:
+                disk.crash_after(int(fault.value))
+                return disk.cancel_crash
+            case Kind.STOP:
+                node.host.stop()
+                return lambda: None
+            case Kind.PAUSE:
+                node.pause()
+                return node.resume
+            case Kind.SYNC_ERROR:
+                self.storage_faults[node.node_id] = None
+                disk.fail_next_syncs(1, path_contains=fault.path)
+                return lambda: disk.fail_next_syncs(0)
+            case Kind.READ_ERROR:
+                self.storage_faults[node.node_id] = None
+                paths = self._files(node, fault.path)
+                if paths:
+                    disk.fail_reads(self.world.rng.choice(paths), int(fault.value))
+                return lambda: None
+            case Kind.FULL:
+                self.storage_faults[node.node_id] = None
+                disk.fill(int(fault.value))
+                return lambda: setattr(disk, "capacity_bytes", CAPACITY_BYTES_DEFAULT)
+            case Kind.SLOW_DISK:
+                disk.slowness = fault.value
+                return lambda: setattr(disk, "slowness", 1.0)
+            case Kind.DELAY:
+                return self._links(node, base_ms=fault.value)
+            case Kind.REORDER:
+                return self._links(node, jitter_ms=fault.value)
+            case Kind.RESET:
+                network.reset_connections(node.name)
+                return lambda: None
+            case Kind.CUT | Kind.ONE_WAY:
+                other = self.cluster.node(fault.other)
+                if other is node:
+                    return None
+                ways = [(node.name, other.name)] + [(other.name, node.name)] * (fault.kind is Kind.CUT)
+                return self._cut(ways)
+            case Kind.ISOLATE:
+                names = [other.name for other in self.cluster.nodes if other is not node]
+                names += [CLIENT_HOST] * bool(fault.value)
+                return self._cut([(node.name, name) for name in names] + [(name, node.name) for name in names])
+            case Kind.CLOCK_JUMP:
+                node.host.jump_wall_clock(fault.value)
+                return lambda: None
+            case Kind.CLOCK_RATE:
+                node.process.loop.run_at(fault.value)
+                node.host.clock_rate = fault.value
+                return lambda: setattr(node.host, "clock_rate", 1.0)
+            case Kind.POWER_ALL:
+                raise AssertionError("not of one node")
+        self._restarts[node.node_id] = self.world.now_ms + fault.for_ms
+        return lambda: None
+
+    def _power_everywhere(self, fault: Fault) -> bool:
+        if any(pending.lost for pending in self.pending.values()):
+            return False
+        for node in self.cluster.nodes:
+            if node.host.process is not None:
+                node.power_loss()
+                self._restarts[node.node_id] = self.world.now_ms + fault.for_ms
+        self.done[fault.kind] += 1
+        self.applied.append(fault)
+        return True
+
+    def _files(self, node: SimNode, path: str) -> list[str]:
+        """Logs that have something in them, by name."""
+        namespace = node.host.disk.namespace
+        found = []
+        for directory in namespace.directory("").entries:
+            entry = namespace.find(directory)
+            for name in getattr(entry, "entries", ()):
+                whole = f"{directory}/{name}"
+                if path in whole and name.endswith(".log") and namespace.file(whole).data:
+                    found.append(whole)
+        return sorted(found)
+
+    def _rot(self, node: SimNode, path: str) -> None:
+        """Not in the last batch of a log: no one can tell that from a write that was torn, if it was ever synced."""
+        disk, rng = node.host.disk, self.world.rng
+        able = {}
+        for name in self._files(node, path):
+            content = disk.content(name)
+            last = max((position for position, _ in _batches(content)), default=0)
+            if last:
+                able[name] = last
+        if able:
+            name = rng.choice(list(able))
+            disk.rot(name, rng.randrange(able[name]))
+
+    def _links(self, node: SimNode, **values: float) -> Undo:
+        network = self.world.network
+        names = [other.name for other in self.cluster.nodes if other is not node] + [CLIENT_HOST]
+        links = [network.link(node.name, name) for name in names] + [network.link(name, node.name) for name in names]
+        for link in links:
+            for name, value in values.items():
+                setattr(link, name, value)
+
+        def undo() -> None:
+            for link in links:
+                link.base_ms, link.jitter_ms = LATENCY_MS, JITTER_MS
+
+        return undo
+
+    def _cut(self, ways: list[tuple[str, str]]) -> Undo:
+        """Several cuts of one link end when the last of them does."""
+        for source, target in ways:
+            self._cuts[source, target] += 1
+            self.world.network.cut(source, target, one_way=True)
+
+        def undo() -> None:
+            for source, target in ways:
+                self._cuts[source, target] -= 1
+                if self._cuts[source, target] <= 0:
+                    self.world.network.heal(source, target, one_way=True)
+
+        return undo
+
+    def _later(self, delay_ms: float, undo: Undo) -> None:
+        self._numbers += 1
+        self._undos.append((self.world.now_ms + delay_ms, self._numbers, undo))
+
+    def _start(self, node: SimNode) -> None:
+        node.begin(watched=True)
+
+    # ---- who is meant, and what is bearable
+
+    def _resolve(self, who: int | str) -> SimNode | None:
+        if isinstance(who, int):
+            return self.cluster.node(who)
+        if who == LEADER:
+            return self.cluster.leader_of(LOAD_TOPIC)
+        if who == COORDINATOR:
+            return self.cluster.leader_of(OFFSETS) or self.cluster.leader_of(LOAD_TOPIC)
+        return self.cluster.controller()
+
+    def _note(self, node: SimNode, kind: Kind) -> None:
+        known = self.pending.get(node.node_id)
+        self.pending[node.node_id] = Pending(
+            self._broker_epoch(node.node_id),
+            lost=kind in LOSES or (known is not None and known.lost),
+            lost_synced=kind in LOSES_SYNCED or (known is not None and known.lost_synced),
+        )
+
+    def _bearable(self, fault: Fault, node: SimNode) -> bool:
+        if fault.kind not in ENDS:
+            return True
+        others = {node_id: pending for node_id, pending in self.pending.items() if node_id != node.node_id}
+        if fault.kind in LOSES_SYNCED and any(pending.lost_synced for pending in others.values()):
+            return False  # the metadata quorum bears one
+        known = self.pending.get(node.node_id)
+        lost = fault.kind in LOSES or (known is not None and known.lost)
+        if not lost and not any(pending.lost for pending in others.values()):
+            return True
+        image = self._image()
+        if image is None:
+            return False
+        for topic in image.topics():
+            for state in topic.partitions:
+                able = [r for r in (*state.isr, *state.elr) if r != node.node_id and r not in others]
+                if state.replicas and not able:
+                    return False
+        return True
+
+    def _is_back(self, node_id: int) -> bool:
+        node, pending, image = self.cluster.node(node_id), self.pending[node_id], self._image()
+        if not node.is_alive or not node.ready or image is None:
+            return False
+        if node.is_controller:
+            core = node.served.quorum.core
+            if core.hard.suspect or core.key not in core.voter_set.keys:
+                return False
+            if core.high_watermark < image.offset:
+                return False
+        if not node.is_broker:
+            return True
+        broker = image.broker(node_id)
+        if broker is None or broker.fenced or broker.epoch <= pending.broker_epoch:
+            return False
+        return all(
+            node_id in state.isr or node_id not in state.replicas
+            for topic in image.topics()
+            for state in topic.partitions
+        )
+
+    def _broker_epoch(self, node_id: int) -> int:
+        image = self._image()
+        broker = None if image is None else image.broker(node_id)
+        return -1 if broker is None else broker.epoch
+
+    def _image(self) -> MetadataImage | None:
+        """The newest there is."""
+        images = [node.image for node in self.cluster.nodes if node.ready_quorum]
+        return max(images, key=lambda image: image.offset, default=None)
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each whole batch of a log file begins, and its size."""
+    position = 0
+    while position + LENGTH_OVERHEAD <= len(data):
+        size = LENGTH_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], "big")
+        if size <= LENGTH_OVERHEAD or position + size > len(data):
+            return
+        yield position, size
+        position += size

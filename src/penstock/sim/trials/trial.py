@@ -1,0 +1,206 @@
+"""One trial: a cluster starts, clients begin, faults happen, all heals, and the ledgers are compared with the logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from penstock.sim.cluster import SimCluster
+from penstock.sim.runtime import SimRuntime
+from penstock.sim.trials.clients import ClusterClient, PartitionClient
+from penstock.sim.trials.coverage import told_by
+from penstock.sim.trials.groups import ClassicMember, ConsumerMember, Group
+from penstock.sim.trials.injector import CLIENT_HOST, Injector
+from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
+from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Schedule
+from penstock.sim.trials.topics import Topics
+from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
+from penstock.sim.trials.watch import Watch
+from penstock.sim.world import World
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+__all__ = ["Outcome", "Trial", "run_trial"]
+
+LOOK_EVERY_MS = 100.0
+HEAL_LIMIT_MS = 180_000.0
+DRAIN_LIMIT_MS = 120_000.0
+CREATE_VERSION = 7
+
+
+@dataclass
+class Outcome:
+    """What came of a trial."""
+
+    seed: int
+    seen: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    applied: tuple[Fault, ...] = ()
+    acknowledged: int = 0
+    read: int = 0
+    commits: int = 0
+    events: int = 0
+    virtual_ms: float = 0.0
+    digest: str = ""
+    failure: str = ""
+    """Why it failed, if it did."""
+
+
+class Trial:
+    """Runs a schedule. Raises what went wrong: `Violation`, or whatever the simulated world raises."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.outcome = Outcome(schedule.seed)
+        self.ledgers = [Ledger(LOAD_TOPIC, index) for index in range(schedule.partitions)]
+        self.groups: list[Group] = []
+        self.topics: Topics | None = None
+
+    def run(self) -> Outcome:
+        schedule, outcome = self.schedule, self.outcome
+        with World(f"trial-{schedule.seed}") as world:
+            self.world = world
+            self.cluster = SimCluster(
+                world, schedule.nodes, schedule.settings, roles=schedule.roles or None
+            )
+            self.injector = Injector(self.cluster)
+            self.watch = Watch(self.cluster)
+            try:
+                self._run()
+            finally:
+                self._count(outcome)
+        return outcome
+
+    def _run(self) -> None:
+        world, cluster = self.world, self.cluster
+        cluster.start()
+        world.execute(self._prepare, host=CLIENT_HOST)
+        clients = world.host(CLIENT_HOST).start(self._load)
+        self._misbehave(world.now_ms)
+        self.injector.end()
+        self._until(lambda: all(node.is_alive and node.ready for node in cluster.nodes), "every node serves")
+        for ledger in self.ledgers:
+            ledger.over = True
+        self._until(lambda: clients.is_dead, "the clients are done", DRAIN_LIMIT_MS)
+        clients.result()
+        self._until(lambda: is_healed(cluster), "all replicas are in sync")
+        world.execute(self._read_all, host=CLIENT_HOST)
+        self._check()
+
+    async def _prepare(self, runtime: SimRuntime) -> None:
+        client = ClusterClient(runtime, self.cluster)
+        topic = CreatableTopic(name=LOAD_TOPIC, num_partitions=self.schedule.partitions, replication_factor=3)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        (result,) = (await client.call(client.any_broker(), request, CREATE_VERSION)).topics
+        assert result.error_code == 0, result
+
+    async def _load(self, runtime: SimRuntime) -> None:
+        cluster, pause_ms = self.cluster, self.schedule.pause_ms
+        jobs = []
+        for ledger in self.ledgers:
+
+            def client(ledger: Ledger = ledger) -> PartitionClient:
+                return PartitionClient(runtime, cluster, ledger.topic, ledger.partition)
+
+            jobs += [Producer(client(), ledger, pause_ms).run() for _ in range(1 + (len(self.ledgers) == 1))]
+            jobs.append(Reader(client(), ledger, pause_ms).run())
+        if self.schedule.topics:
+            self.topics = Topics(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
+            jobs.append(self.topics.run())
+        if self.schedule.groups:
+            for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
+                group = Group(name, LOAD_TOPIC, self.ledgers[0])
+                self.groups.append(group)
+                jobs += [kind(ClusterClient(runtime, cluster), group, slot, pause_ms).run() for slot in range(2)]
+        tasks = [runtime.spawn(job, f"client {number}") for number, job in enumerate(jobs)]
+        for task in tasks:
+            await task
+
+    def _misbehave(self, began_ms: float) -> None:
+        """The faults, each in its time; those that end processes are undone as they go."""
+        for fault in self.schedule.faults:
+            self._pass(began_ms + fault.at_ms)
+            self.injector.apply(fault)
+        self._pass(began_ms + self.schedule.length_ms)
+
+    def _pass(self, until_ms: float) -> None:
+        """Let time pass, with a look now and then."""
+        world = self.world
+        while world.now_ms < until_ms:
+            next_ms = min(until_ms, world.now_ms + LOOK_EVERY_MS, max(world.now_ms + 1, self.injector.next_ms()))
+            world.run(next_ms - world.now_ms)
+            self.injector.tick()
+            self.watch.look()
+            world.check()
+
+    def _until(self, condition: object, what: str, limit_ms: float = HEAL_LIMIT_MS) -> None:
+        assert callable(condition)
+        until_ms = self.world.now_ms + limit_ms
+        while not condition():
+            if self.world.now_ms > until_ms:
+                raise Violation(f"never again: {what}\n{self._state()}")
+            self._pass(self.world.now_ms + LOOK_EVERY_MS)
+
+    def _state(self) -> str:
+        lines = [
+            f"  {node.name}: alive {node.is_alive}, ready {node.ready}, exits {node.host.exits[-2:]}"
+            for node in self.cluster.nodes
+        ]
+        controller = self.cluster.controller()
+        if controller is not None:
+            lines.append(f"  controller {controller.name}")
+            for topic in controller.image.topics():
+                lines += [f"  {topic.name}-{index}: {state}" for index, state in enumerate(topic.partitions)]
+        return "\n".join(lines)
+
+    async def _read_all(self, runtime: SimRuntime) -> None:
+        for ledger in self.ledgers:
+            reader = Reader(PartitionClient(runtime, self.cluster, ledger.topic, ledger.partition), ledger, 1.0)
+            check_ledger(ledger, await reader.read_to_the_end())
+        for group in self.groups:
+            client = ClusterClient(runtime, self.cluster)
+            for _ in range(200):
+                try:
+                    await group.check(client)
+                    break
+                except OSError:
+                    await runtime.sleep(100)
+            else:
+                raise Violation(f"group {group.name} has no coordinator")
+
+    def _check(self) -> None:
+        cluster = self.cluster
+        self.watch.look()
+        agree_on_metadata(cluster)
+        image = cluster.nodes[0].image
+        for topic in image.topics():
+            for index in range(len(topic.partitions)):
+                logs_agree(cluster, topic.name, index)
+        if self.topics is not None:
+            self.topics.check(image, cluster.nodes[0].name)
+        no_surprise(cluster, storage_faults=self.injector.storage_faults)
+
+    def _count(self, outcome: Outcome) -> None:
+        outcome.seen = self.watch.seen + told_by(self.cluster)
+        for ledger in self.ledgers:
+            outcome.seen += ledger.seen
+        outcome.faults = Counter({kind.value: count for kind, count in self.injector.done.items()})
+        outcome.applied = tuple(self.injector.applied)
+        outcome.acknowledged = sum(len(ledger.acknowledged) for ledger in self.ledgers)
+        outcome.read = sum(len(ledger.read) for ledger in self.ledgers)
+        outcome.commits = sum(group.commits for group in self.groups)
+        if self.topics is not None:
+            outcome.seen["topic created"] += self.topics.created
+            outcome.seen["topic deleted"] += self.topics.deleted
+        outcome.events = self.world.events
+        outcome.virtual_ms = self.world.now_ms
+        outcome.digest = self.world.digest()
+
+
+def run_trial(schedule: Schedule) -> Outcome:
+    """The outcome, with the failure in it rather than raised."""
+    trial = Trial(schedule)
+    try:
+        return trial.run()
+    except Exception as error:
+        trial.outcome.failure = f"{type(error).__name__}: {error}"
+        return trial.outcome

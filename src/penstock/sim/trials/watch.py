@@ -1,0 +1,75 @@
+"""What must hold at every moment of a trial, and what has happened in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.sim.cluster import SimCluster, SimNode
+from penstock.sim.trials.load import Violation
+
+__all__ = ["Watch"]
+
+Place = tuple[bytes, int]
+"""Topic id and partition."""
+
+
+class Watch:
+    """Looks at the nodes from outside, as no client could. `look` is called several times a virtual second."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self.seen: Counter[str] = Counter()
+        self._quorum_leaders: dict[int, int] = {}
+        self._partition_leaders: dict[tuple[Place, int], int] = {}
+        self._newest: dict[Place, int] = {}
+        self._high_watermarks: dict[tuple[str, Place], int] = {}
+        self._committed: dict[str, int] = {}
+        self._epochs: dict[tuple[int, object], int] = {}
+        self._coordinators: dict[Place, int] = {}
+
+    def look(self) -> None:
+        for node in self._cluster.nodes:
+            if node.is_alive and node.ready_quorum:
+                self._look_at_quorum(node)
+                if node.ready and node.is_broker:
+                    self._look_at_partitions(node)
+
+    def _look_at_quorum(self, node: SimNode) -> None:
+        core = node.served.quorum.core
+        if node.is_active_controller:
+            first = self._quorum_leaders.setdefault(core.epoch, node.node_id)
+            if first != node.node_id:
+                raise Violation(f"nodes {first} and {node.node_id} are active controllers of epoch {core.epoch}")
+        # The epoch of a replica never goes back, whatever happens to its process; another disk is another replica.
+        replica = node.node_id, core.key
+        if core.epoch < self._epochs.get(replica, 0):
+            raise Violation(f"{node.name}: the epoch of the quorum went from {self._epochs[replica]} to {core.epoch}")
+        self._epochs[replica] = core.epoch
+        process = node.process.name
+        if core.high_watermark < self._committed.get(process, 0):
+            raise Violation(f"{process}: the quorum's high watermark went back to {core.high_watermark}")
+        self._committed[process] = core.high_watermark
+
+    def _look_at_partitions(self, node: SimNode) -> None:
+        process = node.process.name
+        for partition in node.served.manager.table.all():
+            place = partition.topic_id, partition.index
+            if partition.log is None:
+                continue
+            key = process, place
+            high_watermark = partition.high_watermark
+            if high_watermark < self._high_watermarks.get(key, 0):
+                raise Violation(
+                    f"{process}: the high watermark of {partition} went from {self._high_watermarks[key]} "
+                    f"to {high_watermark}"
+                )
+            self._high_watermarks[key] = high_watermark
+            leader = partition.leader
+            if leader is None:
+                continue
+            first = self._partition_leaders.setdefault((place, leader.leader_epoch), node.node_id)
+            if first != node.node_id:
+                raise Violation(f"nodes {first} and {node.node_id} lead {partition} in epoch {leader.leader_epoch}")
+            if leader.leader_epoch > self._newest.get(place, 0):
+                self._newest[place] = leader.leader_epoch
+                self.seen["leader change"] += 1

@@ -1,0 +1,85 @@
+"""Bugs that others really had, to be switched on one at a time in whole clusters: the trials must find each of them.
+
+Those of the quorum are planted into the pure core (`tests/raft/planted.py`).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker.apis import replica_fetch
+from penstock.broker.apis.fetch import PendingFetch
+from penstock.broker.apis.replica_fetch import FetchItem
+from penstock.broker.partition import CommitWaiter, Partition
+from penstock.log import Appended, Log
+from penstock.metadata import PartitionState, partition_control
+from penstock.metadata.elections import Rules, elect, without
+from penstock.replication import Leader
+
+
+def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
+    """A follower's log is taken for a prefix of the leader's if it is not longer (KIP-101)."""
+
+    def compare(log: Log, item: FetchItem) -> tuple[int, int] | None:
+        return (log.latest_epoch, log.end_offset) if item.fetch_offset > log.end_offset else None
+
+    patch.setattr(replica_fetch, "compare", compare)
+
+
+def high_watermark_moves_back(patch: pytest.MonkeyPatch) -> None:
+    """It is what the ISR has now, even if that is less than before."""
+
+    def advance(self: Leader) -> int:
+        if not self.under_min_isr:
+            self.high_watermark = min([self.stable_end, *(follower.end for follower in self._counted)])
+            self.high_watermark = max(0, self.high_watermark)
+        return self.high_watermark
+
+    patch.setattr(Leader, "_advance", advance)
+
+
+def unclean_replica_kept_in_the_isr(patch: pytest.MonkeyPatch) -> None:
+    """A broker that comes back without proof of a clean stop is taken for one that only was away."""
+
+    def kept(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) -> PartitionState:
+        return elect(state, state.isr, rules) if lost else without(state, broker_id, rules, lost=False)
+
+    patch.setattr(partition_control, "without", kept)
+
+
+def duplicate_acknowledged_early(patch: pytest.MonkeyPatch) -> None:
+    """The answer to a batch that is there already does not wait until it is committed."""
+    append, await_commit = Partition.append, Partition.await_commit
+    duplicates: dict[Partition, int] = {}
+
+    def remembering(self: Partition, records: memoryview, acks: int, wall_ms: int) -> Appended:
+        appended = append(self, records, acks, wall_ms)
+        if appended.duplicate:
+            duplicates[self] = appended.last_offset + 1
+        return appended
+
+    def hasty(self: Partition, offset: int, acks: int, waiter: CommitWaiter, token: int) -> bool:
+        return duplicates.get(self) == offset or await_commit(self, offset, acks, waiter, token)
+
+    patch.setattr(Partition, "append", remembering)
+    patch.setattr(Partition, "await_commit", hasty)
+
+
+def read_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """Readers are shown the whole log of the leader."""
+    read = PendingFetch._read
+
+    def eager(self: PendingFetch, *args: object) -> object:
+        leaders: list[tuple[Leader, int]] = []
+        for item in self._items.values():
+            partition = item.resolve(self._fetch.table, self._by_id)
+            if partition is not None and partition.leader is not None and partition.log is not None:
+                leaders.append((partition.leader, partition.leader.high_watermark))
+                partition.leader.high_watermark = partition.log.end_offset
+        try:
+            return read(self, *args)  # type: ignore[arg-type]
+        finally:
+            for leader, high_watermark in leaders:
+                leader.high_watermark = high_watermark
+
+    patch.setattr(PendingFetch, "_read", eager)
