@@ -6,7 +6,7 @@ RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run broker test test-long compat lint types unit setup bench bench-spark docs lock clean
+.PHONY: help run broker test test-long sim compat lint types unit setup bench bench-spark docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,6 +27,9 @@ compat: $(DEV) ## every client and tool of Kafka against Penstock, and all that 
 
 test-long: $(DEV) ## the tests that take longer than every run can afford
 	@$(BIN)/python -m pytest -q -m long $(TESTS)
+
+sim: $(DEV) ## whole clusters under random faults, in virtual time, on all cores; SEEDS=1000 RAFT=20000 FIRST=42 to choose
+	@$(BIN)/python -m penstock.sim.trials --seeds $(or $(SEEDS),100) --raft $(or $(RAFT),1000) $(if $(FIRST),--first $(FIRST))
 
 setup: $(DEV) ## prepare .venv with everything, run nothing
 
