@@ -35,6 +35,7 @@ from penstock.metadata import (
 )
 from penstock.raft import (
     ANY_BOOTSTRAP_SERVER,
+    BOOTSTRAP_SNAPSHOT,
     NO_NODE,
     Event,
     HardState,
@@ -51,6 +52,7 @@ from penstock.raft import (
     RequestFailed,
     Resign,
     Role,
+    Snapshot,
     SnapshotError,
     SnapshotInstalled,
     SnapshotRefused,
@@ -210,23 +212,25 @@ class MetadataQuorum:
     async def open(self, directory: LogDirectory) -> None:
         """Read what the disk holds and take up a role. `caught_up` tells when the image may be relied on."""
         disk = self._runtime.disk
-        names = disk.list(METADATA_DIRECTORY)
-        snapshot_id = max(found for name in names if (found := parse_snapshot_name(name)) is not None)
-        snapshot = read_snapshot(disk.read_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}"))
-        self._loader.load_snapshot(snapshot_id, snapshot.values)
         state = HardState()
         if disk.exists(QUORUM_STATE_PATH):
             state = parse_quorum_state(disk.read_bytes(QUORUM_STATE_PATH))
         try:
+            snapshot_id = max(self._snapshots())
+            snapshot = read_snapshot(disk.read_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}"))
+            self._loader.load_snapshot(snapshot_id, snapshot.values)
             batches = await self._open_log(directory, snapshot_id)
-        except (CorruptLog, WireError) as error:
+        except (CorruptLog, WireError, SnapshotError) as error:
             if not self._servers:
                 raise
-            # Others hold what this log lost. Until it has all of that again it must not help to elect anyone.
+            # Others hold what this node lost. Until it has all of that again it must not help to elect anyone.
             self._events.error("metadata log damaged", what=str(error), then="it is fetched again from the leader")
             state = HardState(state.epoch, state.leader_id, state.voted, suspect=True)
             await disk.replace_bytes(QUORUM_STATE_PATH, format_quorum_state(state))
             await self._discard_log(directory)
+            if isinstance(error, SnapshotError):
+                snapshot_id, snapshot = await self._discard_snapshots()
+                self._loader.load_snapshot(snapshot_id, snapshot.values)
             batches = await self._open_log(directory, snapshot_id)
         view = LogView.recover(self._log.start_offset, batches, snapshot_id, snapshot.voter_set)
         if self._key in view.voter_set and not self._may_vote:
@@ -256,6 +260,22 @@ class MetadataQuorum:
         # What we found may be in the page cache only, and the core counts it as synced from here on.
         await self._log.flush()
         return await self._read_log()
+
+    def _snapshots(self) -> list[OffsetAndEpoch]:
+        names = self._runtime.disk.list(METADATA_DIRECTORY)
+        return [found for name in names if (found := parse_snapshot_name(name)) is not None]
+
+    async def _discard_snapshots(self) -> tuple[OffsetAndEpoch, Snapshot]:
+        """Begin with nothing, as a node does that has just joined."""
+        disk = self._runtime.disk
+        wall_ms = self._runtime.wall_ms()
+        data = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [], timestamp_ms=wall_ms))
+        await disk.replace_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}", data)
+        for snapshot_id in self._snapshots():
+            if snapshot_id != BOOTSTRAP_SNAPSHOT:
+                disk.unlink(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}")
+        await disk.sync_dir(METADATA_DIRECTORY)
+        return BOOTSTRAP_SNAPSHOT, read_snapshot(data)
 
     async def _discard_log(self, directory: LogDirectory) -> None:
         """Remove the log, but neither snapshots nor what this node voted for."""

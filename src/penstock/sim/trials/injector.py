@@ -199,14 +199,14 @@ class Injector:
         return True
 
     def _files(self, node: SimNode, path: str) -> list[str]:
-        """Logs that have something in them, by name."""
+        """Logs and snapshots that have something in them, by name."""
         namespace = node.host.disk.namespace
         found = []
         for directory in namespace.directory("").entries:
             entry = namespace.find(directory)
             for name in getattr(entry, "entries", ()):
                 whole = f"{directory}/{name}"
-                if path in whole and name.endswith(".log") and namespace.file(whole).data:
+                if path in whole and name.endswith((".log", ".checkpoint")) and namespace.file(whole).data:
                     found.append(whole)
         return sorted(found)
 
@@ -216,9 +216,10 @@ class Injector:
         able = {}
         for name in self._files(node, path):
             content = disk.content(name)
-            last = max((position for position, _ in _batches(content)), default=0)
-            if last:
-                able[name] = last
+            if name.endswith(".log"):
+                content = content[: max((position for position, _ in _batches(content)), default=0)]
+            if content:
+                able[name] = len(content)
         if able:
             name = rng.choice(list(able))
             disk.rot(name, rng.randrange(able[name]))
