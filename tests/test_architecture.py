@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "runtime": set(),
     "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime"},
     # It runs whole brokers and clusters, speaks to them in their own protocol, and shows how they see the cluster.
-    "sim": {"runtime", "broker", "config", "metadata", "wire"},
+    "sim": {"runtime", "broker", "config", "metadata", "raft", "wire"},
     # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
     # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
     "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo", "chaos"},

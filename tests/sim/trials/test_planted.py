@@ -12,24 +12,26 @@ from penstock.sim.trials.trial import run_trial
 from sim.trials import planted
 
 HERE = Path(__file__).parent
+WITHIN = 20
 
 
 @pytest.mark.parametrize(
-    ("bug", "seeds"),
+    ("bug", "first"),
     [
-        (planted.no_epoch_check, 20),
-        (planted.high_watermark_moves_back, 20),
-        (planted.duplicate_acknowledged_early, 20),
-        (planted.read_before_commit, 20),
+        (planted.no_epoch_check, 1),
+        (planted.high_watermark_moves_back, 7),
+        (planted.duplicate_acknowledged_early, 0),
+        (planted.read_before_commit, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], seeds: int, monkeypatch: pytest.MonkeyPatch
+    bug: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`first`: a seed that found it when this was written, to be quick; any others would do."""
     bug(monkeypatch)
-    if not any(run_trial(storm(seed)).failure for seed in range(seeds)):
-        pytest.fail(f"{bug.__name__} survived {seeds} seeds")
+    if not any(run_trial(storm(seed)).failure for seed in range(first, first + WITHIN)):
+        pytest.fail(f"{bug.__name__} survived {WITHIN} seeds")
 
 
 def test_a_replica_that_lost_its_tail_and_stays_in_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

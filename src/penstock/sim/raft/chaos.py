@@ -167,8 +167,9 @@ class Chaos:
         if leader is None or leader.core is None:
             return True
         keys = [node.disk.key for node in self.cluster.nodes.values()]
-        voters = leader.core.voter_set
-        return len(voters) < 3 or any(key not in keys for key in voters.keys)
+        # A voter that is being added may yet turn out not to be one.
+        sets = (leader.core.voter_set, leader.core.log.voter_set_at(leader.core.high_watermark))
+        return any(len(voters) < 3 or any(key not in keys for key in voters.keys) for voters in sets)
 
     def add_voter(self) -> None:
         leader = self.cluster.leader

@@ -116,8 +116,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 STORM_EVERY = 5
-LENGTHS_MS = (12_000, 20_000, 30_000, 45_000)
-FAULTS_PER_10_S = (1, 2, 3, 5)
+LENGTHS_MS = (8_000, 12_000, 20_000, 30_000)
+FAULTS_PER_10_S = (2, 3, 5)
 FAULT_MS_MIN, FAULT_MS_MAX = 30, 15_000
 SLOWEST_DISK = 60
 WEIGHTS = (
