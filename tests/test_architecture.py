@@ -23,9 +23,13 @@ MAY_IMPORT = {
     "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime"},
     # It runs whole brokers and clusters, speaks to them in their own protocol, and shows how they see the cluster.
     "sim": {"runtime", "broker", "config", "metadata", "raft", "wire"},
+    # It runs whole brokers too, on real files and sockets that can be harmed, for other people's tests.
+    "testing": {"runtime", "broker", "config", "metadata", "raft", "wire"},
     # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
     # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
-    "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo", "chaos"},
+    "cli": {"wire", "config", "lag", "client", "spark", "pipeline", "demo", "chaos", "perf"},
+    # What performance tests count and say; pure.
+    "perf": {"wire"},
     # What commits say about consumers; pure, and shared by the command line, exporters and alerts.
     "lag": {"wire"},
     # A client by hand, and what it reads as Arrow: for any Kafka cluster.
@@ -86,7 +90,7 @@ def test_packages_import_only_what_their_layer_allows(package: str) -> None:
             assert targets <= allowed, f"{path}:{line}: {package} may not know {targets - allowed}"
 
 
-@pytest.mark.parametrize("package", [*ENGINE, "lag"])
+@pytest.mark.parametrize("package", [*ENGINE, "lag", "perf"])
 def test_the_engine_reaches_the_world_only_through_the_runtime(package: str) -> None:
     for path in modules(package):
         for line, module, names in imports(path):

@@ -107,9 +107,10 @@ class ProductionRuntime:
         io_threads: int = IO_THREADS_DEFAULT,
         descriptors_max: int | None = None,
         events: EventLog | None = None,
+        disk: RealDisk | None = None,
     ) -> None:
         self.rng = Random(os.urandom(32))
-        self.disk = RealDisk(root, loop, io_threads=io_threads, descriptors_max=descriptors_max)
+        self.disk = disk or RealDisk(root, loop, io_threads=io_threads, descriptors_max=descriptors_max)
         self.events = events or StreamEventLog(self.wall_ms)
         self.unhandled_errors = 0
         self._loop = loop

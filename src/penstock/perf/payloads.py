@@ -1,0 +1,48 @@
+"""What a test sends: random letters, lines of a file, or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+__all__ = ["Payloads", "of_list", "of_numbers", "of_size", "split_payloads"]
+
+SEED = 0
+"""The same records in every run, as Kafka's tool sends them: what compresses well once does so again."""
+LETTERS = bytes(range(65, 91))
+POOL_BYTES = 1 << 20
+
+Payloads = Callable[[int, int], list[bytes]]
+"""(number of the first record, count) → the values of so many records."""
+
+
+def of_size(size: int) -> Payloads:
+    """Random capital letters. Cut from a pool of a megabyte at random places: letters one by one would take longer than
+    the broker does. Two records share a place once in a million."""
+    random = Random(SEED)
+    pool = bytes(random.choices(LETTERS, k=POOL_BYTES + size))
+    places = random.random
+
+    def some(_first: int, count: int) -> list[bytes]:
+        return [pool[place : place + size] for place in [int(places() * POOL_BYTES) for _ in range(count)]]
+
+    return some
+
+
+def of_list(payloads: list[bytes]) -> Payloads:
+    """One of them at random."""
+    random = Random(SEED)
+    return lambda _first, count: random.choices(payloads, k=count)
+
+
+def of_numbers() -> Payloads:
+    """The record's own number, from 0."""
+    return lambda first, count: [b"%d" % number for number in range(first, first + count)]
+
+
+def split_payloads(data: bytes, delimiter: bytes) -> list[bytes]:
+    """The payloads of a file. What is empty counts, except after the last delimiter."""
+    parts = data.split(delimiter)
+    if parts and not parts[-1]:
+        parts.pop()
+    return parts

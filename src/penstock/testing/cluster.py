@@ -1,0 +1,337 @@
+"""A cluster of nodes in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.metadata import MetadataImage, MetaProperties, format_directory
+from penstock.raft import Endpoint, Voter, VoterSet
+from penstock.runtime.identity import random_uuid
+from penstock.testing.network import HOST, Network, reserve_port
+from penstock.testing.node import Node
+from penstock.testing.records import Conveniences, Outgoing, Record
+from penstock.wire.uuids import format_uuid
+
+__all__ = ["DEFAULTS", "Cluster", "ClusterFailed"]
+
+BROKERS_MAX = 9
+COPIES_MAX = 3
+WAIT_TIMEOUT_S = 30.0
+WAIT_STEP_S = 0.005
+
+DEFAULTS = {
+    # A test that takes a broker away wants to see what happens next soon, not after Kafka's nine seconds; but a busy
+    # machine must not take brokers away by itself.
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "2000",
+    "replica.lag.time.max.ms": "2000",
+    "controller.quorum.election.timeout.ms": "50",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    # A group of one consumer need not wait for more, and the first of them not for fifty partitions of offsets.
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "num.partitions": "1",
+}
+"""What differs from the broker's own defaults; see also the replication factors in `Cluster`."""
+
+
+class ClusterFailed(Exception):
+    """Something that was waited for did not happen; the message has what the nodes said."""
+
+
+class Cluster:
+    """Brokers 1 to `brokers`, which run from `start` (or `with`) to `close`.
+
+    `settings` are broker properties in Kafka's words, for all nodes. Topics have three copies where there are three
+    brokers, and need two of them for acks=all; a cluster of one has one.
+    """
+
+    def __init__(
+        self, brokers: int = 1, *, settings: Mapping[str, str] | None = None, directory: Path | str | None = None
+    ) -> None:
+        """`directory`: an empty one for the data, which then stays for a look at it; a temporary one if not given."""
+        if not 1 <= brokers <= BROKERS_MAX:
+            raise ValueError(f"brokers={brokers}: a cluster in one process has 1 to {BROKERS_MAX}")
+        self._keeps_data = directory is not None
+        if directory is not None and Path(directory).exists() and any(Path(directory).iterdir()):
+            raise ValueError(f"{directory} is not empty: a cluster begins without data")
+        self.directory = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="penstock-"))
+        self.network = Network()
+        self._held: list[socket.socket] = []
+        self.nodes = self._make_nodes(brokers, dict(settings or {}))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start every node that does not run; returns when all are in service as all of them see it."""
+        for node in self.nodes:
+            if not node.is_alive:
+                node.begin()
+        for node in self.nodes:
+            node.await_ready()
+        self.await_ready()
+
+    def await_ready(self) -> None:
+        """Until every node that runs is in service, as all of them see it: after a start, or after a fault is over."""
+        self.wait_until(self._in_service, "have every broker in service")
+
+    def stop(self) -> None:
+        """A clean stop of all nodes. `start` brings them back with their data."""
+        for node in reversed(self.nodes):
+            node.stop()
+
+    def close(self) -> None:
+        """End all nodes at once and remove their data."""
+        if "_conveniences" in self.__dict__:
+            self._conveniences.close()
+            del self._conveniences
+        for node in self.nodes:
+            node.kill()
+        for held in self._held:
+            held.close()
+        if not self._keeps_data:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    # ---- what clients need
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    def client_settings(self, **more: object) -> dict[str, Any]:
+        """Settings of a confluent-kafka client that reaches the cluster, and notices soon when a node comes back.
+
+        Underscores in the names stand for dots: `client_settings(group_id="g")`.
+        """
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    # ---- topics and records
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic and wait until every node knows it; returns its name."""
+        copies = min(COPIES_MAX, len(self.nodes)) if replication_factor is None else replication_factor
+        self._conveniences.create_topic(name, partitions, copies, dict(config or {}))
+        self.wait_until(lambda: self._knows_topic(name, partitions), f"know the topic {name}")
+        return name
+
+    def new_topic(self, prefix: str = "topic", partitions: int = 1, **more: object) -> str:
+        """Create a topic under a name that no other test has; `more` as for `create_topic`."""
+        name = f"{re.sub('[^A-Za-z0-9._-]+', '-', prefix)[:80].strip('-')}-{uuid.uuid4().hex[:8]}"
+        return self.create_topic(name, partitions, **more)  # type: ignore[arg-type]
+
+    def produce(self, topic: str, records: Iterable[Outgoing], **settings: object) -> list[Record]:
+        """Send records and wait until all are acknowledged (acks=all); returns them with their places.
+
+        A record is a value, a pair of key and value, or a `Record`; text is encoded as UTF-8. `settings` are those of
+        a confluent-kafka producer, with underscores for dots. The first record that fails raises its error.
+        """
+        return self._conveniences.produce(topic, records, settings)
+
+    def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
+        """Read a topic from its beginning: `count` records, or all there are now.
+
+        In the order of each partition. Raises TimeoutError when `count` records did not come in time. No group is used,
+        so nothing of the application's own groups changes.
+        """
+        return self._conveniences.consume(topic, count, timeout_s)
+
+    # ---- who is who
+
+    def node(self, node_id: int) -> Node:
+        if not 1 <= node_id <= len(self.nodes):
+            raise ValueError(f"there is no node {node_id}: they are 1 to {len(self.nodes)}")
+        return self.nodes[node_id - 1]
+
+    @property
+    def controller(self) -> Node:
+        """The active controller; waits for one."""
+        self.wait_until(lambda: any(node.is_controller for node in self.nodes), "have a controller")
+        return next(node for node in self.nodes if node.is_controller)
+
+    def leader(self, topic: str, partition: int = 0) -> Node:
+        """The partition's leader, as the newest image of a node that runs says; waits for one that is alive."""
+        self.wait_until(lambda: self._leader(topic, partition) is not None, f"have a leader of {topic}-{partition}")
+        found = self._leader(topic, partition)
+        assert found is not None
+        return found
+
+    def in_sync(self, topic: str, partition: int = 0) -> list[int]:
+        """The ids of the nodes whose copies are in sync."""
+        image = self._newest_image()
+        state = image.partition(topic, partition) if image is not None else None
+        return sorted(state.isr) if state is not None else []
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str = "do what was waited for", timeout_s: float = WAIT_TIMEOUT_S
+    ) -> None:
+        """Until the condition holds; ClusterFailed, with the nodes' last words, if it does not in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise ClusterFailed(f"the cluster did not {what} within {timeout_s:g} s\n{self.logs()}")
+            time.sleep(WAIT_STEP_S)
+
+    def logs(self) -> str:
+        """What all nodes said."""
+        return "\n".join(f"--- {node!r}\n{node.log}" for node in self.nodes)
+
+    # ---- the network between nodes
+
+    def cut(self, one: int, other: int, *, one_way: bool = False) -> None:
+        """Nothing gets from one node to the other any more, nor back unless `one_way`. Nobody is told."""
+        self._check(one, other)
+        self.network.cut(one, other)
+        if not one_way:
+            self.network.cut(other, one)
+        self._network_changed()
+
+    def heal(self, one: int, other: int) -> None:
+        """Undo `cut`; what was under way arrives now."""
+        self._check(one, other)
+        self.network.heal(one, other)
+        self.network.heal(other, one)
+        self._network_changed()
+
+    def isolate(self, node_id: int) -> None:
+        """Cut a node off from all other nodes. Clients still reach it."""
+        for other in self.nodes:
+            if other.id != node_id:
+                self.cut(node_id, other.id)
+
+    def heal_all(self) -> None:
+        """Every cut is mended, between nodes and from clients."""
+        self.network.heal_all()
+        self._network_changed()
+
+    def _check(self, one: int, other: int) -> None:
+        if self.node(one) is self.node(other):
+            raise ValueError(f"node {one} cannot be cut off from itself")
+
+    def _network_changed(self) -> None:
+        for node in self.nodes:
+            node.network_changed()
+
+    # ---- making
+
+    def _make_nodes(self, count: int, settings: dict[str, str]) -> list[Node]:
+        for _ in range(2 * count):
+            self._held.append(reserve_port())
+        ports = [held.getsockname()[1] for held in self._held]
+        clients, controllers = ports[:count], ports[count:]
+        voters = 5 if count >= 5 else 3 if count >= 3 else 1
+        copies = min(COPIES_MAX, count)
+        common = {
+            **DEFAULTS,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "default.replication.factor": str(copies),
+            "offsets.topic.replication.factor": str(copies),
+            "min.insync.replicas": str(max(1, copies - 1)),
+        }
+        if count > 1:
+            common["controller.quorum.voters"] = ",".join(
+                f"{index + 1}@{HOST}:{controllers[index]}" for index in range(voters)
+            )
+        nodes = []
+        for index in range(count):
+            node_id = index + 1
+            directory = self.directory / f"node-{node_id}"
+            listeners = [f"PLAINTEXT://{HOST}:{clients[index]}"]
+            if node_id <= voters:
+                listeners.append(f"CONTROLLER://{HOST}:{controllers[index]}")
+                self.network.listens(controllers[index], node_id)
+            self.network.listens(clients[index], node_id)
+            own = {
+                "node.id": str(node_id),
+                "process.roles": "broker,controller" if node_id <= voters else "broker",
+                "listeners": ",".join(listeners),
+                "log.dirs": str(directory),
+            }
+            nodes.append(Node(node_id, clients[index], directory, {**common, **settings, **own}, self.network))
+        if count > 1:
+            _format(nodes, controllers[:voters])
+        return nodes
+
+    @cached_property
+    def _conveniences(self) -> Conveniences:
+        return Conveniences(self.client_settings)
+
+    # ---- looking
+
+    def _images(self) -> list[MetadataImage]:
+        return [image for node in self.nodes if not node.is_paused and (image := node.image) is not None]
+
+    def _newest_image(self) -> MetadataImage | None:
+        return max(self._images(), key=lambda image: image.offset, default=None)
+
+    def _in_service(self) -> bool:
+        wanted = [node.id for node in self.nodes if node.is_alive and not node.is_paused]
+        return bool(wanted) and all(
+            all((broker := image.broker(node_id)) is not None and not broker.fenced for node_id in wanted)
+            for image in self._images()
+        )
+
+    def _knows_topic(self, name: str, partitions: int) -> bool:
+        states = [image.partition(name, number) for image in self._images() for number in range(partitions)]
+        return bool(states) and all(state is not None and state.leader > 0 for state in states)
+
+    def _leader(self, topic: str, partition: int) -> Node | None:
+        image = self._newest_image()
+        state = image.partition(topic, partition) if image is not None else None
+        if state is None or state.leader < 1:
+            return None
+        node = self.node(state.leader)
+        return node if node.is_alive else None
+
+
+def _format(nodes: list[Node], controller_ports: list[int]) -> None:
+    """Give the nodes one cluster id and one set of voters, so that they need not find each other first."""
+    cluster_id = format_uuid(random_uuid(os.urandom))
+    directory_ids = [random_uuid(os.urandom) for _ in nodes]
+    voters = VoterSet.of(
+        Voter(node.id, directory_id, (Endpoint("CONTROLLER", HOST, port),))
+        for node, directory_id, port in zip(nodes, directory_ids, controller_ports, strict=False)
+    )
+    for node, directory_id in zip(nodes, directory_ids, strict=True):
+        known = voters if node.id in voters.ids else VoterSet()
+        identity = MetaProperties(cluster_id, node.id, directory_id)
+        for name, data in format_directory(identity, known, timestamp_ms=time.time_ns() // 1_000_000).items():
+            path = node.directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
