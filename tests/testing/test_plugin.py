@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT_S = 100
+ALONE = {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def run_pytest(directory: Path, *arguments: str) -> tuple[int, str]:
@@ -22,7 +23,7 @@ def run_pytest(directory: Path, *arguments: str) -> tuple[int, str]:
             "--rootdir", str(directory), "-q", *arguments,
         ],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **ALONE},
         capture_output=True,
         text=True,
         timeout=RUN_TIMEOUT_S,

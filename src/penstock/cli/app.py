@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import brokers, cluster, configs, exit_codes, groups, leaders, log, pipeline, tables, topics
+from penstock.cli import brokers, cluster, configs, exit_codes, groups, leaders, log, perf, pipeline, tables, topics
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
@@ -46,6 +46,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(leaders.app, name="leaders")
 app.add_typer(log.app, name="log")
+app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(tables.app, name="tables")
 app.command(epilog=PRODUCE_EXAMPLES)(produce)

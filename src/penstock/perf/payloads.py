@@ -9,7 +9,8 @@ __all__ = ["Payloads", "of_list", "of_numbers", "of_size", "split_payloads"]
 
 SEED = 0
 """The same records in every run, as Kafka's tool sends them: what compresses well once does so again."""
-LETTERS = bytes(range(65, 91))
+LETTERS = bytes(65 + byte % 26 for byte in range(256))
+"""A capital letter for every byte."""
 POOL_BYTES = 1 << 20
 
 Payloads = Callable[[int, int], list[bytes]]
@@ -17,10 +18,10 @@ Payloads = Callable[[int, int], list[bytes]]
 
 
 def of_size(size: int) -> Payloads:
-    """Random capital letters. Cut from a pool of a megabyte at random places: letters one by one would take longer than
-    the broker does. Two records share a place once in a million."""
+    """Random capital letters, cut from a pool of a megabyte at random places: to make each would take longer than to
+    send it. Two records are the same once in a million."""
     random = Random(SEED)
-    pool = bytes(random.choices(LETTERS, k=POOL_BYTES + size))
+    pool = random.randbytes(POOL_BYTES + size).translate(LETTERS)
     places = random.random
 
     def some(_first: int, count: int) -> list[bytes]:

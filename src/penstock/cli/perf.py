@@ -1,0 +1,25 @@
+"""`penstock perf`: how fast a cluster is, in the words of Kafka's own performance tools."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.perf_codecs import EXAMPLES as CODECS_EXAMPLES
+from penstock.cli.perf_codecs import codecs
+from penstock.cli.perf_consume import EXAMPLES as CONSUME_EXAMPLES
+from penstock.cli.perf_consume import consume
+from penstock.cli.perf_latency import EXAMPLES as LATENCY_EXAMPLES
+from penstock.cli.perf_latency import latency
+from penstock.cli.perf_produce import EXAMPLES as PRODUCE_EXAMPLES
+from penstock.cli.perf_produce import produce
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Measure a cluster: throughput, latency, and which codec suits your data. "
+    "Options and output are those of Kafka's performance tools.",
+)
+app.command(epilog=PRODUCE_EXAMPLES)(produce)
+app.command(epilog=CONSUME_EXAMPLES)(consume)
+app.command(epilog=LATENCY_EXAMPLES)(latency)
+app.command(epilog=CODECS_EXAMPLES)(codecs)
