@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,6 +179,25 @@ def test_a_long_run_is_shown_in_bounded_memory_and_no_spike_is_lost() -> None:
     assert picture[0] == "produce to t: 3.0k records/s"
     assert any("records/s" in line and "█" in line for line in picture[1:])
     assert any(line.endswith("ms p99") for line in picture)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_chart_and_the_lines_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with Screen("produce to t", chart=True) as screen:
+        screen.point(1000.0, 2.0)
+        screen.say("1000 records sent")
+        screen.point(3000.0, 5.0)
+    shown = terminal.getvalue()
+    assert "produce to t: 3.0k records/s" in shown
+    assert shown.index("1000 records sent") < shown.rindex("ms p99")
+    assert "█" in shown
 
 
 @pytest.mark.long

@@ -16,6 +16,8 @@ from penstock.testing.network import HOST, Gate, GatedSocket, GatedTransport, Ne
 
 __all__ = ["NodeDied", "NodeRuntime"]
 
+STEP_S = 0.05
+
 P = TypeVar("P", bound=BufferedProtocol)
 
 
@@ -57,8 +59,8 @@ class NodeRuntime(ProductionRuntime):
             return
         self._going.clear()
         stopped = threading.Event()
-        self.in_loop(self._stand_still, stopped)
-        stopped.wait()
+        if self.in_loop(self._stand_still, stopped):
+            self._await(stopped)
 
     def resume(self) -> None:
         self._going.set()
@@ -68,11 +70,11 @@ class NodeRuntime(ProductionRuntime):
         return not self._going.is_set()
 
     def network_changed(self) -> None:
-        """Returns when the connections are as the network says; at once for a node that stands still."""
+        """Returns when the connections are as the network says; at once for a node that stands still, whose connections
+        follow when it goes on."""
         adjusted = threading.Event()
-        if self.in_loop(self._adjust, adjusted):
-            while not adjusted.wait(0.05) and self._going.is_set() and not self._loop.is_closed():
-                pass
+        if self.in_loop(self._adjust, adjusted) and self._going.is_set():
+            self._await(adjusted)
 
     def in_loop(self, callback: Callable[..., object], *args: object) -> bool:
         """Whether there is a loop that it will run in."""
@@ -81,6 +83,11 @@ class NodeRuntime(ProductionRuntime):
         except RuntimeError:
             return False
         return True
+
+    def _await(self, done: threading.Event) -> None:
+        """Until the loop has done it, or will not do it any more."""
+        while not done.wait(STEP_S) and not self._loop.is_closed() and not self.ended.done():
+            pass
 
     # ---- the end
 
