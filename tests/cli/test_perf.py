@@ -78,7 +78,7 @@ def test_codecs_are_compared_on_a_topics_own_records(on: Run, topic: str) -> Non
     on("topics", "create", topic)
     lines = "".join(f'{{"order": {n}, "customer": "ada", "items": ["book", "pen"]}}\n' for n in range(500))
     on("produce", topic, "--key-separator", ":", stdin=lines)
-    done = on("perf", "codecs", topic, "--json")
+    done = on("perf", "codecs", topic, "--seconds", 0, "--json")
     assert done.code == 0, done.messages
     found = json.loads(done.output)
     assert (found["kind"], found["records"]) == ("topic", 500)
@@ -94,7 +94,7 @@ def test_codecs_are_compared_on_a_topics_own_records(on: Run, topic: str) -> Non
 def test_codecs_of_a_file(run: Run, tmp_path: Path, form: str, text: str, records: int) -> None:
     file = tmp_path / "data"
     file.write_text(text)
-    done = run("perf", "codecs", file, "--format", form, "--json")
+    done = run("perf", "codecs", file, "--format", form, "--seconds", 0, "--json")
     assert done.code == 0, done.messages
     assert json.loads(done.output)["records"] == records
 
@@ -102,7 +102,8 @@ def test_codecs_of_a_file(run: Run, tmp_path: Path, form: str, text: str, record
 def test_codecs_of_any_file_as_a_table_with_a_recommendation(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"some text that repeats itself, " * 2000)
-    done = run("perf", "codecs", file, "--format", "raw", "--record-size", 500, "--sample-mb", 0.03)
+    cut = ("--format", "raw", "--record-size", 500)
+    done = run("perf", "codecs", file, *cut, "--sample-mb", 0.03, "--seconds", 0)
     assert done.code == 0, done.messages
     assert done.lines[0].split("\t")[:3] == ["codec", "ratio", "saves"]
     assert [line.split("\t")[0] for line in done.lines[1:3]] == ["none", "gzip level 1"]

@@ -28,6 +28,7 @@ from penstock.cli.output import note, plural, print_json, print_line, print_tabl
 from penstock.perf.codecs import (
     BATCH_BYTES,
     CANDIDATES,
+    ENOUGH_S,
     MEGABYTE,
     Advice,
     Clocks,
@@ -80,6 +81,9 @@ def codecs(
     ] = 1000.0,
     replication_factor: Annotated[int, typer.Option("--replication-factor", min=1, help="Copies of the topic.")] = 3,
     consumers: Annotated[int, typer.Option("--consumers", min=0, help="How many groups read the topic.")] = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.0, help="How long to pack, and to unpack, with each codec at least.")
+    ] = ENOUGH_S,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
@@ -105,7 +109,7 @@ def codecs(
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{candidate.name} ({number + 1} of {len(CANDIDATES)})")
             sys.stderr.flush()
-        found.append(measure(candidate, plain, clocks))
+        found.append(measure(candidate, plain, clocks, seconds))
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     advice = advise(found, situation)
