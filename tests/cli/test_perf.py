@@ -167,6 +167,22 @@ def test_payloads_of_a_file_are_sent_and_intervals_are_told(on: Run, topic: str,
     assert len(read.lines) == 250
 
 
+def test_records_that_cannot_be_sent_are_counted_by_reason(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    done = on("perf", "produce", "--topic", topic, "--num-records", 3, "--record-size", 2_000_000, "--json")
+    assert done.code != 0
+    counted = json.loads(done.output)
+    assert (counted["records"], counted["failed"]) == (0, 3)
+    assert "3 × " in done.messages
+
+
+def test_more_records_than_the_clients_queue_holds_are_all_sent(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    options = ("--record-size", 10, "-X", "queue.buffering.max.messages=50", "linger.ms=0", "--json")
+    done = on("perf", "produce", "--topic", topic, "--num-records", 2000, *options)
+    assert json.loads(done.output)["records"] == 2000, done.messages
+
+
 def test_a_long_run_is_shown_in_bounded_memory_and_no_spike_is_lost() -> None:
     series = Series(largest=True)
     for number in range(10 * POINTS_MAX):

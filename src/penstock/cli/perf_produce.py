@@ -93,6 +93,8 @@ def produce(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Measure how fast records are taken, and how long each waits for its acknowledgement."""
+    from penstock.cli.library import KafkaException
+
     if warmup_records >= num_records:
         raise CliError("--warmup-records must be fewer than --num-records", exit_codes.USAGE)
     settings = client_settings(command_property, more_properties, "--command-property")
@@ -111,9 +113,12 @@ def produce(
         )
     with Screen(f"produce to {topic}", chart=chart and not json) as screen:
         run = _Run(cluster, producer, topic, screen, warmup_records, reporting_interval / 1000, quiet=json)
-        transactions.begin_first(producer)
-        run.send(num_records, payloads, Throttle(throughput), transactions)
-        transactions.commit(producer)
+        try:
+            transactions.begin_first(producer)
+            run.send(num_records, payloads, Throttle(throughput), transactions)
+            transactions.commit(producer)
+        except KafkaException as error:
+            raise cluster.failure(error.args[0], f"write to {topic}") from None
         run.finish()
     if json:
         print_json(run.result())
@@ -166,16 +171,11 @@ class _Run:
             allowed = throttle.allowed(elapsed_s, sent, min(BATCH_RECORDS, count - sent))
             if allowed:
                 messages: list[dict[str, Any]] = [{"value": value} for value in payloads(sent, allowed)]
-                while messages:
-                    taken = producer.produce_batch(topic, messages, on_delivery=self._delivered)
-                    sent += taken
-                    if taken < len(messages):
-                        # The queue is full: some must be delivered first.
-                        producer.poll(POLL_S)
-                        self._look()
-                        messages = [{"value": one["value"]} for one in messages if "_error" in one]
-                    else:
-                        break
+                while producer.produce_batch(topic, messages, on_delivery=self._delivered) < len(messages):
+                    messages = self._refused(messages)
+                    producer.poll(POLL_S)
+                    self._look()
+                sent += allowed
                 producer.poll(0)
             else:
                 producer.poll(min(POLL_S, throttle.wait_s(elapsed_s, sent)))
@@ -189,14 +189,28 @@ class _Run:
         self._ended_s = time.monotonic()
         self._count()
 
+    def _refused(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those to try again: the queue is full, some must be delivered first. What cannot be sent has failed."""
+        again = []
+        for one in messages:
+            error: KafkaError | None = one.get("_error")
+            if error is not None and error.name() == "_QUEUE_FULL":
+                again.append({"value": one["value"]})
+            elif error is not None:
+                self._fail(error)
+        return again
+
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._fresh_s.append(message.latency())  # type: ignore[arg-type]
             self._fresh_bytes += len(message)
         else:
-            if self._first_error is None:
-                self._first_error = error
-            self._failures[error.str()] += 1
+            self._fail(error)
+
+    def _fail(self, error: KafkaError) -> None:
+        if self._first_error is None:
+            self._first_error = error
+        self._failures[error.str()] += 1
 
     def _look(self) -> None:
         now_s = time.monotonic()
