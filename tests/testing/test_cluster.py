@@ -169,11 +169,11 @@ def test_an_error_that_a_process_would_not_survive_ends_the_node_alone() -> None
         cluster.create_topic("t")
 
 
-def test_a_producer_of_another_library_thread_sees_one_broker_of_three_stop_cleanly() -> None:
+def test_an_idempotent_producer_loses_and_repeats_nothing_while_a_broker_restarts() -> None:
     with Cluster(3) as cluster:
         topic = cluster.new_topic(partitions=3)
         failed: list[object] = []
-        producer = Producer(cluster.client_settings(acks="all", linger_ms=0))
+        producer = Producer(cluster.client_settings(enable_idempotence=True, linger_ms=0))
         for number in range(300):
             producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: failed.append(error))
             if number == 100:

@@ -10,7 +10,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -70,6 +69,7 @@ class Cluster:
         self.network = Network()
         self._held: list[socket.socket] = []
         self.nodes = self._make_nodes(brokers, dict(settings or {}))
+        self._conveniences = Conveniences(self.client_settings)
 
     def __enter__(self) -> Self:
         try:
@@ -106,9 +106,6 @@ class Cluster:
 
     def close(self) -> None:
         """End all nodes at once and remove their data."""
-        if "_conveniences" in self.__dict__:
-            self._conveniences.close()
-            del self._conveniences
         for node in self.nodes:
             node.kill()
         for held in self._held:
@@ -287,10 +284,6 @@ class Cluster:
         if count > 1:
             _format(nodes, controllers[:voters])
         return nodes
-
-    @cached_property
-    def _conveniences(self) -> Conveniences:
-        return Conveniences(self.client_settings)
 
     # ---- looking
 

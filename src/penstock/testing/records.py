@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 __all__ = ["Conveniences", "Outgoing", "Record"]
 
 REQUEST_TIMEOUT_S = 30.0
+ATTEMPT_TIMEOUT_S = 3.0
+AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER)
 POLL_S = 0.1
 FETCH_RECORDS = 500
 
@@ -36,20 +38,30 @@ Outgoing = Text | tuple[Text, Text] | Record
 
 
 class Conveniences:
-    """Clients of a cluster, made when they are first needed."""
+    """A client for each thing to do: one that lasts would remember nodes that a test has killed meanwhile."""
 
     def __init__(self, settings: Callable[..., dict[str, Any]]) -> None:
         self._settings = settings
-        self._admin: AdminClient | None = None
-
-    def close(self) -> None:
-        self._admin = None
 
     def create_topic(self, name: str, partitions: int, copies: int, config: dict[str, str]) -> None:
-        if self._admin is None:
-            self._admin = AdminClient(self._settings())
-        topic = NewTopic(name, partitions, copies, config=config)
-        self._admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)[name].result(REQUEST_TIMEOUT_S)
+        deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+        asked = 0
+        while True:
+            admin = AdminClient(self._settings())
+            asked += 1
+            topic = NewTopic(name, partitions, copies, config=config)
+            future = admin.create_topics([topic], request_timeout=ATTEMPT_TIMEOUT_S)[name]
+            try:
+                future.result(2 * ATTEMPT_TIMEOUT_S)
+            except KafkaException as error:
+                reason = error.args[0].code()
+                if reason == KafkaError.TOPIC_ALREADY_EXISTS and asked > 1:
+                    return  # by the request before, whose answer was lost
+                # Whom it asked has died: ask whoever is controller now.
+                if reason not in AWAY or time.monotonic() > deadline_s:
+                    raise
+                continue
+            return
 
     def produce(self, topic: str, records: Iterable[Outgoing], settings: Mapping[str, object]) -> list[Record]:
         # Java's placement of keys, so that records lie where other producers of the application would put them.
