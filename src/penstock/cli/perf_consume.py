@@ -114,7 +114,7 @@ def consume(
     if not json and not hide_header:
         print_line(consumer_head(detailed=show_detailed_stats))
     with Screen(f"consume {topic or include}", chart=chart and not json, latency=False) as screen:
-        run = _Run(cluster, consumer, screen, date_format, reporting_interval, quiet=quiet)
+        run = _Run(cluster, consumer, screen, date_format, reporting_interval, statistics, quiet=quiet)
         run.read(topic if topic is not None else _pattern(include or ""), num_records, timeout / 1000)
     if run.records < num_records:
         # Beside the result, so that it does not end up in the columns; Kafka's tool writes it among them.
@@ -146,9 +146,11 @@ class _Run:
         screen: Screen,
         date_format: str,
         interval_ms: int,
+        statistics: Statistics,
         *,
         quiet: bool,
     ) -> None:
+        self._statistics = statistics
         self._cluster = cluster
         self._consumer = consumer
         self._screen = screen
@@ -189,6 +191,7 @@ class _Run:
                     self._tell(now_ms - window_ms, window)
                     window_ms, window = now_ms, (self.records, self.size_bytes)
             self._ended, self._ended_ms = datetime.now(), _now_ms()
+            self._statistics.await_first(self._consumer.poll)
         finally:
             self._consumer.close()
 

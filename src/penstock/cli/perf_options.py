@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,8 @@ from penstock.cli.output import note, print_line
 from penstock.client.errors import ClientError
 from penstock.client.librdkafka import librdkafka_properties
 
-STATISTICS_INTERVAL_MS = 1_000
+STATISTICS_INTERVAL_MS = 250
+STATISTICS_WAIT_S = 2.0
 DEFAULT_REPORTING_INTERVAL_MS = 5_000
 
 Topic = Annotated[
@@ -91,11 +93,17 @@ class Statistics:
     def settings(self) -> dict[str, object]:
         return {"stats_cb": self._take, "statistics.interval.ms": STATISTICS_INTERVAL_MS} if self._wanted else {}
 
+    def await_first(self, poll: Callable[[float], object]) -> None:
+        """A test may be over before the client has told anything. `poll` lets it speak."""
+        deadline_s = time.monotonic() + STATISTICS_WAIT_S
+        while self._wanted and not self._last and time.monotonic() < deadline_s:
+            poll(STATISTICS_INTERVAL_MS / 1000)
+
     def print(self) -> None:
         if not self._wanted:
             return
         if not self._last:
-            note("the test was too short for the client to tell its metrics")
+            note("the client did not tell its metrics")
             return
         rows = sorted(_numbers("", self._last))
         width = max(len(name) for name, _ in rows)

@@ -120,6 +120,7 @@ def produce(
         except KafkaException as error:
             raise cluster.failure(error.args[0], f"write to {topic}") from None
         run.finish()
+    statistics.await_first(producer.poll)
     if json:
         print_json(run.result())
     else:
