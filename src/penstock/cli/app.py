@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import brokers, cluster, configs, exit_codes, groups, leaders, log, perf, pipeline, tables, topics
+from penstock.cli import (
+    brokers,
+    cluster,
+    configs,
+    exit_codes,
+    groups,
+    leaders,
+    log,
+    perf,
+    pipeline,
+    reassign,
+    tables,
+    topics,
+)
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
@@ -45,6 +58,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(leaders.app, name="leaders")
+app.add_typer(reassign.app, name="reassign")
 app.add_typer(log.app, name="log")
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")

@@ -1,4 +1,7 @@
-"""`penstock brokers`: who is there, what each leads and holds, and how full its disks are."""
+"""`penstock brokers`: who is there, what each leads and holds, and how full its disks are.
+
+`add` and `drain` are in `growing`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from penstock.cli import exit_codes
+from penstock.cli import exit_codes, growing
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -24,7 +27,11 @@ from penstock.cli.output import Cell, note, print_json, print_line, print_table,
 if TYPE_CHECKING:
     from penstock.client import Connection
 
-app = typer.Typer(no_args_is_help=True, help="The brokers of a cluster: what they lead and hold.")
+app = typer.Typer(
+    no_args_is_help=True, help="The brokers of a cluster: what they lead and hold; a new one into use, an old one out."
+)
+app.command(epilog=growing.ADD_EXAMPLES)(growing.add)
+app.command(epilog=growing.DRAIN_EXAMPLES)(growing.drain)
 
 LARGEST_SHOWN = 10
 FENCED_FROM = 2

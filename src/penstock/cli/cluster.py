@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from penstock.cli import exit_codes
+from penstock.cli import balancing, exit_codes
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.cli.library import TopicMetadata
 
-app = typer.Typer(no_args_is_help=True, help="What a cluster is made of, and whether it is well.")
+app = typer.Typer(no_args_is_help=True, help="What a cluster is made of, whether it is well, and evening it out.")
+app.command("balance", epilog=balancing.EXAMPLES)(balancing.balance_cluster)
 
 SHOWN_PARTITIONS_MAX = 20
 

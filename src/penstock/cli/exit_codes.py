@@ -14,7 +14,8 @@ NOT_FOUND = 4
 ALREADY_EXISTS = 5
 """The topic to create is already there."""
 REFUSED = 6
-"""The cluster refused the request: a value it does not accept, or more replicas than it has brokers."""
+"""The cluster refused the request (a value it does not accept, more replicas than it has brokers), or a plan does not
+fit it; nothing was changed."""
 NOT_AUTHORIZED = 7
 """Who we are may not do this, or could not be told."""
 TIMED_OUT = 8
@@ -22,7 +23,7 @@ TIMED_OUT = 8
 DECLINED = 9
 """The question whether to go on was answered with no."""
 UNHEALTHY = 10
-"""What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `doctor`, `chaos`,
-`demo`."""
+"""What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `reassign verify`,
+`doctor`, `chaos`, `demo`."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells count it."""

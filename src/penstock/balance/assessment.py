@@ -1,0 +1,165 @@
+"""Whether a cluster is fit to be changed, and a plan still fits the cluster. Looked at before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from penstock.balance.model import NO_LEADER, ClusterModel, Key
+from penstock.balance.plan import Move, flows
+
+FREE_SHARE_MIN = 0.10
+"""Of a broker's disk: a plan that leaves less free is refused."""
+NAMED_MAX = 5
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something about the cluster. One that stops keeps a plan from being carried out."""
+
+    text: str
+    hint: str = ""
+    stops: bool = True
+
+
+class State(StrEnum):
+    """How far a move is."""
+
+    PENDING = "not started"
+    MOVING = "moving"
+    DONE = "done"
+    STALE = "changed by others"
+
+
+def assess(model: ClusterModel, moves: Sequence[Move], leaving: Collection[int] = ()) -> list[Finding]:
+    """What speaks against carrying out these moves now. Replicas that only miss `leaving` brokers are no reason."""
+    return [
+        *_offline(model),
+        *_under_replicated(model, leaving),
+        *_unfinished(model, moves),
+        *_out_of_service(model, leaving),
+        *_disks(model, moves),
+    ]
+
+
+def state_of(move: Move, model: ClusterModel) -> State:
+    one = model.by_key.get((move.topic, move.index))
+    if one is None:
+        return State.STALE
+    if one.moving:
+        return State.MOVING if sorted(one.target) == sorted(move.after) else State.STALE
+    if one.replicas == move.after:
+        return State.DONE
+    # A reassignment that is cancelled may leave the replicas in another order.
+    return State.PENDING if sorted(one.replicas) == sorted(move.before) else State.STALE
+
+
+def check_moves(moves: Iterable[Move], model: ClusterModel) -> list[str]:
+    """What makes a plan impossible on this cluster, or shows that it was made for another state of it."""
+    problems: list[str] = []
+    for move in moves:
+        for broker in move.after:
+            if broker not in model.brokers:
+                problems.append(f"{move.key}: there is no broker {broker}")
+            elif not model.brokers[broker].in_service and broker in move.coming:
+                problems.append(f"{move.key}: broker {broker} is not in service")
+        if len(move.after) > len(model.brokers):
+            problems.append(f"{move.key}: {len(move.after)} replicas, but there are {len(model.brokers)} brokers")
+        one = model.by_key.get((move.topic, move.index))
+        if one is None:
+            problems.append(f"{move.key}: there is no such partition (any more)")
+        elif state_of(move, model) is State.STALE:
+            if one.moving:
+                problems.append(f"{move.key}: somebody else is moving it to {_list(one.target)}")
+            else:
+                now, then = _list(one.replicas), _list(move.before)
+                problems.append(f"{move.key}: it is on {now}, and was on {then} when the plan was made")
+    return problems
+
+
+def _offline(model: ClusterModel) -> list[Finding]:
+    found = [one.key for one in model.partitions if one.leader == NO_LEADER]
+    if not found:
+        return []
+    return [
+        Finding(
+            f"{_count(found)} offline, without a leader: {_names(found)}",
+            "start the brokers that hold them: what nobody leads cannot be copied",
+        )
+    ]
+
+
+def _under_replicated(model: ClusterModel, leaving: Collection[int]) -> list[Finding]:
+    found = [
+        one.key
+        for one in model.partitions
+        if any(
+            broker not in one.in_sync
+            for broker in one.replicas
+            if broker not in one.adding and broker not in leaving
+        )
+    ]  # fmt: skip
+    if not found:
+        return []
+    return [
+        Finding(
+            f"{_count(found)} under-replicated: {_names(found)}",
+            "wait until all replicas are in sync, or find out which broker is missing (`penstock brokers list`)",
+        )
+    ]
+
+
+def _unfinished(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
+    ours = {(move.topic, move.index) for move in moves}
+    found = [one.key for one in model.partitions if one.moving and (one.topic, one.index) not in ours]
+    if not found:
+        return []
+    return [
+        Finding(
+            f"{_count(found)} in a reassignment that is not finished: {_names(found)}",
+            "see `penstock reassign status`; let it finish, go on with its plan (`penstock reassign execute FILE`), "
+            "or end it (`penstock reassign cancel FILE`, or `--all`)",
+        )
+    ]
+
+
+def _out_of_service(model: ClusterModel, leaving: Collection[int]) -> list[Finding]:
+    holders = {broker for one in model.partitions for broker in one.replicas}
+    return [
+        Finding(f"broker {broker.id} is registered, but not in service", stops=False)
+        for broker in model.brokers.values()
+        if not broker.in_service and broker.id not in leaving and broker.id not in holders
+    ]
+
+
+def _disks(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
+    found = []
+    for number, flow in sorted(flows(model, moves).items()):
+        broker = model.brokers.get(number)
+        if broker is None or not flow.bytes_in:
+            continue
+        if broker.usable_bytes is None or not broker.total_bytes:
+            found.append(Finding(f"broker {number} does not tell how much room its disks have", stops=False))
+        elif broker.usable_bytes - flow.bytes_in < FREE_SHARE_MIN * broker.total_bytes:
+            found.append(
+                Finding(
+                    f"broker {number} is to take {flow.bytes_in:,} bytes and has {broker.usable_bytes:,} free: "
+                    f"less than {FREE_SHARE_MIN:.0%} of its disk would be left",
+                    "give it a larger disk, shorten the retention of large topics, or add another broker",
+                )
+            )
+    return found
+
+
+def _count(found: Sequence[Key]) -> str:
+    return "1 partition is" if len(found) == 1 else f"{len(found):,} partitions are"
+
+
+def _names(found: Sequence[Key]) -> str:
+    shown = ", ".join(map(str, found[:NAMED_MAX]))
+    return shown if len(found) <= NAMED_MAX else f"{shown} and {len(found) - NAMED_MAX:,} more"
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers)) or "no broker"
