@@ -21,6 +21,7 @@ from penstock.balance import (
     State,
     Throttled,
     add_brokers,
+    assess,
     drain_brokers,
     state_of,
 )
@@ -241,6 +242,19 @@ def test_somebody_elses_reassignment_is_refused() -> None:
     key, one = next((key, one) for key, one in cluster.partitions.items() if key not in ours)
     cluster.partitions[key] = msgspec.structs.replace(one, replicas=(*one.replicas, 4), adding=(4,))
     _refused(cluster, saved.plan, "in a reassignment that is not finished")
+
+
+def test_a_plan_does_not_take_over_what_another_one_moves() -> None:
+    cluster, saved = _prepared()
+    first = saved.plan.moves[0]
+    cluster.reassign({first.key: first.after})
+    model = cluster.observe()
+    drain = drain_brokers(model, [4])
+    assert [move.key for move in drain.moves] == [first.key]
+    assert [one.text for one in assess(model, drain.moves) if one.stops] == [
+        f"1 partition is in a reassignment that is not finished: {first.key}"
+    ]
+    assert not any(one.stops for one in assess(model, saved.plan.moves))
 
 
 def test_disks_without_room_are_refused() -> None:

@@ -212,6 +212,22 @@ def test_planning_depends_on_nothing_but_the_cluster() -> None:
     assert add_brokers(even(200, 2, 4, empty=1), [5]) == add_brokers(even(200, 2, 4, empty=1), [5])
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("brokers", "expected"), [(3, 750_000), (100, 29_702)])
+def test_a_million_partitions_are_planned_within_a_minute(
+    brokers: int, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = even(1_000_000, 3, brokers, empty=1, partitions_per_topic=10)
+    started_s = time.process_time()
+    plan = add_brokers(model, [brokers + 1])
+    taken_s = time.process_time() - started_s
+    with capsys.disabled():
+        print(f"\n1,000,000 partitions, {brokers} brokers and a new one: {len(plan.moves):,} moves in {taken_s:.1f} s")
+    assert plan.replicas_to_move == expected
+    assert taken_s < 60
+
+
 def test_the_time_for_a_plan_grows_no_faster_than_the_cluster() -> None:
     """Ten times the partitions take about ten times as long (and not a hundred)."""
 

@@ -22,7 +22,9 @@ HEAP = "256M"
 class Node(ApacheKafka):
     """One of them."""
 
-    def __init__(self, number: int, controller_port: int, properties: Mapping[str, str], directory: Path | None) -> None:
+    def __init__(
+        self, number: int, controller_port: int, properties: Mapping[str, str], directory: Path | None
+    ) -> None:
         super().__init__(heap=HEAP, directory=directory)
         self.number = number
         listeners = f"PLAINTEXT://{self.bootstrap}"

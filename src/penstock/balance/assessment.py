@@ -111,8 +111,12 @@ def _under_replicated(model: ClusterModel, leaving: Collection[int]) -> list[Fin
 
 
 def _unfinished(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
-    ours = {(move.topic, move.index) for move in moves}
-    found = [one.key for one in model.partitions if one.moving and (one.topic, one.index) not in ours]
+    ours = {(move.topic, move.index): sorted(move.after) for move in moves}
+    found = [
+        one.key
+        for one in model.partitions
+        if one.moving and ours.get((one.topic, one.index)) != sorted(one.target)
+    ]  # fmt: skip
     if not found:
         return []
     return [

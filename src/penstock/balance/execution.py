@@ -171,7 +171,8 @@ class Executor:
             copied += sum(move.bytes_to_move for move in piece)
             if self.plan.throttle is not None:
                 self._unthrottle(piece)
-        unthrottled = self.release()
+        # Without a throttle of its own it leaves alone what others have set.
+        unthrottled = self.plan.throttle is not None and self.release()
         return Report(
             moved=sum(map(len, pieces)),
             already_done=len(done),
@@ -214,6 +215,10 @@ class Executor:
         back = {broker: rates[broker] for broker, pair in now.items() if pair == ours and rates[broker] != ours}
         if back:
             self._port.set_rates(back)
+        # A broker that could not be asked is remembered: its rate goes when the plan is next looked at.
+        unasked = {broker: pair for broker, pair in rates.items() if broker not in now}
+        self.plan = msgspec.structs.replace(self.plan, rates_before=unasked or None)
+        self._save(self.plan)
         return changed or bool(back)
 
     def _observe(self, moves: Sequence[Move], topics: Iterable[str] | None, *, disks: bool = False) -> ClusterModel:

@@ -144,6 +144,8 @@ def balance_cluster(
         if not json:
             proposal.show(all_moves=all_moves)
         if not made.moves:
+            if json:
+                print_json({"moved": 0})
             note("The cluster is balanced: nothing needs to move.")
         if dry_run or not made.moves:
             return

@@ -7,7 +7,7 @@ sensible (their disks cannot be asked), because moving goes on while one of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -67,6 +67,8 @@ FENCED_FROM: Final = 2
 """The version of DescribeCluster that tells fenced brokers too."""
 REASSIGNED_AT_ONCE_MAX: Final = 5_000
 """Partitions in one request: more go in several, so that none takes the controller long."""
+TOPICS_AT_ONCE_MAX: Final = 500
+"""Topics whose settings one request reads or changes."""
 PAUSE_S: Final = 0.2
 PROBES: Final = 3
 TOPIC_RESOURCE: Final = 2
@@ -190,16 +192,16 @@ class ProtocolPort:
         return found
 
     def throttled(self, topics: Sequence[str]) -> dict[str, Throttled]:
-        if not topics:
-            return {}
         keys = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
-        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, topic, keys) for topic in topics])
         found: dict[str, Throttled] = {}
-        for result in self._ask(lambda connection: _configs(connection, request)):
-            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                continue
-            values = _values(result, FROM_TOPIC)
-            found[result.resource_name] = Throttled(_list(values.get(keys[0])), _list(values.get(keys[1])))
+        for names in _pieces(topics, TOPICS_AT_ONCE_MAX):
+            request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, name, keys) for name in names])
+            results = self._ask(lambda connection, request=request: _configs(connection, request))  # type: ignore[misc]
+            for result in results:
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                values = _values(result, FROM_TOPIC)
+                found[result.resource_name] = Throttled(_list(values.get(keys[0])), _list(values.get(keys[1])))
         return found
 
     def latency_ms(self) -> float:
@@ -213,10 +215,9 @@ class ProtocolPort:
     # ---- changing
 
     def reassign(self, targets: Mapping[Key, tuple[int, ...] | None]) -> None:
-        items = list(targets.items())
-        for start in range(0, len(items), REASSIGNED_AT_ONCE_MAX):
+        for items in _pieces(list(targets.items()), REASSIGNED_AT_ONCE_MAX):
             topics: dict[str, list[ReassignablePartition]] = {}
-            for key, replicas in items[start : start + REASSIGNED_AT_ONCE_MAX]:
+            for key, replicas in items:
                 wanted = None if replicas is None else list(replicas)
                 topics.setdefault(key.topic, []).append(ReassignablePartition(key.partition, wanted))
             request = AlterPartitionReassignmentsRequest(
@@ -247,8 +248,9 @@ class ProtocolPort:
                 _config(FOLLOWER_REPLICAS, ",".join(lists.followers) or None),
             ]
             resources.append(AlterConfigsResource(TOPIC_RESOURCE, topic, configs))
-        request = IncrementalAlterConfigsRequest(resources)
-        self._ask(lambda connection: _alter(connection, request))
+        for piece in _pieces(resources, TOPICS_AT_ONCE_MAX):
+            request = IncrementalAlterConfigsRequest(piece)
+            self._ask(lambda connection, request=request: _alter(connection, request))  # type: ignore[misc]
 
     def unregister(self, broker: int) -> None:
         """Has the cluster forget a broker that is gone."""
@@ -332,6 +334,11 @@ class ProtocolPort:
             )
 
         return self._ask_broker(broker, ask)
+
+
+def _pieces(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    for start in range(0, len(items), size):
+        yield list(items[start : start + size])
 
 
 def _reassignments(connection: Connection) -> dict[tuple[str, int], OngoingPartitionReassignment]:

@@ -93,6 +93,8 @@ def add(
         if _only_shown(proposal, dry_run=dry_run, all_moves=all_moves, json=json):
             return
         if not made.moves:
+            if json:
+                print_json({"moved": 0, "brokers": _loads(model)})
             note(f"Broker {broker} has its share already: there is nothing to move.")
             return
         proposal.require_fit()

@@ -77,8 +77,11 @@ def show(
 def summary(model: ClusterModel, plan: Plan, throttle: int | None, step: float) -> str:
     """One line: what moves, in how many steps, how long."""
     copying = sum(1 for move in plan.moves if move.coming)
-    reordered = len(plan.moves) - copying
+    fewer = sum(1 for move in plan.moves if move.leaving and not move.coming)
+    reordered = len(plan.moves) - copying - fewer
     parts = [f"{plural(plan.replicas_to_move, 'replica')} of {plural(copying, 'partition')} to move"]
+    if fewer:
+        parts.append(f"{plural(fewer, 'partition')} to have fewer replicas")
     if reordered:
         parts.append(f"{plural(reordered, 'partition')} to be led by another replica")
     parts.append(f"{size_of(plan.bytes_to_move)} to copy")

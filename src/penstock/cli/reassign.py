@@ -251,11 +251,12 @@ def cancel(
     with port_to(Cluster(bootstrap_server, command_config, timeout), "cancel the reassignment") as port:
         model = port.observe()
         if plan is not None:
-            file = read_plan(plan, model)
+            path, file = plan, read_plan(plan, model)
+            counts = Executor(port, file, save=lambda changed: write_plan(path, changed)).cancel()
         else:
             file = PlanFile(_ongoing(model))
             ask(f"End {plural(len(file.moves), 'reassignment')}?", yes=yes or not file.moves)
-        counts = Executor(port, file, save=lambda changed: None).cancel()
+            counts = Executor(port, file, save=lambda changed: None).cancel()
     if json:
         print_json({"cancelled": counts.moving, "done": counts.done, "not_started": counts.pending})
         return

@@ -1,0 +1,290 @@
+"""`penstock brokers add|drain`, `reassign` and `cluster balance` on four real brokers: Penstock, and Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cli.growing_load import Load, p99
+from cli.running import Result, Run
+from penstock.cli import exit_codes
+from support.apache_kafka import available, kafka_tool
+from support.apache_kafka_cluster import ApacheKafkaCluster
+from support.cluster import PenstockCluster
+from support.waiting import wait_until
+
+BROKERS = 4
+PARTITIONS = 6
+LATENCY_FLOOR_MS = 20.0
+"""On a machine that does other things as well, less than this says nothing."""
+CLUSTERS = [pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long]), "penstock"]
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def four(request: pytest.FixtureRequest) -> Iterator[ApacheKafkaCluster | PenstockCluster]:
+    """Four brokers; the tests put their topics onto the first three."""
+    if request.param == "apache-kafka":
+        if reason := available():
+            pytest.skip(reason)
+        with ApacheKafkaCluster(BROKERS) as kafka:
+            yield kafka
+    else:
+        with PenstockCluster(BROKERS) as penstock:
+            yield penstock
+
+
+@pytest.fixture
+def on_four(
+    run: Run, four: ApacheKafkaCluster | PenstockCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs a command against the cluster, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: run(*arguments, "--bootstrap-server", four.bootstrap)
+
+
+@pytest.fixture
+def orders(four: ApacheKafkaCluster | PenstockCluster, topic: str) -> Iterator[str]:
+    """A topic with three replicas on brokers 1 to 3; the only one there is, but those that are internal."""
+    make_topic(four.admin, topic)
+    yield topic
+    four.admin.delete_topics([topic])[topic].result(30)
+
+
+def make_topic(admin: AdminClient, topic: str) -> None:
+    assignment = [[(number + place) % 3 + 1 for place in range(3)] for number in range(PARTITIONS)]
+    new = NewTopic(topic, PARTITIONS, replica_assignment=assignment, config={"min.insync.replicas": "2"})
+    admin.create_topics([new])[topic].result(30)
+    wait_until(lambda: len(replicas(admin, topic)) == PARTITIONS)
+
+
+def replicas(admin: AdminClient, topic: str) -> dict[int, list[int]]:
+    found = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    return {number: list(one.replicas) for number, one in found.items()}
+
+
+def settings(on_four: Run, topic: str) -> str:
+    return on_four("configs", "describe", "--topic", topic).output
+
+
+def fill(bootstrap: str, topic: str, bytes_each: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 0})
+    for number in range(PARTITIONS):
+        for _ in range(bytes_each // 10_000):
+            producer.produce(topic, os.urandom(10_000), partition=number)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def good(result: Result) -> Any:
+    assert result.code == exit_codes.OK, result.messages
+    return json.loads(result.output)
+
+
+def _added_and_drained(on_four: Run, topic: str) -> None:
+    added = good(on_four("brokers", "add", 4, "--topic", topic, "--yes", "--json", "--step", "34%"))
+    assert added["moved"] == PARTITIONS * 3 // 4, "a share of four brokers"
+    drained = good(on_four("brokers", "drain", 2, "--yes", "--json", "--step", "34%"))
+    assert next(one["replicas"] for one in drained["brokers"] if one["id"] == 2) == 0
+
+
+def test_a_broker_is_added_and_another_drained_under_load(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str
+) -> None:
+    load = Load(four.bootstrap, orders, PARTITIONS)
+    try:
+        _added_and_drained(on_four, orders)
+    finally:
+        load.finish()
+    for brokers in replicas(four.admin, orders).values():
+        assert sorted(brokers) == [1, 3, 4]
+    for internal in (name for name in four.admin.list_topics(timeout=30).topics if name.startswith("__")):
+        assert all(2 not in brokers for brokers in replicas(four.admin, internal).values())
+    assert "throttled" not in settings(on_four, orders)
+
+
+def test_interrupted_resumed_cancelled_and_verified(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    fill(four.bootstrap, orders, 400_000)
+    before = replicas(four.admin, orders)
+    plan = tmp_path / "plan.json"
+    made = good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
+                        "--throttle", "20KB", "--step", "50%"))  # fmt: skip
+    assert made["bytes_to_move"] > 2_000_000
+    assert replicas(four.admin, orders) == before, "a plan changes nothing"
+    assert on_four("reassign", "verify", plan).code == exit_codes.UNHEALTHY
+
+    command = [sys.executable, "-m", "penstock", "reassign", "execute", str(plan), "--yes", "-b", four.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: good(on_four("reassign", "status", "--json"))["moving"], 60)
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == exit_codes.INTERRUPTED
+    assert "go on in the cluster" in messages
+
+    moving = on_four("reassign", "status")
+    assert "throttled" in moving.output
+    told = on_four("brokers", "drain", 2, "--yes")
+    assert (told.code, "reassignment that is not finished" in told.messages) == (exit_codes.REFUSED, True)
+
+    cancelled = good(on_four("reassign", "cancel", plan, "--json"))
+    assert cancelled["cancelled"] > 0
+    now = replicas(four.admin, orders)
+    wait_until(lambda: all(len(one) == 3 for one in replicas(four.admin, orders).values()))
+    assert "throttled" not in settings(on_four, orders)
+    assert good(on_four("reassign", "status", "--json")) == {"moving": [], "throttles": {}}
+    untouched = [number for number in now if now[number] == before[number]]
+    assert untouched, "what had not been begun, or was cancelled, is where it was"
+
+    assert good(on_four("reassign", "execute", plan, "--yes", "--json", "--step", "100%", "--throttle", "20MB"))
+    assert good(on_four("reassign", "verify", plan, "--json"))["done"] == len(made["moves"])
+    assert all(set(one) == {2, 3, 4} for one in replicas(four.admin, orders).values())
+    assert "throttled" not in settings(on_four, orders)
+    again = good(on_four("reassign", "execute", plan, "--yes", "--json"))
+    assert (again["moved"], again["already_done"]) == (0, len(made["moves"]))
+
+
+def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
+    def rewrite(text: str) -> str:
+        document = json.loads(text)
+        change(document)
+        return json.dumps(document)
+
+    return rewrite
+
+
+BAD_PLANS = {
+    "unknown broker": (_changed(lambda plan: plan["partitions"][0].update(replicas=[1, 2, 77])), "no broker 77"),
+    "more replicas than brokers": (
+        _changed(lambda plan: plan["partitions"][0].update(replicas=[1, 2, 3, 4, 5])), "there are 4 brokers",
+    ),
+    "stale": (_changed(lambda plan: plan["partitions"][0].update(was=[1, 2, 4])), "when the plan was made"),
+    "another cluster": (_changed(lambda plan: plan["penstock"].update(cluster="elsewhere")), "cluster elsewhere"),
+    "a broker twice": (_changed(lambda plan: plan["partitions"][0].update(replicas=[1, 1, 2])), "named twice"),
+    "a topic that is gone": (_changed(lambda plan: plan["partitions"][0].update(topic="gone")), "no such partition"),
+    "half a file": (lambda text: text[: len(text) // 2], "no JSON"),
+}  # fmt: skip
+
+
+def test_bad_plans_are_refused_and_nothing_is_changed(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    before = replicas(four.admin, orders)
+    plan = tmp_path / "plan.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json"))
+    text = plan.read_text()
+    for name, (spoil, reason) in BAD_PLANS.items():
+        plan.write_text(spoil(text))
+        refused = on_four("reassign", "execute", plan, "--yes")
+        assert (refused.code, reason in refused.messages) == (exit_codes.REFUSED, True), f"{name}: {refused.messages}"
+    nobody = on_four("brokers", "add", 77, "--yes")
+    assert (nobody.code, "no broker 77" in nobody.messages) == (exit_codes.REFUSED, True)
+    many = on_four("reassign", "generate", "--topic", orders, "--replication-factor", 5)
+    assert (many.code, "5 replicas cannot be on 4 brokers" in many.messages) == (exit_codes.REFUSED, True)
+    few = on_four("reassign", "generate", "--topic", orders, "--brokers", "1,2")
+    assert (few.code, "only 2 brokers are left" in few.messages) == (exit_codes.REFUSED, True)
+    unasked = on_four("brokers", "drain", 3)
+    assert (unasked.code, "nobody to ask" in unasked.messages) == (exit_codes.USAGE, True)
+    assert replicas(four.admin, orders) == before
+    assert "throttled" not in settings(on_four, orders)
+
+
+def test_a_cluster_is_balanced_by_itself_after_two_looks_that_agree(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str
+) -> None:
+    assert on_four("cluster", "balance", "--dry-run", "--goals", "colour").code == exit_codes.USAGE
+    shown = good(on_four("cluster", "balance", "--dry-run", "--json", "--goals", "replicas,leaders"))
+    assert shown["moves"]
+    assert all(one["why"] for one in shown["moves"])
+    kept = on_four(
+        "cluster", "balance", "--every", "100ms", "--rounds", 3, "--goals", "replicas,leaders", "--yes",
+        "--step", "100%", "--tolerance", "15%",
+    )  # fmt: skip
+    assert kept.code == exit_codes.OK, kept.messages
+    assert "one more look" in kept.messages
+    assert "balanced enough" in kept.messages
+    again = on_four("cluster", "balance", "--dry-run", "--goals", "replicas,leaders", "--tolerance", "15%")
+    assert "nothing needs to move" in again.messages
+
+
+@pytest.mark.long
+def test_a_broker_killed_in_the_middle_delays_the_plan_and_no_more(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    fill(four.bootstrap, orders, 2_000_000)
+    plan = tmp_path / "plan.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
+                 "--throttle", "1MB", "--step", "50%"))  # fmt: skip
+    command = [sys.executable, "-m", "penstock", "reassign", "execute", str(plan), "--yes", "-b", four.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: good(on_four("reassign", "status", "--json"))["moving"], 60)
+    four.kill(4)
+    if isinstance(four, ApacheKafkaCluster):
+        four.restart(4)
+    _, messages = process.communicate(timeout=110)
+    assert process.returncode == exit_codes.OK, messages
+    assert all(set(one) == {2, 3, 4} for one in replicas(four.admin, orders).values())
+    assert "throttled" not in settings(on_four, orders)
+
+
+@pytest.mark.long
+@pytest.mark.needs_maven
+def test_kafkas_own_tool_reads_our_plans_and_we_read_its(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    if reason := available():
+        pytest.skip(reason)
+    plan = tmp_path / "plan.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json"))
+    kafkas = ("ReassignPartitionsCommand", "--bootstrap-server", four.bootstrap, "--reassignment-json-file", str(plan))
+    assert "Successfully started" in kafka_tool(*kafkas, "--execute").stdout
+    wait_until(lambda: on_four("reassign", "verify", plan).code == exit_codes.OK, 60)
+    assert "is completed" in kafka_tool(*kafkas, "--verify").stdout
+    theirs = [
+        {"topic": orders, "partition": number, "replicas": [1, 2, 3], "log_dirs": ["any", "any", "any"]}
+        for number in range(PARTITIONS)
+    ]
+    plan.write_text(json.dumps({"version": 1, "partitions": theirs}))
+    good(on_four("reassign", "execute", plan, "--yes", "--json"))
+    assert all(one == [1, 2, 3] for one in replicas(four.admin, orders).values())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_latency_under_load_stays_within_twice_what_it_was(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data to copy in one topic, writers with acks=all on another; both move."""
+    bulk = f"{orders}-bulk"
+    make_topic(four.admin, bulk)
+    fill(four.bootstrap, bulk, 10_000_000)
+    load = Load(four.bootstrap, orders, PARTITIONS)
+    try:
+        wait_until(lambda: load.acknowledged > 4_000, 60)
+        before = load.latencies_of(lambda: wait_until(lambda: load.acknowledged > 12_000, 120))
+        during = load.latencies_of(lambda: _grown_and_shrunk(on_four))
+    finally:
+        load.finish()
+        four.admin.delete_topics([bulk])[bulk].result(30)
+    with capsys.disabled():
+        sys.stderr.write(
+            f"\n{type(four).__name__}: p99 of {len(before):,} acknowledgements before {p99(before):.1f} ms, "
+            f"of {len(during):,} while a broker was added and another drained {p99(during):.1f} ms "
+            f"(p50 {before[len(before) // 2]:.1f} and {during[len(during) // 2]:.1f} ms)\n"
+        )
+    assert p99(during) <= max(2 * p99(before), LATENCY_FLOOR_MS)
+
+
+def _grown_and_shrunk(on_four: Run) -> None:
+    good(on_four("brokers", "add", 4, "--yes", "--json", "--throttle", "10MB"))
+    good(on_four("brokers", "drain", 2, "--yes", "--json", "--throttle", "10MB"))
