@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance.clusters import clusters, even
@@ -15,6 +15,7 @@ MODEL = even(8, 2, 3, empty=1)
 GOOD = {"topic": "topic-00000", "partition": 0, "replicas": [4, 2]}
 
 
+@settings(max_examples=40)
 @given(clusters(), st.one_of(st.none(), st.integers(1, 2**62)), st.floats(0.001, 1.0))
 def test_what_is_written_is_read(model: ClusterModel, throttle: int | None, step: float) -> None:
     moves = add_brokers(model, [max(model.brokers)]).moves

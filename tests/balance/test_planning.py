@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance.clusters import clusters, even, held, leaving, led
@@ -151,6 +151,7 @@ def _sound(model: ClusterModel, plan: Plan) -> None:
         assert set(move.after) <= set(model.brokers)
 
 
+@settings(max_examples=60)
 @given(clusters(brokers_min=3))
 def test_adding_is_sound_least_and_done_once(model: ClusterModel) -> None:
     new = max(model.brokers)
@@ -169,6 +170,7 @@ def test_adding_is_sound_least_and_done_once(model: ClusterModel) -> None:
     assert add_brokers(apply(emptied, plan), [new]).moves == ()
 
 
+@settings(max_examples=60)
 @given(clusters(), st.data())
 def test_draining_is_sound_empties_and_moves_nothing_else(model: ClusterModel, data: st.DataObject) -> None:
     broker = data.draw(st.sampled_from(sorted(model.brokers)))
@@ -187,6 +189,7 @@ def test_draining_is_sound_empties_and_moves_nothing_else(model: ClusterModel, d
     assert drain_brokers(apply(model, plan), [broker]).moves == ()
 
 
+@settings(max_examples=60)
 @given(clusters(), st.data())
 def test_placing_is_sound_and_done_once(model: ClusterModel, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(sorted(model.brokers)), min_size=1, unique=True))

@@ -9,7 +9,7 @@ from penstock.balance import ClusterModel, Finding, Flow, Move, Plan, flows, lea
 from penstock.cli.output import Cell, note, plural, print_line, print_table, size_of
 
 MOVES_SHOWN_MAX = 10
-BAR_WIDTH = 16
+BAR_WIDTH = 12
 UNTHROTTLED_GUESS = 100_000_000
 """Bytes per second and broker that an estimate assumes where there is no throttle."""
 
@@ -110,21 +110,31 @@ def bar(share: float) -> str:
 def _show_brokers(model: ClusterModel, plan: Plan) -> None:
     before, after = model.loads(), model.loads(plan.assignment)
     moving = flows(model, plan.moves)
-    bars = sys.stdout.isatty()
-    largest = max((load.size_bytes for load in (*before.values(), *after.values())), default=0) or 1
     rows: list[list[Cell]] = []
+    if not sys.stdout.isatty():
+        for broker in model.brokers.values():
+            was, will, flow = before[broker.id], after[broker.id], moving.get(broker.id, Flow())
+            rows.append([
+                broker.id, broker.rack, was.replicas, will.replicas, was.leaders, will.leaders,
+                size_of(was.size_bytes), size_of(will.size_bytes), size_of(flow.bytes_in), size_of(flow.bytes_out),
+            ])  # fmt: skip
+        columns = ("broker", "rack", "replicas", "after", "leaders", "after", "stored", "after", "takes", "sends")
+        print_table("", columns, rows)
+        return
+    largest = max((load.size_bytes for load in (*before.values(), *after.values())), default=0) or 1
     for broker in model.brokers.values():
-        was, will = before[broker.id], after[broker.id]
-        flow = moving.get(broker.id, Flow())
-        row: list[Cell] = [
-            broker.id, broker.rack, was.replicas, will.replicas, was.leaders, will.leaders,
-            size_of(was.size_bytes), size_of(will.size_bytes), size_of(flow.bytes_in), size_of(flow.bytes_out),
-        ]  # fmt: skip
-        if bars:
-            row += [bar(was.size_bytes / largest), bar(will.size_bytes / largest)]
-        rows.append(row)
-    head = ["broker", "rack", "replicas", "after", "leaders", "after", "stored", "after", "takes", "sends"]
-    print_table("brokers, before and after", [*head, *(["stored now", "stored then"] if bars else [])], rows)
+        was, will, flow = before[broker.id], after[broker.id], moving.get(broker.id, Flow())
+        rows.append([
+            f"{broker.id} ({broker.rack})" if broker.rack else str(broker.id),
+            f"{was.replicas:,} → {will.replicas:,}",
+            f"{was.leaders:,} → {will.leaders:,}",
+            f"{bar(was.size_bytes / largest)} {size_of(was.size_bytes)}\n"
+            f"{bar(will.size_bytes / largest)} {size_of(will.size_bytes)}",
+            size_of(flow.bytes_in),
+            size_of(flow.bytes_out),
+        ])  # fmt: skip
+    head = ("broker", "replicas", "leaders", "stored, now and then", "takes", "sends")
+    print_table("brokers, before and after", head, rows)
 
 
 def _row(move: Move) -> list[Cell]:
