@@ -97,7 +97,24 @@ def test_the_quorum_state_is_kafkas_json() -> None:
         ("votedId", 1),
         ("votedDirectoryId", "J8aAPcfLQt2bqs1JT_rMgQ"),
         ("data_version", 1),
+        ("crc32c", 2354980598),
     ]
+
+
+def test_a_quorum_state_without_a_checksum_is_kafkas_own() -> None:
+    text = (
+        b'{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+    assert parse_quorum_state(text) == HardState(7, 2)
+
+
+def test_any_turned_bit_of_the_quorum_state_is_noticed() -> None:
+    text = format_quorum_state(HardState(7, 2, ReplicaKey(1, bytes(range(16)))))
+    for bit in range(8 * len(text)):
+        turned = bytearray(text)
+        turned[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(QuorumStateError):
+            parse_quorum_state(bytes(turned))
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,8 @@ class ControllerDuties:
             await self._peers.call(address, request, version=3, timeout_ms=PROBE_TIMEOUT_MS, channel=PROBE_CHANNEL)
         except PeerUnavailable as error:
             return True if error.refused else None
+        except KafkaError:
+            return False  # someone answers, though in another tongue
         finally:
             self._peers.disconnect(address, PROBE_CHANNEL)
         return False

@@ -53,7 +53,7 @@ async def find_cluster(
         known: dict[str, Address] = {}
         silent: list[Address] = []
         for address in others:
-            cluster_id = await _cluster_of(peers, address)
+            cluster_id = await cluster_of(peers, address)
             if cluster_id is None:
                 silent.append(address)
             elif cluster_id:
@@ -83,7 +83,7 @@ async def other_cluster(
     left = list(config.quorum_servers)
     while left and not stopping():
         for address in list(left):
-            found = await _cluster_of(peers, address)
+            found = await cluster_of(peers, address)
             if found:
                 left.remove(address)
             if found and found != cluster_id:
@@ -98,7 +98,7 @@ async def other_cluster(
     return None
 
 
-async def _cluster_of(peers: Peers, address: Address) -> str | None:
+async def cluster_of(peers: Peers, address: Address) -> str | None:
     """The cluster that a node belongs to; empty if it knows of none, None if it does not answer."""
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
     try:
@@ -150,9 +150,9 @@ async def _take_place(node: ControllerNode, own: ReplicaKey) -> str:
     response = await node.peers.controller_call(request, timeout_ms=JOIN_CALL_MS, channel=CHANNEL)
     if response.error_code != ErrorCode.NONE:
         return KafkaError(ErrorCode(response.error_code)).message
-    (data,) = response.topics[0].partitions
-    newest = max(replica.last_fetch_timestamp for replica in data.current_voters)
-    for replica in data.current_voters:
+    voters = [replica for topic in response.topics for data in topic.partitions for replica in data.current_voters]
+    newest = max((replica.last_fetch_timestamp for replica in voters), default=-1)
+    for replica in voters:
         if replica.replica_id == own.id and replica.replica_directory_id == old.directory_id:
             silent_ms = newest - replica.last_fetch_timestamp
             if silent_ms < node.quorum.core.config.check_quorum_timeout_ms:

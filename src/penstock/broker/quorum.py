@@ -21,6 +21,7 @@ from typing import TypeVar
 from penstock.broker import quorum_wire as translate
 from penstock.broker.layout import METADATA_DIRECTORY, QUORUM_STATE_PATH
 from penstock.broker.peers import Address, ControllerLocation, Peers, PeerUnavailable
+from penstock.broker.synced_end import SyncedEnd
 from penstock.log import CorruptLog, Log, LogConfig, LogDirectory
 from penstock.metadata import (
     Controller,
@@ -73,7 +74,7 @@ from penstock.raft import messages as m
 from penstock.runtime import Future, Runtime, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
-from penstock.wire.messages.metadata_records import encode_metadata_record
+from penstock.wire.messages.metadata_records import AbortTransactionRecord, encode_metadata_record
 from penstock.wire.records import check_batch
 
 READ_BYTES = 1 << 20
@@ -85,6 +86,8 @@ QUORUM_CHANNEL = "quorum"
 RESIGN_MS = 500
 RESIGN_POLL_MS = 5
 """How long a node that stops waits until the others know that it leads no longer."""
+ENDPOINTS_MAX = 1_000
+"""Of nodes that are not voters, or listen elsewhere now: the oldest news is forgotten first."""
 ANSWERS_MAX = 10_000
 """Requests of other nodes that are under way at once, parked fetches among them."""
 LOG_FILE_SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
@@ -149,6 +152,7 @@ class MetadataQuorum:
         self._learned: dict[int, Address] = {}
         self._publishers: list[Publisher] = []
         self._loader = MetadataLoader()
+        self._synced_end = SyncedEnd(runtime)
         self._unapplied: deque[LogBatch] = deque()
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         self._inbox: deque[Event] = deque()
@@ -167,6 +171,7 @@ class MetadataQuorum:
         self._current: Future[None] = runtime.future()
         self._image_watchers: list[tuple[Callable[[MetadataImage], bool], Future[bool]]] = []
         self._controller_epoch = -1
+        self._aborted_epoch = -1
         self._seen_leader = (NO_NODE, -1)
         self._features_logged = False
         self._resigning = 0
@@ -232,6 +237,17 @@ class MetadataQuorum:
                 snapshot_id, snapshot = await self._discard_snapshots()
                 self._loader.load_snapshot(snapshot_id, snapshot.values)
             batches = await self._open_log(directory, snapshot_id)
+        end, once = max(self._log.end_offset, snapshot_id.offset), self._synced_end.read()
+        if once > end and not state.suspect:
+            self._events.error(
+                "metadata log damaged",
+                what=f"it ends at {end}, and was synced up to {once}",
+                then="what is missing is fetched again from the leader",
+            )
+            # Without others there is nobody who could have it.
+            state = HardState(state.epoch, state.leader_id, state.voted, suspect=bool(self._servers))
+            await disk.replace_bytes(QUORUM_STATE_PATH, format_quorum_state(state))
+        await self._synced_end.lower(end)
         view = LogView.recover(self._log.start_offset, batches, snapshot_id, snapshot.voter_set)
         if self._key in view.voter_set and not self._may_vote:
             raise WrongRole(
@@ -377,8 +393,11 @@ class MetadataQuorum:
         return {**translate.voter_endpoints(self._core.voter_set), **self._learned, **own}
 
     def learn_endpoint(self, node_id: int, address: Address) -> None:
-        if node_id != self._key.id and node_id != NO_NODE:
+        if node_id != self._key.id and node_id >= 0 and address[0]:
+            self._learned.pop(node_id, None)
             self._learned[node_id] = address
+            if len(self._learned) > ENDPOINTS_MAX:
+                del self._learned[next(iter(self._learned))]
 
     def may_lead(self, node_id: int, epoch: int) -> bool:
         """Whether what this node knows allows that another one leads this epoch."""
@@ -472,6 +491,7 @@ class MetadataQuorum:
             self._events.info("metadata log cut", offset=ready.truncate_to, reason="the leader has it otherwise")
             while self._unapplied and self._unapplied[-1].base_offset >= ready.truncate_to:
                 self._unapplied.pop()
+            await self._synced_end.lower(ready.truncate_to)
             await self._log.truncate_to(ready.truncate_to)
         self._carry_out(ready)
         if ready.install is not None:
@@ -530,6 +550,7 @@ class MetadataQuorum:
         while end != self._log.end_offset:
             end = self._log.end_offset
             await self._log.flush()
+            self._synced_end.moved(end)
             self._step(Persisted(end))
         self._syncing = False
 
@@ -657,7 +678,11 @@ class MetadataQuorum:
         leading = self._core.leading
         if self.controller is not None or leading is None or self._closed:
             return
-        if not leading.established or self.image.offset + 1 < self._core.high_watermark:
+        if not leading.established or self._unapplied_end() < self._core.high_watermark:
+            return
+        if self._loader.in_transaction:
+            # The leader before decided it in several batches, and not all of them got here: it never was (KIP-868).
+            self._abort_transaction()
             return
         self._controller_epoch = self._core.epoch
         self.controller = self._new_controller(self.image)
@@ -667,6 +692,18 @@ class MetadataQuorum:
         if not self._features_logged and (snapshot is None or snapshot.offset == 0):
             self._features_logged = True
             self._runtime.spawn(self._state_features(), "feature levels")
+
+    def _unapplied_end(self) -> int:
+        """Where what is committed and not replayed yet begins."""
+        return self._unapplied[0].base_offset if self._unapplied else self._core.log.end_offset
+
+    def _abort_transaction(self) -> None:
+        core = self._core
+        if self._aborted_epoch == core.epoch:
+            return
+        self._aborted_epoch = core.epoch
+        self._events.warning("metadata transaction aborted", epoch=core.epoch)
+        self._step(Propose(core.epoch, (encode_metadata_record(AbortTransactionRecord(reason="a new controller")),)))
 
     async def _state_features(self) -> None:
         try:
@@ -695,6 +732,11 @@ class MetadataQuorum:
             return  # a newer one was installed meanwhile
         self._log.advance_start_offset(image.snapshot_id.offset)
         await self._log.retain(self._runtime.wall_ms(), image.snapshot_id.offset)
+        while self._busy:
+            await self._when_idle()
+        newest = self._core.log.snapshot
+        if self._closed or (newest is not None and newest.offset >= image.snapshot_id.offset):
+            return
         self._step(SnapshotTaken(image.snapshot_id, self._log.start_offset))
         self._remove_snapshots_before(image.snapshot_id)
         self._events.info("metadata snapshot", offset=image.snapshot_id.offset, size_bytes=len(data))
@@ -717,6 +759,7 @@ class MetadataQuorum:
             self._events.error("metadata snapshot refused", offset=snapshot_id.offset, reason=str(error))
             return SnapshotRefused(snapshot_id)
         await self._runtime.disk.replace_bytes(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}", data)
+        await self._synced_end.lower(snapshot_id.offset)
         await self._log.truncate_fully_and_start_at(snapshot_id.offset)
         await self._log.flush()
         while self._applying:
@@ -732,6 +775,7 @@ class MetadataQuorum:
     def close(self) -> None:
         """No more timers; the log is closed by its directory."""
         self._closed = True
+        self._synced_end.close()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -242,7 +242,7 @@ def to_core(request: Message, target: int, number: int) -> m.Request:
 
 def from_response(request: m.Request, response: Message) -> m.Response:
     """What the core is told. Raises Inconsistent for an answer that is an error as a whole, or about something else."""
-    code = _error(getattr(response, "error_code", 0))
+    code = ErrorCode(getattr(response, "error_code", 0))
     if code != ErrorCode.NONE:
         raise Inconsistent(KafkaError(code).message or code.name)
     cls = _RESPONSES.get(type(response))
@@ -275,7 +275,7 @@ def _from_wire(cls: type[m.Message], wire: Message) -> dict[str, Any]:
     for path, place in layout.fields:
         value = _look(partition if place.startswith(".") else wire, place.removeprefix("."))
         if path == "error":
-            value = _error(value)
+            value = ErrorCode(value)
         elif path == "preferred":
             value = tuple(ReplicaKey(one.candidate_id, one.candidate_directory_id) for one in value)
         name, _, part = path.partition(".")
@@ -305,14 +305,6 @@ def _partition(layout: _Layout, wire: Message) -> Any:
 def _check_epoch(epoch: int) -> None:
     if not 0 <= epoch <= EPOCH_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no epoch of a quorum is {epoch}")
-
-
-def _error(code: int) -> ErrorCode:
-    """Of a newer release, perhaps, which has errors that this one cannot name."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _batches(records: Any) -> tuple[LogBatch, ...]:

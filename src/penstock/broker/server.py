@@ -67,7 +67,7 @@ from penstock.metadata import (
     format_directory,
     parse_meta_properties,
 )
-from penstock.raft import Endpoint, RaftConfig, ReplicaKey, Voter, VoterSet
+from penstock.raft import Endpoint, QuorumStateError, RaftConfig, ReplicaKey, Voter, VoterSet
 from penstock.runtime import Future, Lock, Runtime, SocketOptions, Timer
 from penstock.runtime import Listener as ListeningSocket
 from penstock.runtime.eventlog import EventLog
@@ -173,7 +173,7 @@ class Broker:
         except StartInterrupted:
             await self._undo_start()
             raise
-        except (MetaPropertiesError, RegistrationRefused, NoOneCluster, WrongRole) as error:
+        except (MetaPropertiesError, QuorumStateError, RegistrationRefused, NoOneCluster, WrongRole) as error:
             raise StartRefused(f"{runtime.disk.root}: {error}") from None
 
     async def _start(self) -> None:

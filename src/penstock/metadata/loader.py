@@ -39,6 +39,11 @@ class MetadataLoader:
         self.image = image
         self._transaction: list[MetadataRecord] | None = None
 
+    @property
+    def in_transaction(self) -> bool:
+        """Some records of a decision have come that counts only as a whole."""
+        return self._transaction is not None
+
     def load_snapshot(self, snapshot: OffsetAndEpoch, values: Iterable[bytes]) -> Step:
         """Begin anew from a snapshot, whatever was there before."""
         self._transaction = None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.raft.core import RaftCore
 
 FOREVER = float("inf")
+REPLICAS_MAX = 1_000
+"""Of which a leader knows how far they are. There are far fewer voters."""
 
 
 class Progress:
@@ -178,9 +180,18 @@ class Leading:
     def _heard(self, replica: ReplicaKey, now_ms: float) -> Progress:
         progress = self.replicas.get(replica)
         if progress is None:
+            self._make_room()
             progress = self.replicas[replica] = Progress(now_ms)
         progress.heard_ms = now_ms
         return progress
+
+    def _make_room(self) -> None:
+        """Whoever fetches is remembered, whatever it calls itself: the one that was silent for longest goes."""
+        if len(self.replicas) >= REPLICAS_MAX:
+            others = [key for key in self.replicas if key not in self._core.voter_set]
+            oldest = min(others, key=lambda key: self.replicas[key].heard_ms)
+            self._unpark(oldest)
+            del self.replicas[oldest]
 
     # -- changes of the voter set ------------------------------------------------------------------------------------
 

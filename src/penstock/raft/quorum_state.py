@@ -1,14 +1,17 @@
 """The `quorum-state` file: Kafka's JSON, version 1 (KIP-853).
 
-    {"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
+    {"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1,"crc32c":…}
 
-One field is ours and written only where it is true, so Kafka's tools read the file: `logSuspect` says that the log
-lost records that it may have acknowledged.
+Two fields are ours; Kafka's tools pass over them. `logSuspect`, written only where it is true, says that the log lost
+records that it may have acknowledged. `crc32c` is the checksum of the file without it: one turned bit could give away
+a vote twice. A file that has none was written by Kafka, or by a release before there was one.
 """
 
 from __future__ import annotations
 
 import msgspec
+from crc32c import crc32c
+from msgspec.structs import replace
 
 from penstock.raft.types import NO_NODE, HardState, ReplicaKey
 from penstock.wire.uuids import ZERO_UUID, format_uuid, parse_uuid
@@ -21,22 +24,27 @@ class QuorumStateError(Exception):
     """The file cannot be trusted. Without it the node could vote twice in one epoch, so it must not start."""
 
 
-class _QuorumState(msgspec.Struct, rename="camel", omit_defaults=True):
+class _QuorumState(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     leader_id: int
     leader_epoch: int
     voted_id: int
     voted_directory_id: str
     data_version: int = msgspec.field(name="data_version")
     log_suspect: bool = False
+    crc32c: int | None = None
 
 
 def format_quorum_state(state: HardState) -> bytes:
     voted = state.voted or ReplicaKey(NO_NODE, ZERO_UUID)
-    return msgspec.json.encode(
-        _QuorumState(
-            state.leader_id, state.epoch, voted.id, format_uuid(voted.directory_id), DATA_VERSION, state.suspect
-        )
+    content = _QuorumState(
+        state.leader_id, state.epoch, voted.id, format_uuid(voted.directory_id), DATA_VERSION, state.suspect
     )
+    content.crc32c = _checksum(content)
+    return msgspec.json.encode(content)
+
+
+def _checksum(content: _QuorumState) -> int:
+    return crc32c(msgspec.json.encode(replace(content, crc32c=None)))
 
 
 def parse_quorum_state(data: bytes) -> HardState:
@@ -47,6 +55,11 @@ def parse_quorum_state(data: bytes) -> HardState:
         raise QuorumStateError(
             f"{FILE_NAME} is damaged ({error}): restore it, or format the directory anew and join as a new voter"
         ) from None
+    if state.crc32c is not None and state.crc32c != _checksum(state):
+        raise QuorumStateError(
+            f"{FILE_NAME} is damaged (its checksum is wrong): restore it, or format the directory anew and join as a "
+            "new voter"
+        )
     if state.data_version != DATA_VERSION:
         raise QuorumStateError(
             f"{FILE_NAME} has data_version {state.data_version}, this release knows {DATA_VERSION} only: "

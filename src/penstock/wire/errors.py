@@ -39,6 +39,11 @@ class ErrorCode(IntEnum):
         member.message = message
         return member
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """A code that only a newer release can name is an error nonetheless."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
     UNKNOWN_SERVER_ERROR = -1, False, "The broker met an error it did not expect; its log says more."
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1, False, "The offset lies outside what this partition's log holds."
