@@ -90,7 +90,10 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
   tried again, where Kafka takes the directory offline.
 - **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network.
 - **Record formats**: batches of version 2 (Kafka 0.11 and newer) only, as in Kafka 4.
-- **One listener** for clients per broker.
+- **Listeners**: as many as wanted, all of them plaintext; clients are told of the brokers' listeners of the name under which
+  they came in. A follower's Fetch is taken on `inter.broker.listener.name` alone; what nodes ask each other is in the table of
+  the controllers' listeners alone. Where clients and brokers share a listener nothing tells them apart, as there is no
+  authentication yet.
 - **A topic of exactly 10,000 partitions** in one request is refused (9,999 pass), because the whole request is one
   atomic batch of at most 10,000 records, as in Kafka.
 

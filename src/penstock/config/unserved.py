@@ -30,7 +30,6 @@ _SHARE = "share groups are not served yet"
 _QUOTAS = "quotas are not served yet; max.connections and max.connection.creation.rate already are"
 _SECURITY = "TLS, SASL and ACLs are not served yet; listen on a loopback or otherwise protected address"
 _TIERED = "tiered storage is not served yet"
-_CLUSTER = "clusters of more than one broker are not served yet"
 _JAVA = "it names a Java class, which this broker cannot load"
 _TELEMETRY = "client telemetry is not served yet"
 _STREAMS = "streams groups are not served yet"
@@ -236,17 +235,26 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        _CLUSTER,
+        "pieces of the metadata log and of its snapshots have a fixed size (8 MiB and 1 MiB)",
+        {"controller.quorum.fetch.max.bytes": "1048576", "controller.quorum.fetch.snapshot.max.bytes": "1048576"},
+    ),
+    (
+        "how long nodes wait for each other is fixed, but for the quorum (controller.quorum.request.timeout.ms) and "
+        "for followers (replica.socket.timeout.ms)",
         {
-            "controller.quorum.fetch.max.bytes": "1048576",
-            "controller.quorum.fetch.snapshot.max.bytes": "1048576",
             "controller.socket.timeout.ms": "30000",
-            "metadata.max.idle.interval.ms": "500",
             "request.timeout.ms": "30000",
             "socket.connection.setup.timeout.max.ms": "30000",
             "socket.connection.setup.timeout.ms": "10000",
-            "unclean.leader.election.interval.ms": "300000",
         },
+    ),
+    (
+        "nothing is written to an idle metadata log; its leader is told by fetches that it is followed",
+        {"metadata.max.idle.interval.ms": "500"},
+    ),
+    (
+        "an unclean election happens as soon as it is allowed (unclean.leader.election.enable)",
+        {"unclean.leader.election.interval.ms": "300000"},
     ),
     (
         "a broker has one data directory; run one broker per disk (penstock up --brokers N)",
