@@ -19,6 +19,7 @@ from penstock.sim.cluster import CONTROLLER_PORT, SimCluster
 from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.fetch import ReplicaState
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -129,6 +130,17 @@ def test_what_nodes_ask_each_other_is_refused_where_clients_come_in() -> None:
         for api in between_nodes:
             assert ask_at(cluster, 1, 9092, api.request(), api.max_version) is None
         assert ask(cluster, 1, DescribeClusterRequest(), 1).error_code == ErrorCode.NONE
+
+
+def test_a_controller_tells_its_versions_and_the_clusters_features() -> None:
+    with a_cluster(1) as cluster:
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = ask_at(cluster, 1, 9092, request, 4)
+        of_controller = ask_at(cluster, 1, CONTROLLER_PORT, request, 4)
+        assert of_controller.supported_features == answer.supported_features
+        assert of_controller.finalized_features == answer.finalized_features
+        assert answer.finalized_features
+        assert {one.api_key for one in of_controller.api_keys} == set(OF_CONTROLLERS)
 
 
 def two_listeners(cluster: SimCluster) -> None:

@@ -50,6 +50,12 @@ def voters(tools: KafkaTools, cluster: PenstockCluster) -> dict[int, str]:
     return {voter["id"]: voter["directoryId"] for voter in found}
 
 
+def has_caught_up(tools: KafkaTools, cluster: PenstockCluster, node: str) -> bool:
+    table = told(tools, cluster, "kafka-metadata-quorum", "describe", "--replication").output
+    rows = [line.split() for line in table.splitlines() if line.split()[:1] == [node]]
+    return any(lag == "0" and caught_up != "-1" for _, _, _, lag, _, caught_up, *_ in rows)
+
+
 def test_the_quorum_is_described_alike_by_both_tools(tools: KafkaTools, cluster: PenstockCluster) -> None:
     said = status(tools, cluster)
     assert int(said["LeaderId"]) == cluster.controller()
@@ -77,11 +83,14 @@ def test_the_controllers_themselves_are_asked(tools: KafkaTools, cluster: Pensto
     said = tools.run("kafka-metadata-quorum", "--bootstrap-controller", controllers, "describe", "--status")
     assert said.code == 0, said
     assert f"LeaderId:               {cluster.controller()}" in said.output
+    features = tools.run("kafka-features", "--bootstrap-controller", controllers, "describe")
+    assert features.code == 0, features
+    assert "Feature: metadata.version" in features.output
 
 
 def test_a_controller_is_added_and_removed(tools: KafkaTools, cluster: PenstockCluster, tmp_path: Path) -> None:
     with Observer(cluster, tmp_path) as observer:
-        cluster.wait(lambda: "4" in status(tools, cluster)["CurrentObservers"], "see the observer")
+        cluster.wait(lambda: has_caught_up(tools, cluster, "4"), "see that the observer has everything")
         said = tools.run(
             "kafka-metadata-quorum",
             "--bootstrap-server",

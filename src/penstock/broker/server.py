@@ -19,6 +19,7 @@ from typing import Any
 from penstock.broker.access import Entrance
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.administrative import by_request as administrative_by_request
+from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
 from penstock.broker.apis.controllers import by_request as controllers_by_request
 from penstock.broker.apis.fetch import Fetch
@@ -291,7 +292,9 @@ class Broker:
 
     def _tell_versions(self, context: RequestContext, request: Message) -> ApiVersionsResponse:
         error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
-        return ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
+        response = ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
+        node = self._controller_node
+        return response if node is None else with_features(response, node.image, context.version)
 
     def _tell_cluster(self, context: RequestContext, request: Message) -> DescribeClusterResponse:
         assert isinstance(request, DescribeClusterRequest)

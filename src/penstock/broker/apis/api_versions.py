@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.metadata import SUPPORTED_FEATURES
+from penstock.metadata import SUPPORTED_FEATURES, MetadataImage
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.api_versions import (
     ApiVersionsRequest,
@@ -30,24 +30,23 @@ def serve(node: Node, context: RequestContext, request: ApiVersionsRequest) -> A
         if not (valid_software(request.client_software_name) and valid_software(request.client_software_version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
-    image = node.image
-    supported = [
+    response = ApiVersionsResponse(error_code=error, api_keys=node.advertised_apis)
+    return with_features(response, node.image, context.version)
+
+
+def with_features(response: ApiVersionsResponse, image: MetadataImage, version: int) -> ApiVersionsResponse:
+    response.supported_features = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
         for name, (low, high) in SUPPORTED_FEATURES.items()
-        if low > 0 or context.version >= 4
+        if low > 0 or version >= 4
     ]
-    finalized = [
+    response.finalized_features_epoch = image.offset
+    response.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in image.features.items()
         if level > 0
     ]
-    return ApiVersionsResponse(
-        error_code=error,
-        api_keys=node.advertised_apis,
-        supported_features=supported,
-        finalized_features_epoch=image.offset,
-        finalized_features=finalized,
-    )
+    return response
 
 
 def valid_software(text: str) -> bool:

@@ -11,7 +11,7 @@ from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message, decode, encode
-from penstock.wire.errors import ErrorCode, WireError
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header, write_response_header
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -33,8 +33,11 @@ async def serve(node: ControllerNode, caller: Caller, request: EnvelopeRequest) 
         inner, _ = decode(api.request, header.api_version, data, header.body_position, limits=api.limits)
     except WireError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    result = decide(node, Caller(header.api_version, header.client_id or "", caller.connection), inner)
-    response = result if isinstance(result, Message) else await result
+    try:
+        result = decide(node, Caller(header.api_version, header.client_id or "", caller.connection), inner)
+        response = result if isinstance(result, Message) else await result
+    except KafkaError as error:
+        return EnvelopeResponse(error_code=error.code)
     out = bytearray()
     write_response_header(out, api.key, header.api_version, header.correlation_id)
     encode(response, header.api_version, out)
