@@ -35,6 +35,8 @@ RETRY_MS = 100
 QUIET_MS = 1_000
 """How long a leader whose proposal was refused makes no other."""
 
+UNKNOWN_EPOCH = -1
+
 REFUSED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 OLD_NEWS = (
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -156,8 +158,11 @@ class IsrChanges:
 
     def _member(self, leader: Leader, replica: int) -> BrokerState:
         """With the incarnation that was seen to hold what an in-sync replica must hold; -1 if none was."""
-        epoch = self.broker_epoch if replica == self._node_id else leader.followers[replica].broker_epoch
-        return BrokerState(broker_id=replica, broker_epoch=epoch)
+        if replica == self._node_id:
+            return BrokerState(broker_id=replica, broker_epoch=self.broker_epoch)
+        # One that is no replica any more since the proposal was made: the controller knows, and refuses it.
+        follower = leader.followers.get(replica)
+        return BrokerState(broker_id=replica, broker_epoch=UNKNOWN_EPOCH if follower is None else follower.broker_epoch)
 
     # ---- the answer
 
