@@ -1,0 +1,76 @@
+"""What a processor does with a record that its handler cannot handle.
+
+    Processor(consumer, handle)                                              # stops there: nothing is skipped
+    Processor(consumer, handle, attempts=5)                                  # tries again first, with a back-off
+    Processor(consumer, handle, on_failure=SKIP)                             # logs it and goes on
+    Processor(consumer, handle, on_failure=DeadLetters(producer, "orders.dead"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+PREFIX: Final = "penstock.error."
+"""As the pipeline's dead letters have it, so that one tool reads both."""
+REASON_CHARACTERS_MAX: Final = 1000
+
+
+class Then(Enum):
+    STOP = "stop"
+    SKIP = "skip"
+
+
+STOP: Final = Then.STOP
+SKIP: Final = Then.SKIP
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class DeadLetters(Generic[P]):
+    """Records go to another topic, as they were, with why and from where in headers; then they count as done.
+
+    `producer` is a `Producer` for a `Processor` and an `AsyncProducer` for an `AsyncProcessor`. `topic` is a name, or a
+    function of the record's own topic.
+    """
+
+    producer: P
+    topic: str | Callable[[str], str]
+
+    def letter(self, message: Message, reason: BaseException, attempts: int) -> dict[str, Any]:
+        """What to send."""
+        source = message.topic()
+        assert source is not None
+        facts = {
+            "reason": f"{type(reason).__name__}: {reason}"[:REASON_CHARACTERS_MAX],
+            "topic": source,
+            "partition": str(message.partition()),
+            "offset": str(message.offset()),
+            "timestamp": str(message.timestamp()[1]),
+            "attempts": str(attempts),
+        }
+        given = message.headers() or []
+        headers: list[tuple[str, Any]] = list(given.items() if isinstance(given, dict) else given)
+        headers += [(PREFIX + name, fact.encode()) for name, fact in facts.items()]
+        topic = self.topic if isinstance(self.topic, str) else self.topic(source)
+        return {"topic": topic, "value": message.value(), "key": message.key(), "headers": headers}
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait before an attempt is repeated: doubled each time, up to a limit."""
+
+    first_ms: float = 100.0
+    max_ms: float = 10_000.0
+
+    def before(self, attempt: int) -> float:
+        """In ms, before the attempt of that number; the first (1) does not wait."""
+        if attempt <= 1:
+            return 0.0
+        return min(self.max_ms, self.first_ms * 2.0 ** min(attempt - 2, 60))

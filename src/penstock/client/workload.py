@@ -1,0 +1,131 @@
+"""What a processor has to do, is doing and has done. Pure: both processors drive it, each with its own workers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+from penstock.client.commit_tracker import CommitTracker, PartitionTracker
+from penstock.client.handed_out import Located
+from penstock.client.lanes import KeyLanes, QueueGate
+
+Where = tuple[str, int]
+
+
+class Order(Enum):
+    """Which records are worked on one after another."""
+
+    KEY = "key"
+    """Those of a key, within a partition; records without a key wait for none."""
+    PARTITION = "partition"
+    NONE = "none"
+
+
+class Keyed(Located, Protocol):
+    def key(self) -> bytes | None: ...
+
+
+M = TypeVar("M", bound=Keyed)
+
+
+class Item(Generic[M]):
+    """One record on its way through a processor."""
+
+    __slots__ = ("lane", "message", "offset", "tracker", "where")
+
+    def __init__(self, message: M, where: Where, offset: int, tracker: PartitionTracker, lane: Hashable | None) -> None:
+        self.message = message
+        self.where = where
+        self.offset = offset
+        self.tracker = tracker
+        self.lane = lane
+
+
+class Workload(Generic[M]):
+    def __init__(self, queue_limit: int, order: Order) -> None:
+        self._order = order
+        self._lanes: KeyLanes[Item[M]] = KeyLanes()
+        self._commits = CommitTracker()
+        self._gate = QueueGate(queue_limit)
+        self._in_work: dict[Where, int] = {}
+
+    @property
+    def queued(self) -> int:
+        return self._lanes.queued
+
+    @property
+    def in_work(self) -> int:
+        return self._lanes.taken
+
+    def room(self) -> int:
+        """How many records may come; none from when the queue is full until half of it is done."""
+        return self._gate.limit - self.queued if self._gate.look(self.queued) else 0
+
+    def accept(self, messages: Iterable[M]) -> None:
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            where = (topic, partition)
+            tracker = self._commits.start(topic, partition, offset)
+            lane = self._lane(where, message)
+            self._lanes.add(lane, Item(message, where, offset, tracker, lane))
+
+    def take(self) -> Item[M] | None:
+        """A record that may be worked on now; it has to be finished or given up."""
+        taken = self._lanes.take()
+        if taken is None:
+            return None
+        item = taken[1]
+        self._in_work[item.where] = self._in_work.get(item.where, 0) + 1
+        return item
+
+    def finish(self, item: Item[M]) -> None:
+        """It is done: it may be committed, and the next of its lane may be worked on."""
+        item.tracker.finish(item.offset)
+        self._leave(item)
+
+    def give_up(self, item: Item[M]) -> None:
+        """It is not done, and nothing of its partition may be committed from it on."""
+        self._leave(item)
+
+    def busy(self, partitions: Iterable[Where]) -> int:
+        """Records of these partitions in work."""
+        return sum(self._in_work.get(where, 0) for where in partitions)
+
+    def to_commit(self) -> dict[Where, int]:
+        return self._commits.to_commit()
+
+    def committed(self, positions: dict[Where, int]) -> None:
+        self._commits.committed(positions)
+
+    def drop(self, partitions: Iterable[Where]) -> int:
+        """Records of these partitions that nobody works on yet are another's now; how many those were."""
+        unwanted = set(partitions)
+        return len(self._lanes.drop(lambda item: item.where in unwanted))
+
+    def drop_all(self) -> int:
+        return len(self._lanes.drop(lambda _: True))
+
+    def forget(self, partitions: Iterable[Where]) -> None:
+        """Whatever is finished of them from here on does not count."""
+        for topic, partition in partitions:
+            self._commits.forget(topic, partition)
+
+    def _lane(self, where: Where, message: M) -> Hashable | None:
+        if self._order is Order.NONE:
+            return None
+        if self._order is Order.PARTITION:
+            return where
+        key = message.key()
+        return None if key is None else (*where, key)
+
+    def _leave(self, item: Item[M]) -> None:
+        left = self._in_work[item.where] - 1
+        if left:
+            self._in_work[item.where] = left
+        else:
+            del self._in_work[item.where]
+        self._lanes.finish(item.lane)
