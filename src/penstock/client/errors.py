@@ -8,6 +8,12 @@
     ├─ RequestTimedOut             no answer, or no success, within the time given
     ├─ ProtocolError               what came is not an answer
     ├─ UnsupportedApi              the broker does not serve this request in a version that we know
+    ├─ BufferExhausted             a producer's buffer stayed full
+    ├─ DeliveryFailed              a record was not stored
+    ├─ ConsumeFailed               a consumer cannot go on: not allowed, no offset to start from
+    ├─ CommitFailed                offsets were not committed
+    ├─ ProcessingFailed            a processor stopped at a record that its handler cannot handle
+    ├─ OffsetConflict              another consumer has saved results and offsets of the same partition
     └─ BrokerError                 an error code of the protocol, with the topic and partition where there is one
        ├─ UnknownTopic             the topic, or the partition, is not there
        │  └─ TopicRecreated        there is one of that name, but it is another one
@@ -17,7 +23,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
 from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 _CODES = frozenset(int(code) for code in ErrorCode)
 
@@ -53,6 +64,11 @@ class AuthenticationFailed(ConnectionFailed):
 class RequestTimedOut(ClientError):
     """No answer in time, or none but errors that should have passed."""
 
+    @classmethod
+    def for_records(cls, count: int, timeout_s: float | None) -> Self:
+        what = f"{count} records were" if count > 1 else "a record was"
+        return cls(f"{what} not acknowledged within {timeout_s:g} s; they may still arrive")
+
 
 class ProtocolError(ClientError):
     """Bytes that are no answer to what was asked."""
@@ -60,6 +76,69 @@ class ProtocolError(ClientError):
 
 class UnsupportedApi(ClientError):
     """The broker does not serve a request, or not in a version that both sides know."""
+
+
+class BufferExhausted(ClientError):
+    """Records came faster than the brokers took them, for longer than `max.block.ms`."""
+
+    def __init__(self, topic: str, size_bytes: int, buffer_bytes: int, blocked_ms: float) -> None:
+        self.topic = topic
+        super().__init__(
+            f"no room for a record of {size_bytes} bytes for {topic}: the buffer (buffer.memory={buffer_bytes}) stayed "
+            f"full for {blocked_ms:.0f} ms (max.block.ms). Are the brokers up? If so, send less, or raise buffer.memory"
+        )
+
+
+class _FromLibrdkafka(ClientError):
+    """With librdkafka's error, and what it is about."""
+
+    code: int = 0
+    retriable: bool = False
+
+    @classmethod
+    def of(cls, about: str, error: KafkaError) -> Self:
+        made = cls(f"{about}: {error.str()} ({error.name()})")
+        made.code = error.code()
+        made.retriable = error.retriable()
+        return made
+
+
+class DeliveryFailed(_FromLibrdkafka):
+    """A record was not stored, or nobody knows: `code` is librdkafka's, retries are over."""
+
+
+class ConsumeFailed(_FromLibrdkafka):
+    """Reading cannot go on by itself."""
+
+
+class CommitFailed(_FromLibrdkafka):
+    """Offsets were not committed; records since the last commit may be read again."""
+
+
+class ProcessingFailed(ClientError):
+    """A handler failed on a record, as often as it was to be tried. The record is not committed."""
+
+    def __init__(self, topic: str, partition: int, offset: int, attempts: int, reason: BaseException) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+        super().__init__(
+            f"{topic}[{partition}]@{offset} failed {attempts} time{'s' if attempts > 1 else ''}: {reason!r}. It is not "
+            "committed and comes again; give on_failure=SKIP or a DeadLetters to go on without it"
+        )
+
+
+class OffsetConflict(ClientError):
+    """A partition's saved offset is not where this consumer left it: another one took over. Nothing was saved."""
+
+    def __init__(self, topic: str, partition: int, expected: int | None, found: int | None) -> None:
+        self.topic = topic
+        self.partition = partition
+        super().__init__(
+            f"{topic}[{partition}] was saved up to {found} by another consumer, this one had it at {expected}: its "
+            "results are not saved. Stop this consumer, or let it rejoin the group and load the offset again"
+        )
 
 
 class BrokerError(ClientError):

@@ -1,0 +1,209 @@
+"""A consumer for asyncio.
+
+    async with AsyncConsumer("localhost:9092", "orders", group="shipping") as consumer:
+        async for message in consumer:
+            await ship(message.value())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import queue
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from confluent_kafka import Message
+
+from penstock.client.cluster import TopicPartition
+from penstock.client.consumer import POLL_STEP_S, Consumer, Offsets, OffsetSource, Rebalanced
+from penstock.client.metrics import ConsumerMetrics
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AsyncRebalanced = Callable[[list[TopicPartition]], Awaitable[object]]
+
+
+class AsyncConsumer:
+    """As `penstock.client.Consumer`, for asyncio. Made and used in one event loop.
+
+    A thread of its own does what blocks, one call after another. `on_assign`, `on_revoke` and `on_lost` are coroutine
+    functions and run in the event loop, while the rebalance waits for them; they may call the consumer's own methods.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        topics: str | Sequence[str] | None = None,
+        group: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        *,
+        offset_store: OffsetSource | None = None,
+        on_assign: AsyncRebalanced | None = None,
+        on_revoke: AsyncRebalanced | None = None,
+        on_lost: AsyncRebalanced | None = None,
+        **settings: Any,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] | None = None
+        self._sync = Consumer(
+            bootstrap_servers, topics, group, properties, offset_store=offset_store,
+            on_assign=self._in_loop(on_assign), on_revoke=self._in_loop(on_revoke), on_lost=self._in_loop(on_lost),
+            **settings,
+        )  # fmt: skip
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._sync.options.client_id)
+        self._closed = False
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        return self._sync.metrics
+
+    @property
+    def auto_commit(self) -> bool:
+        return self._sync.auto_commit
+
+    @auto_commit.setter
+    def auto_commit(self, wanted: bool) -> None:
+        self._sync.auto_commit = wanted
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Records one after another, until `stop`. Asking for the next one says that the one before is done."""
+        handed = self._sync._handed
+        while not self._sync._stopped:
+            limit = self._sync.max_poll_records
+            batch = await self._call(self._sync._next_batch, POLL_STEP_S, limit, whole=False)
+            for handed.current, message in enumerate(batch):
+                yield message
+                if self._sync._commit_is_due():
+                    await self._call(self._sync._commit_if_due)
+            handed.finish_batch()
+
+    async def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
+        """The next records, up to `max.poll.records`; none if none came in time. Those of the poll before are done."""
+        return await self._call(self._sync.poll, timeout_s, max_records=max_records)
+
+    def stop(self) -> None:
+        """Ends the iteration soon."""
+        self._sync.stop()
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        await self._call(self._sync.subscribe, topics)
+
+    def listen(
+        self,
+        on_assign: AsyncRebalanced | None = None,
+        on_revoke: AsyncRebalanced | None = None,
+        on_lost: AsyncRebalanced | None = None,
+    ) -> None:
+        """Tells one more listener of partitions, after those before it."""
+        self._sync.listen(self._in_loop(on_assign), self._in_loop(on_revoke), self._in_loop(on_lost))
+
+    async def assign(self, partitions: Iterable[tuple[str, int]] | Offsets) -> None:
+        await self._call(self._sync.assign, partitions)
+
+    async def assignment(self) -> list[TopicPartition]:
+        return await self._call(self._sync.assignment)
+
+    async def pause(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        await self._call(self._sync.pause, partitions)
+
+    async def resume(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        await self._call(self._sync.resume, partitions)
+
+    async def seek(self, partition: tuple[str, int], offset: int) -> None:
+        await self._call(self._sync.seek, partition, offset)
+
+    async def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        await self._call(self._sync.seek_to_beginning, partitions)
+
+    async def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        await self._call(self._sync.seek_to_end, partitions)
+
+    async def seek_to_time(
+        self, when: datetime | int, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        return await self._call(self._sync.seek_to_time, when, partitions)
+
+    async def position(self, partition: tuple[str, int]) -> int | None:
+        return await self._call(self._sync.position, partition)
+
+    async def end_offset(self, partition: tuple[str, int]) -> int:
+        return await self._call(self._sync.end_offset, partition)
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        return await self._call(self._sync.lag)
+
+    async def commit(self, offsets: Offsets | Message | None = None) -> None:
+        await self._call(self._sync.commit, offsets)
+
+    async def commit_async(self, offsets: Offsets | Message | None = None) -> None:
+        """Returns when the commit is on its way; `on_commit` is told of the answer."""
+        await self._call(self._sync.commit_async, offsets)
+
+    async def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
+        return await self._call(self._sync.committed, partitions)
+
+    async def close(self) -> None:
+        """Commits what is done, if that is automatic, and leaves the group."""
+        await self._close(clean=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(clean=kind is None or not issubclass(kind, Exception))
+
+    async def _close(self, *, clean: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._sync.stop()
+        try:
+            await self._call(self._sync._close, clean=clean)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _call(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+        call = functools.partial(function, *arguments, **keywords)
+        if self._calls is None:
+            return await self._loop.run_in_executor(self._thread, call)
+        # The thread waits inside a call of its own for a listener, and this is what the listener asks for.
+        asked: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                asked.set_result(call())
+            except BaseException as problem:
+                asked.set_exception(problem)
+
+        self._calls.put(run)
+        return await asyncio.wrap_future(asked)
+
+    def _in_loop(self, listener: AsyncRebalanced | None) -> Rebalanced | None:
+        """A listener of the event loop, for the thread: it waits, and serves what the listener asks for meanwhile."""
+        if listener is None:
+            return None
+        told = listener
+
+        async def tell(partitions: list[TopicPartition]) -> None:
+            await told(partitions)
+
+        def wait(partitions: list[TopicPartition]) -> None:
+            calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+            self._calls = calls
+            told = asyncio.run_coroutine_threadsafe(tell(partitions), self._loop)
+            told.add_done_callback(lambda _: calls.put(None))
+            try:
+                while (call := calls.get()) is not None:
+                    call()
+            finally:
+                self._calls = None
+            told.result()
+
+        return wait

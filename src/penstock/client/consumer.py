@@ -1,0 +1,525 @@
+"""A consumer for threads.
+
+    with Consumer("localhost:9092", "orders", group="shipping") as consumer:
+        for message in consumer:
+            ship(message.value())
+
+What the loop has finished is committed every `auto.commit.interval.ms`, when partitions are taken away, and at the end;
+never the record that it still works on. A consumer that dies repeats work and skips none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer as NativeConsumer
+from confluent_kafka import TopicPartition as NativePartition
+
+from penstock.client.cluster import TopicPartition
+from penstock.client.errors import CommitFailed, ConsumeFailed, SettingsError
+from penstock.client.handed_out import HandedOut
+from penstock.client.metrics import ConsumerMetrics
+from penstock.client.options import consumer_options, refused
+
+log = logging.getLogger("penstock.client")
+
+POLL_STEP_S: Final = 0.25
+"""How long one look for records takes at most: so soon `stop` and Ctrl-C are heard."""
+RETRY_STEP_S: Final = 0.1
+SEEK_WAIT_S: Final = 10.0
+SLOW_BATCH_S: Final = 1.0
+NO_GROUP: Final = "penstock-no-group"
+
+Offsets = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+"""By (topic, partition)."""
+Rebalanced = Callable[[list[TopicPartition]], object]
+
+_PASSES = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD,
+        KafkaError._ALL_BROKERS_DOWN,
+    }
+)  # fmt: skip
+"""Errors of a commit that go away by themselves."""
+
+_STOPS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.TOPIC_EXCEPTION, KafkaError._BAD_COMPRESSION, KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL, KafkaError._LOG_TRUNCATION,
+    }
+)  # fmt: skip
+"""Errors of reading that do not."""
+
+
+class OffsetSource(Protocol):
+    """Who knows where to go on, if not the group: see `penstock.client.stores`."""
+
+    def load(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset of each partition that something was saved for."""
+        ...
+
+
+class Consumer:
+    """Reads topics as a member of a group, or partitions of its own choice (`assign`). It belongs to one thread.
+
+    `topics` may be a pattern that begins with `^`. `properties` and keywords are settings, under Java's or librdkafka's
+    names (`max_poll_records=100`); what is not given is as `penstock.client.defaults` says.
+
+    - `offset_store`: positions come from there, and nothing is committed to the group unless you do.
+    - `on_assign`, `on_revoke`, `on_lost`: told of partitions. `on_revoke` may still commit; at `on_lost` it is too
+      late.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        topics: str | Sequence[str] | None = None,
+        group: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        *,
+        offset_store: OffsetSource | None = None,
+        on_assign: Rebalanced | None = None,
+        on_revoke: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
+        **settings: Any,
+    ) -> None:
+        if group is not None:
+            settings["group.id"] = group
+        self.options = consumer_options(bootstrap_servers, properties, settings)
+        self.group = self.options.properties.get("group.id")
+        self.max_poll_records = self.options.number("max.poll.records", smallest=1)
+        self.auto_commit = self.options.flag("enable.auto.commit") and offset_store is None and self.group is not None
+        self.metrics = ConsumerMetrics(self.options.client_id)
+        self._interval_s = self.options.number("auto.commit.interval.ms", smallest=1) / 1000
+        self._api_timeout_s = self.options.number("default.api.timeout.ms") / 1000
+        self._store = offset_store
+        self._listeners: list[tuple[Rebalanced | None, Rebalanced | None, Rebalanced | None]] = []
+        self.listen(on_assign, on_revoke, on_lost)
+        self._handed: HandedOut[Message] = HandedOut()
+        self._committed: dict[TopicPartition, int] = {}
+        self._asked_s: deque[float] = deque()
+        self._commit_due_s = time.monotonic() + self._interval_s
+        self._slow = True
+        self._stopped = False
+        self._closed = False
+        self._subscribed = False
+        self._given_back = False
+        protocol = self.options.properties.get("group.protocol", "classic").lower()
+        strategy = self.options.properties.get("partition.assignment.strategy", "")
+        self._incremental = protocol == "consumer" or strategy.startswith("cooperative")
+        try:
+            self.native: NativeConsumer = confluent_kafka.Consumer(self._native_settings())
+        except KafkaException as problem:
+            raise refused(problem) from problem
+        if topics is not None:
+            self.subscribe([topics] if isinstance(topics, str) else list(topics))
+
+    # Reading
+
+    def __iter__(self) -> Iterator[Message]:
+        """Records one after another, until `stop`. Asking for the next one says that the one before is done.
+
+        The record at which a loop breaks or fails is not done, and comes again.
+        """
+        handed, clock = self._handed, time.monotonic
+        while not self._stopped:
+            batch = self._next_batch(POLL_STEP_S, self.max_poll_records, whole=False)
+            started_s = clock()
+            if self._slow:
+                # Batches that take long are committed in between, and not only when they are done.
+                for handed.current, message in enumerate(batch):
+                    yield message
+                    if clock() >= self._commit_due_s:
+                        self._commit_if_due()
+            else:
+                for handed.current, message in enumerate(batch):
+                    yield message
+            handed.finish_batch()
+            self._slow = clock() - started_s > SLOW_BATCH_S
+
+    def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
+        """The next records, up to `max.poll.records`; none if none came in time. Those of the poll before are done."""
+        limit = self.max_poll_records if max_records is None else min(max_records, self.max_poll_records)
+        return self._next_batch(timeout_s, limit, whole=True)
+
+    def stop(self) -> None:
+        """Ends the iteration soon. The one method that other threads and signal handlers may call."""
+        self._stopped = True
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Joins the group for these topics; a name that begins with `^` is a pattern."""
+        if self.group is None:
+            raise SettingsError("group.id", "a subscription needs a group: give group=…, or use assign")
+        self._subscribed = True
+        on_assign, on_revoke, on_lost = self._assigned, self._revoked, self._lost
+        self.native.subscribe(list(topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def listen(
+        self,
+        on_assign: Rebalanced | None = None,
+        on_revoke: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
+    ) -> None:
+        """Tells one more listener of partitions, after those before it."""
+        self._listeners.append((on_assign, on_revoke, on_lost))
+
+    def assign(self, partitions: Iterable[tuple[str, int]] | Offsets) -> None:
+        """Reads these partitions, without a group to share them: from the offsets given, or saved, or as reset says."""
+        offsets: dict[TopicPartition, int] = {}
+        names = [TopicPartition(*one) for one in partitions]
+        if self._store is not None:
+            offsets |= self._store.load(names)
+        if isinstance(partitions, Mapping):
+            offsets |= {TopicPartition(*one): offset for one, offset in partitions.items()}
+        self._handed.drop(self.assignment())
+        self._committed.clear()
+        self.native.assign([_native(one, offsets.get(one)) for one in names])
+
+    def assignment(self) -> list[TopicPartition]:
+        return sorted(_named(self.native.assignment()))
+
+    # Where it reads
+
+    def pause(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        """No records of these partitions (all, if none are named) until `resume`; the group keeps its member."""
+        chosen = self._chosen(partitions)
+        self.native.pause([_native(one) for one in chosen])
+        self._handed.hold(chosen)
+
+    def resume(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        chosen = self._chosen(partitions)
+        self.native.resume([_native(one) for one in chosen])
+        self._handed.release(chosen)
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Goes on reading there. The partition must be assigned."""
+        where = TopicPartition(*partition)
+        deadline_s = time.monotonic() + SEEK_WAIT_S
+        while True:
+            try:
+                self.native.seek(_native(where, offset))
+                break
+            except KafkaException as problem:
+                # Assigned, but librdkafka has not begun to read it.
+                if problem.args[0].code() != KafkaError._STATE or time.monotonic() > deadline_s:
+                    raise ConsumeFailed.of(f"seek in {where.topic}[{where.partition}]", problem.args[0]) from problem
+                time.sleep(0.01)
+        self._handed.drop([where])
+        self._committed.pop(where, None)
+
+    def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        for one in self._chosen(partitions):
+            self.seek(one, OFFSET_BEGINNING)
+
+    def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        for one in self._chosen(partitions):
+            self.seek(one, OFFSET_END)
+
+    def seek_to_time(
+        self, when: datetime | int, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Goes on at the first record that is not older: a time, or ms since 1970. None: there is none yet."""
+        timestamp_ms = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        asked = [_native(one, timestamp_ms) for one in self._chosen(partitions)]
+        found: dict[TopicPartition, int | None] = {}
+        try:
+            answers = self.native.offsets_for_times(asked, timeout=self._api_timeout_s)
+        except KafkaException as problem:
+            raise ConsumeFailed.of("offsets by time", problem.args[0]) from problem
+        for answer in answers:
+            if answer.error is not None:
+                raise ConsumeFailed.of(f"offsets by time of {answer.topic}[{answer.partition}]", answer.error)
+            where = TopicPartition(answer.topic, answer.partition)
+            found[where] = answer.offset if answer.offset >= 0 else None
+            self.seek(where, OFFSET_END if answer.offset < 0 else answer.offset)
+        return found
+
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """The offset of the next record that this consumer gives out; None before the first."""
+        where = TopicPartition(*partition)
+        ahead = self._handed.unfinished(given_too=False).get(where)
+        if ahead is not None:
+            return ahead
+        offset = self.native.position([_native(where)])[0].offset
+        return offset if offset >= 0 else None
+
+    def end_offset(self, partition: tuple[str, int]) -> int:
+        """The offset that the next record of the partition will have; asks the broker."""
+        return self._watermarks(TopicPartition(*partition))[1]
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records that are there and were not given out yet, for each partition; asks the brokers."""
+        lags: dict[TopicPartition, int] = {}
+        for where in self.assignment():
+            start, end = self._watermarks(where)
+            position = self.position(where)
+            if position is None:
+                position = self.committed([where]).get(where)
+            if position is None:
+                from_end = self.options.properties["auto.offset.reset"] in ("latest", "largest", "end")
+                position = end if from_end else start
+            lags[where] = max(0, end - max(position, start))
+        return lags
+
+    # Committing
+
+    def commit(self, offsets: Offsets | Message | None = None) -> None:
+        """Commits and waits for it: these offsets, or what comes after this record, or after all that was given out.
+
+        Raises CommitFailed, at once or after `default.api.timeout.ms` of trying.
+        """
+        wanted = self._wanted(offsets)
+        if not wanted:
+            return
+        deadline_s = time.monotonic() + self._api_timeout_s
+        while True:
+            started_s = time.monotonic()
+            failure = self._commit_once(wanted)
+            self.metrics.commits += 1
+            self.metrics.commit_latency.record((time.monotonic() - started_s) * 1000)
+            if failure is None:
+                self._committed |= wanted
+                return
+            self.metrics.failed_commits += 1
+            if failure.code() not in _PASSES or time.monotonic() > deadline_s:
+                raise CommitFailed.of(f"commit of {len(wanted)} partitions for {self.group}", failure)
+            time.sleep(RETRY_STEP_S)
+
+    def commit_async(self, offsets: Offsets | Message | None = None) -> None:
+        """Commits without waiting; `on_commit` is told within a later `poll`. A failure is logged, not repeated."""
+        wanted = self._wanted(offsets)
+        if not wanted:
+            return
+        self._asked_s.append(time.monotonic())
+        self.metrics.commits += 1
+        self.native.commit(offsets=[_native(one, offset) for one, offset in wanted.items()], asynchronous=True)
+
+    def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
+        """What the group has committed; partitions without a commit are left out."""
+        asked = [_native(one) for one in self._chosen(partitions)]
+        try:
+            found = self.native.committed(asked, timeout=self._api_timeout_s)
+        except KafkaException as problem:
+            raise CommitFailed.of(f"committed offsets of {self.group}", problem.args[0]) from problem
+        return {TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+    # The end
+
+    def close(self) -> None:
+        """Commits what is done, if that is automatic, and leaves the group."""
+        self._close(clean=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(clean=kind is None or not issubclass(kind, Exception))
+
+    def _close(self, *, clean: bool) -> None:
+        if self._closed:
+            return
+        self._closed = self._stopped = True
+        if self._handed.whole and clean:
+            self._handed.finish_batch()
+        try:
+            # Here, and not from within librdkafka's close, where a consumer can answer nothing any more.
+            if self._subscribed:
+                self._give_back(self.assignment())
+            elif self.auto_commit:
+                self._commit_quietly(self._positions(given_too=True))
+        finally:
+            self._given_back = True
+            self.native.close()
+
+    def _next_batch(self, timeout_s: float, limit: int, *, whole: bool) -> list[Message]:
+        # All that the user has is done: it asks for more.
+        self._commit_if_due()
+        handed = self._handed
+        batch = handed.take_rest()
+        if len(batch) > limit:
+            handed.keep(batch[limit:])
+            batch = batch[:limit]
+        if not batch:
+            batch = self._fetched(timeout_s, limit)
+        handed.start(batch, whole=whole)
+        return batch
+
+    def _fetched(self, timeout_s: float, limit: int) -> list[Message]:
+        # Not `consume` alone: it waits until it has as many as it may return, or for the whole time.
+        first = self.native.poll(timeout_s)
+        if first is None:
+            return []
+        batch = [first, *self.native.consume(limit - 1, 0)] if limit > 1 else [first]
+        good = [message for message in batch if message.error() is None]
+        if len(good) < len(batch):
+            self._handed.keep(good)
+            for message in batch:
+                self._check(message)
+            good = self._handed.take_rest()
+        return good
+
+    def _check(self, message: Message) -> None:
+        error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.fatal() or error.code() in _STOPS:
+            where = f"{message.topic()}[{message.partition()}]" if message.topic() else str(self.group)
+            raise ConsumeFailed.of(where, error)
+        log.warning("%s: %s", message.topic() or self.group, error.str())
+
+    def _commit_is_due(self) -> bool:
+        return self.auto_commit and time.monotonic() >= self._commit_due_s
+
+    def _commit_if_due(self) -> None:
+        if not self._commit_is_due():
+            return
+        self._commit_due_s = time.monotonic() + self._interval_s
+        positions = self._positions(given_too=False)
+        if positions:
+            self.commit_async(positions)
+
+    def _wanted(self, offsets: Offsets | Message | None) -> dict[TopicPartition, int]:
+        if offsets is None:
+            return self._positions(given_too=False)
+        if isinstance(offsets, Message):
+            topic, partition, offset = offsets.topic(), offsets.partition(), offsets.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            return {TopicPartition(topic, partition): offset + 1}
+        return {TopicPartition(*where): offset for where, offset in offsets.items()}
+
+    def _positions(self, *, given_too: bool) -> dict[TopicPartition, int]:
+        """Where all before is done, if that moved since the last commit. `given_too`: what the user has is not done."""
+        unfinished = self._handed.unfinished(given_too=given_too)
+        positions: dict[TopicPartition, int] = {}
+        for one in self.native.position(self.native.assignment()):
+            where = TopicPartition(one.topic, one.partition)
+            offset = unfinished.get(where, one.offset)
+            if offset >= 0 and self._committed.get(where) != offset:
+                positions[where] = offset
+        return positions
+
+    def _commit_once(self, offsets: Mapping[TopicPartition, int]) -> KafkaError | None:
+        try:
+            done = self.native.commit(
+                offsets=[_native(one, offset) for one, offset in offsets.items()], asynchronous=False
+            )
+        except KafkaException as problem:
+            failure: KafkaError = problem.args[0]
+            return None if failure.code() == KafkaError._NO_OFFSET else failure
+        return next((one.error for one in done if one.error is not None), None)
+
+    def _commit_quietly(self, offsets: dict[TopicPartition, int]) -> None:
+        """Where nobody could do anything about it: the records are read again, which at-least-once allows."""
+        if not offsets:
+            return
+        try:
+            self.commit(offsets)
+        except CommitFailed as problem:
+            log.warning("%s", problem)
+
+    def _watermarks(self, where: TopicPartition) -> tuple[int, int]:
+        try:
+            start, end = self.native.get_watermark_offsets(_native(where), timeout=self._api_timeout_s)
+        except KafkaException as problem:
+            raise ConsumeFailed.of(f"offsets of {where.topic}[{where.partition}]", problem.args[0]) from problem
+        return start, end
+
+    def _chosen(self, partitions: Iterable[tuple[str, int]] | None) -> list[TopicPartition]:
+        return self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
+
+    # What librdkafka tells, from within `poll`
+
+    def _assigned(self, native: NativeConsumer, partitions: list[NativePartition]) -> None:
+        names = _named(partitions)
+        for one in names:
+            self._committed.pop(one, None)
+        if self._store is not None:
+            saved = self._store.load(names)
+            placed = [_native(one, saved.get(one)) for one in names]
+            (native.incremental_assign if self._incremental else native.assign)(placed)
+        for on_assign, _, _ in self._listeners:
+            if on_assign is not None:
+                on_assign(names)
+
+    def _revoked(self, native: NativeConsumer, partitions: list[NativePartition]) -> None:
+        if not self._given_back:
+            self._give_back(_named(partitions))
+
+    def _give_back(self, names: list[TopicPartition]) -> None:
+        for _, on_revoke, _ in self._listeners:
+            if on_revoke is not None:
+                on_revoke(names)
+        if self.auto_commit:
+            going = set(names)
+            positions = self._positions(given_too=True)
+            self._commit_quietly({one: offset for one, offset in positions.items() if one in going})
+        self._forget(names)
+
+    def _lost(self, native: NativeConsumer, partitions: list[NativePartition]) -> None:
+        if self._given_back:
+            return
+        names = _named(partitions)
+        self._forget(names)
+        for _, _, on_lost in self._listeners:
+            if on_lost is not None:
+                on_lost(names)
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        self._handed.drop(partitions)
+        for one in partitions:
+            self._committed.pop(one, None)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[NativePartition]) -> None:
+        if self._asked_s:
+            self.metrics.commit_latency.record((time.monotonic() - self._asked_s.popleft()) * 1000)
+        failure = error or next((one.error for one in partitions if one.error is not None), None)
+        if failure is None:
+            self._committed |= {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
+        elif failure.code() != KafkaError._NO_OFFSET:
+            self.metrics.failed_commits += 1
+            log.warning("a commit for %s failed: %s", self.group, failure.str())
+
+    def _native_settings(self) -> dict[str, Any]:
+        callbacks: dict[str, Any] = dict(self.options.callbacks)
+        on_commit, stats_cb, error_cb = (callbacks.get(name) for name in ("on_commit", "stats_cb", "error_cb"))
+
+        def committed(error: KafkaError | None, partitions: list[NativePartition]) -> None:
+            self._on_commit(error, partitions)
+            if on_commit is not None:
+                on_commit(error, partitions)
+
+        def statistics(text: str) -> None:
+            self.metrics.take_statistics(text)
+            if stats_cb is not None:
+                stats_cb(text)
+
+        def complaint(error: KafkaError) -> None:
+            if error_cb is not None:
+                error_cb(error)
+            else:
+                log.log(logging.ERROR if error.fatal() else logging.WARNING, "%s", error.str())
+
+        native = {"group.id": NO_GROUP, **self.options.native, **callbacks}
+        return {**native, "on_commit": committed, "stats_cb": statistics, "error_cb": complaint}
+
+
+def _native(partition: tuple[str, int], offset: int | None = None) -> NativePartition:
+    return NativePartition(*partition) if offset is None else NativePartition(*partition, offset)
+
+
+def _named(partitions: Iterable[NativePartition]) -> list[TopicPartition]:
+    return [TopicPartition(one.topic, one.partition) for one in partitions]

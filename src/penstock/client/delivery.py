@@ -1,0 +1,182 @@
+"""What became of a record that was sent: callbacks, or a result to wait for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
+
+from penstock.client.buffer import BufferAccount
+from penstock.client.errors import DeliveryFailed, RequestTimedOut
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+log = logging.getLogger("penstock.client")
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 with acks=0: the broker does not say."""
+    timestamp_ms: int
+
+
+Callback = Callable[[RecordMetadata], object]
+Errback = Callable[[DeliveryFailed], object]
+
+
+class Deliveries:
+    """What the deliveries of a producer have in common: its buffer, and failures that nobody has heard of."""
+
+    __slots__ = ("account", "first_unheard", "listening", "unheard")
+
+    def __init__(self, account: BufferAccount) -> None:
+        self.account = account
+        self.listening = threading.Lock()
+        self.unheard = 0
+        self.first_unheard: DeliveryFailed | None = None
+
+    def raise_unheard(self) -> None:
+        """Records that failed without anybody listening must not pass for stored."""
+        with self.listening:
+            count, first = self.unheard, self.first_unheard
+            self.unheard, self.first_unheard = 0, None
+        if count and first is not None:
+            failed = DeliveryFailed(f"{count} record{'s were' if count > 1 else ' was'} not stored; the first: {first}")
+            failed.code, failed.retriable = first.code, first.retriable
+            raise failed
+
+
+class Delivery(msgspec.Struct, gc=False, eq=False):
+    """The way of one record to its topic. librdkafka ends it, in the producer's thread, by calling it.
+
+    A listener is added before the outcome is looked at, and the outcome is set before listeners are looked at; each is
+    removed by whoever calls it. So each is called once, whichever thread is first, and a record that nobody listens to
+    needs no lock for it.
+
+    There is one for each record, as many at a time as the buffer holds: a struct that the garbage collector does not
+    visit costs a third. Nothing that it refers to refers back, except listeners, and these are gone once they are told.
+    """
+
+    topic: str
+    size_bytes: int
+    _shared: Deliveries
+    _message: Message | None = None
+    _error: KafkaError | None = None
+    _heard: bool = False
+    _listeners: deque[tuple[Callback | None, Errback | None]] | None = None
+
+    def add_callback(self, callback: Callable[..., object], *arguments: Any) -> Self:
+        """Calls `callback(*arguments, metadata)` when the record is stored; at once if it is."""
+        listener: Callback = callback if not arguments else lambda metadata: callback(*arguments, metadata)
+        self._listen(listener, None)
+        return self
+
+    def add_errback(self, errback: Callable[..., object], *arguments: Any) -> Self:
+        """Calls `errback(*arguments, error)` when the record has failed; at once if it has."""
+        listener: Errback = errback if not arguments else lambda error: errback(*arguments, error)
+        self._listen(None, listener)
+        return self
+
+    def done(self) -> bool:
+        return self._message is not None or self._error is not None
+
+    def succeeded(self) -> bool:
+        return self._message is not None
+
+    def failed(self) -> bool:
+        return self.exception() is not None
+
+    def exception(self) -> DeliveryFailed | None:
+        """Why it failed; None if it did not, or not yet."""
+        return None if self._error is None else self._hear()
+
+    def metadata(self) -> RecordMetadata:
+        """Where it was stored, once that is so; raises DeliveryFailed if it was not."""
+        if self._error is not None:
+            raise self._hear()
+        message = self._message
+        assert message is not None, "the record is on its way: see done()"
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        return RecordMetadata(self.topic, partition, -1 if offset is None else offset, message.timestamp()[1])
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """What librdkafka calls, also when nobody listens: the buffer is accounted for here."""
+        self._shared.account.used_bytes -= self.size_bytes
+        if error is None:
+            self._message = message
+        else:
+            self._fail(error)
+        if self._listeners is not None:
+            self._tell()
+
+    def _fail(self, error: KafkaError) -> None:
+        shared = self._shared
+        with shared.listening:
+            shared.account.failed_records += 1
+            self._error = error
+            shared.unheard += 1
+            if shared.first_unheard is None:
+                shared.first_unheard = DeliveryFailed.of(self.topic, error)
+
+    def _hear(self) -> DeliveryFailed:
+        """Somebody is told that it failed."""
+        assert self._error is not None
+        shared = self._shared
+        with shared.listening:
+            if not self._heard:
+                self._heard = True
+                shared.unheard = max(0, shared.unheard - 1)
+                if not shared.unheard:
+                    shared.first_unheard = None
+        return DeliveryFailed.of(self.topic, self._error)
+
+    def _listen(self, callback: Callback | None, errback: Errback | None) -> None:
+        with self._shared.listening:
+            if self._listeners is None:
+                self._listeners = deque()
+            self._listeners.append((callback, errback))
+        if self.done():
+            self._tell()
+
+    def _tell(self) -> None:
+        assert self._listeners is not None
+        while True:
+            try:
+                callback, errback = self._listeners.popleft()
+            except IndexError:
+                return
+            try:
+                if self._error is None:
+                    if callback is not None:
+                        callback(self.metadata())
+                elif errback is not None:
+                    errback(self._hear())
+            except Exception:
+                # It runs in the producer's thread, where nobody could catch it; other records go on.
+                log.exception("a callback of a record for %s failed", self.topic)
+
+
+class SyncDelivery(Delivery, gc=False, eq=False):
+    """With a result that a thread can wait for. Whoever keeps it keeps the record too."""
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Waits until the record is stored. Raises DeliveryFailed, or RequestTimedOut if it takes longer.
+
+        Not from a callback: the thread that would end the wait is the one that waits.
+        """
+        if not self.done():
+            arrived = threading.Event()
+            self._listen(lambda _: arrived.set(), lambda _: arrived.set())
+            if not arrived.wait(timeout_s):
+                raise RequestTimedOut.for_records(1, timeout_s)
+        return self.metadata()

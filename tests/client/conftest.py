@@ -1,0 +1,49 @@
+"""Brokers for the friendly layer: Penstock every time, Apache Kafka in the long run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support import apache_kafka
+from support.penstock import PenstockServer
+from support.server_process import ServerProcess
+
+NewTopicFunction = Callable[..., str]
+PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "3"}
+
+
+@pytest.fixture(
+    scope="session",
+    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.long, pytest.mark.needs_maven])],
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    if request.param == "penstock":
+        running: ServerProcess = PenstockServer(PROPERTIES)
+    else:
+        if reason := apache_kafka.available():
+            pytest.skip(reason)
+        running = apache_kafka.ApacheKafka(heap="512M", properties=PROPERTIES)
+    with running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: ServerProcess) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def create_topic(bootstrap: str) -> NewTopicFunction:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(partitions: int = 1, **config: str) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
+        return name
+
+    return create
