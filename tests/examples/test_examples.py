@@ -6,28 +6,35 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from clients.groups.brokers import broker_under_test
 from clients.groups.group import KAFKAJS_VERSION
 from support import npm
+from support.databases import Postgres, RedisServer
 from support.server_process import ServerProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WAIT_TIMEOUT_S = 30
 WAIT_STEP_S = 0.02
 ORDERS = 120
+PAYMENTS = 2000
 PARTITIONS = 4
 
 
@@ -193,6 +200,87 @@ def test_a_table_has_the_newest_value_of_every_key(server: ServerProcess) -> Non
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, table)
     assert admin.describe_configs([resource])[resource].result(10)["cleanup.policy"].value == "compact"
+
+
+def test_a_parallel_worker_does_every_order_once_and_goes_on_where_it_was(server: ServerProcess, topic: str) -> None:
+    options = ("--topic", topic, "--group", topic)
+    run(server, "produce_orders.py", "--topic", topic, "--count", str(ORDERS))
+    with worker(server, "parallel_worker.py", *options) as first:
+        wait_until(lambda: len(first.orders()) == ORDERS, first)
+        (page,) = [line.rpartition(" ")[2] for line in first.lines if line.startswith("metrics at ")]
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            assert "kafka_consumer_consumer_fetch_manager_metrics_records_lag_max" in answer.read().decode()
+        first.stop()
+        assert sorted(first.orders()) == list(range(ORDERS))
+    run(server, "produce_orders.py", "--topic", topic, "--count", "3")
+    with worker(server, "parallel_worker.py", *options) as second:
+        wait_until(lambda: len(second.orders()) == 3, second)
+        second.stop()
+
+
+@contextmanager
+def database(kind: str, directory: Path) -> Iterator[tuple[str, Callable[[], dict[str, int]]]]:
+    """What `--store` says of a database that runs, and the balances that are in it."""
+    if kind == "sqlite":
+
+        def in_sqlite() -> dict[str, int]:
+            db = sqlite3.connect(directory / "balances.db")
+            try:
+                return dict(db.execute("SELECT account, balance FROM balances").fetchall())
+            finally:
+                db.close()
+
+        yield f"sqlite:{directory / 'balances.db'}", in_sqlite
+    elif kind == "postgres":
+        psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install penstock[postgres]")
+        if reason := Postgres.available():
+            pytest.skip(reason)
+        with Postgres() as postgres:
+
+            def in_postgres() -> dict[str, int]:
+                with psycopg.connect(postgres.conninfo) as db:
+                    return dict(db.execute("SELECT account, balance FROM balances").fetchall())
+
+            yield f"postgres:{postgres.conninfo}", in_postgres
+    else:
+        redis = pytest.importorskip("redis", reason="redis is not installed: pip install penstock[redis]")
+        if reason := RedisServer.available():
+            pytest.skip(reason)
+        with RedisServer() as server:
+
+            def in_redis() -> dict[str, int]:
+                with redis.Redis.from_url(server.url, decode_responses=True) as client:
+                    return {account: int(balance) for account, balance in client.hgetall("balances").items()}
+
+            yield server.url, in_redis
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long), pytest.param("redis", marks=pytest.mark.long)]
+)
+def test_payments_are_counted_exactly_once_though_the_worker_is_killed_in_the_middle(
+    server: ServerProcess, topic: str, kind: str, tmp_path: Path
+) -> None:
+    expected: dict[str, int] = defaultdict(int)
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 20})
+    for number in range(PAYMENTS):
+        account, amount = f"account {number % 17}", number
+        expected[account] += amount
+        producer.produce(topic, json.dumps({"account": account, "amount": amount}), account)
+    assert producer.flush(30) == 0
+    with database(kind, tmp_path) as (store, balances):
+        options = ("--topic", topic, "--group", topic, "--store", store, "--batch", "20", "--name", "one")
+        killed_in_the_middle = 0
+        for _ in range(2):
+            with worker(server, "exactly_once.py", *options) as killed:
+                # Leaving the block kills it, with no chance to end in order: somewhere in a transaction.
+                wait_until(lambda program=killed: sum("saved" in line for line in program.lines) >= 5, killed)
+            killed_in_the_middle += sum(balances().values()) < sum(expected.values())
+        assert killed_in_the_middle, "it was always done before it was killed"
+        with worker(server, "exactly_once.py", *options) as last:
+            wait_until(lambda: sum(balances().values()) >= sum(expected.values()), last)
+            last.stop()
+        assert balances() == expected
 
 
 def test_the_readme_names_every_example() -> None:
