@@ -1,6 +1,6 @@
 """What penstock.client costs over bare confluent-kafka: the same loop, the same settings, the same broker.
 
-    python -m bench.client_layer                    # PYTHONPATH=tests: brokers are started as the tests start them
+    python -m bench.client_layer                    # --help names what can be chosen
 
 Sides alternate; the median of the ratios within each round counts. Records a second and CPU of the client for a record
 are told: on a machine with few cores the broker takes part of the first, but none of the second.

@@ -79,6 +79,20 @@ def test_the_end_of_the_loop_is_the_end_of_its_last_record(bootstrap: str, creat
     assert committed(bootstrap, group, topic) == [10]
 
 
+def test_a_loop_that_is_stopped_gets_no_more_of_its_batch(bootstrap: str, create_topic: Callable[..., str]) -> None:
+    topic, group = create_topic(), f"g-{uuid.uuid4().hex}"
+    fill(bootstrap, topic, 10)
+    seen: list[int] = []
+    with reader(bootstrap, topic, group) as consumer:
+        for message in consumer:
+            seen.append(number(message))
+            if number(message) == 3:
+                consumer.stop()
+        assert [number(message) for message in consumer.poll(max_records=2)] == [4, 5]
+    assert seen == [0, 1, 2, 3]
+    assert committed(bootstrap, group, topic) == [6]
+
+
 def test_slow_work_is_committed_while_it_goes_on(bootstrap: str, create_topic: Callable[..., str]) -> None:
     topic, group = create_topic(), f"g-{uuid.uuid4().hex}"
     fill(bootstrap, topic, 10)

@@ -80,7 +80,9 @@ class AsyncConsumer:
                 yield message
                 if self._sync._commit_is_due():
                     await self._call(self._sync._commit_if_due)
-            handed.finish_batch()
+                if self._sync._stopped:
+                    break
+            handed.keep(handed.take_rest())
 
     async def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
         """The next records, up to `max.poll.records`; none if none came in time. Those of the poll before are done."""

@@ -141,10 +141,15 @@ class Consumer:
                     yield message
                     if clock() >= self._commit_due_s:
                         self._commit_if_due()
+                    if self._stopped:
+                        break
             else:
                 for handed.current, message in enumerate(batch):
                     yield message
-            handed.finish_batch()
+                    if self._stopped:
+                        break
+            # What the loop has got is done; what it has not, if it was stopped, is there when it starts again.
+            handed.keep(handed.take_rest())
             self._slow = clock() - started_s > SLOW_BATCH_S
 
     def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
