@@ -241,13 +241,15 @@ def test_the_lines_are_those_of_kafkas_own_tools(run: Run) -> None:
         ours = run("perf", "consume", *at, *read).lines
         assert theirs[0] == ours[0]
         for lines in (theirs, ours):
-            assert re.fullmatch(CONSUMED, lines[1])[1] == "80000"  # type: ignore[index]
+            found = re.fullmatch(CONSUMED, lines[1])
+            assert found is not None, lines
+            assert found[1] == "80000"
         detailed = (*read, "--show-detailed-stats", "--reporting-interval", "20")
         theirs = kafka_tool("ConsumerPerformance", *at, *detailed).stdout.splitlines()
         ours = run("perf", "consume", *at, *detailed).lines
         assert theirs[0] == ours[0]
         for lines in (theirs, ours):
-            assert all(re.fullmatch(DETAILED, line) for line in lines[1:])
+            assert all(re.fullmatch(DETAILED, line) for line in lines[1:]), lines
         exchange = ("--topic", "e", "--num-records", "1001", "--producer-acks", "all", "--record-size", "100")
         theirs = kafka_tool("org.apache.kafka.tools.EndToEndLatency", *at, *exchange).stdout.splitlines()
         run("topics", "delete", "e", "--yes", *at)
