@@ -84,6 +84,29 @@ def test_what_follows_a_torn_batch_goes_even_if_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "position", "cut_whole"),
+    [
+        (THIRD, 2 * SIZE + 70, False),
+        (THIRD, 2 * SIZE + 8, False),
+        (THIRD, SIZE + 70, True),
+        (THIRD, SIZE + 8, True),
+        (THIRD, 16, True),
+        (SECOND, 4 * SIZE + 70, True),
+    ],
+    ids=["last", "length of the last", "last but one", "length of the last but one", "first", "of a closed segment"],
+)
+def test_whole_batches_behind_a_broken_one_are_noticed(path: str, position: int, cut_whole: bool) -> None:
+    """A write that was torn is the last one, mostly; who must know better (the quorum) can ask."""
+    disk = written()
+    damage(disk, path, position)
+
+    async def look(runtime: SimRuntime) -> bool:
+        return (await open_log(runtime, CONFIG)).cut_whole
+
+    assert simulate(look, disk) is cut_whole
+
+
+@pytest.mark.parametrize(
     ("position", "byte"),
     [(7, 99), (8, 0x7F), (8, 0xFF), (16, 1), (26, 9), (23, 0xFF)],
     ids=["offset", "length", "negative length", "magic", "delta", "negative delta"],

@@ -39,7 +39,7 @@ LOOP_SHARE_MS = 3.0
 """How long all of them together may hold the loop."""
 
 CODEC_MAX = 4
-LOOK_BEHIND_BYTES = 1 << 20
+LOOK_BEHIND_BYTES = 1 << 18
 """How far behind a broken batch a whole one is looked for."""
 MAGIC_POSITION = 16
 MAGIC_BYTE = bytes([MAGIC])
