@@ -28,8 +28,8 @@ compat: $(DEV) ## every client and tool of Kafka against Penstock, and all that 
 test-long: $(DEV) ## the tests that take longer than every run can afford
 	@$(BIN)/python -m pytest -q -m long $(TESTS)
 
-sim: $(DEV) ## whole clusters under random faults, in virtual time, on all cores; SEEDS=1000 RAFT=20000 FIRST=42 to choose
-	@$(BIN)/python -m penstock.sim.trials --seeds $(or $(SEEDS),100) --raft $(or $(RAFT),1000) $(if $(FIRST),--first $(FIRST))
+sim: $(DEV) ## whole clusters under random faults, in virtual time, on all cores; SEEDS=1000 RAFT=20000 FIRST=42 MINUTES=10 to choose
+	@$(BIN)/python -m penstock.sim.trials --seeds $(or $(SEEDS),100) --raft $(or $(RAFT),1000) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES))
 
 setup: $(DEV) ## prepare .venv with everything, run nothing
 

@@ -32,6 +32,7 @@ def main(
     raft: Annotated[int, typer.Option(help="Quorums of the pure Raft core to simulate.")] = 0,
     first: Annotated[int, typer.Option(help="The first seed; a fresh one is drawn, and printed, without it.")] = -1,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one per core.")] = 0,
+    minutes: Annotated[float, typer.Option(help="End after so long, whatever is left; 0 for no limit.")] = 0.0,
     keep: Annotated[Path, typer.Option(help="Where to write the schedules of failures.")] = Path(".simulation"),
     replay: Annotated[Path | None, typer.Option(help="Replay one stored schedule instead.")] = None,
     show: Annotated[int, typer.Option(help="Print the schedule of this seed instead.")] = -1,
@@ -44,7 +45,7 @@ def main(
         return
     first = first if first >= 0 else SystemRandom().randrange(1 << 40)
     console.print(f"seeds {first} … (again: --first {first})")
-    campaign = run_campaign(first, seeds, raft, jobs=jobs or os.cpu_count() or 1)
+    campaign = run_campaign(first, seeds, raft, jobs=jobs or os.cpu_count() or 1, minutes=minutes)
     _tell(campaign)
     for outcome in campaign.failed[:SHRINK_MAX]:
         _keep(outcome, keep)
@@ -52,7 +53,7 @@ def main(
         console.print(f"[red]seed {outcome.seed}[/]: {outcome.failure}", highlight=False)
     for seed, failure in campaign.raft_failed:
         console.print(f"[red]raft seed {seed}[/]: {failure}", highlight=False)
-    never = missing(campaign.seen) if seeds >= ENOUGH_FOR_COVERAGE else []
+    never = missing(campaign.seen) if campaign.trials >= ENOUGH_FOR_COVERAGE else []
     if never:
         console.print(f"[red]never happened, so nothing is shown about it:[/] {', '.join(never)}")
     raise typer.Exit(1 if campaign.failed or campaign.raft_failed or never else 0)

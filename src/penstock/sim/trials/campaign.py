@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from time import monotonic
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -65,9 +66,15 @@ def run_raft_seed(seed: int) -> Counter[str]:
     return run_chaos(seed).seen
 
 
-def run_campaign(first: int, trials: int, raft: int, *, jobs: int, quiet: bool = False) -> Campaign:
-    """Seeds `first`, `first` + 1, …: so many whole clusters, and so many quorums of the pure core."""
+def run_campaign(
+    first: int, trials: int, raft: int, *, jobs: int, minutes: float = 0.0, quiet: bool = False
+) -> Campaign:
+    """Seeds `first`, `first` + 1, …: so many whole clusters, and so many quorums of the pure core.
+
+    With `minutes`, fewer of both if time is short.
+    """
     campaign = Campaign()
+    until_s = monotonic() + minutes * 60 if minutes else float("inf")
     columns = (
         TextColumn("{task.description:<14}"),
         BarColumn(),
@@ -87,7 +94,9 @@ def run_campaign(first: int, trials: int, raft: int, *, jobs: int, quiet: bool =
         work = _work(first, trials, raft)
         running: dict[Future[Any], tuple[Any, int]] = {}
         while True:
-            while len(running) < 2 * jobs and (next_work := next(work, None)) is not None:
+            while (
+                monotonic() < until_s and len(running) < 2 * jobs and (next_work := next(work, None)) is not None
+            ):
                 function, arguments, count = next_work
                 running[pool.submit(function, *arguments)] = function, count
             if not running:
