@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.sim.loop import SimLoop
     from penstock.sim.runtime import SimRuntime
 
-__all__ = ["Deadlock", "Event", "Livelock", "UnhandledError", "World"]
+__all__ = ["START_MS", "Deadlock", "Event", "Livelock", "UnhandledError", "World"]
 
 BATCHES_WITHOUT_TIME_MAX = 25_000
 EXECUTE_LIMIT_MS = 3_600_000.0

@@ -16,7 +16,7 @@ from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Schedule
 from penstock.sim.trials.topics import Topics
 from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
 from penstock.sim.trials.watch import Watch
-from penstock.sim.world import World
+from penstock.sim.world import START_MS, World
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 __all__ = ["Outcome", "Trial", "run_trial"]
@@ -192,7 +192,7 @@ class Trial:
             outcome.seen["topic created"] += self.topics.created
             outcome.seen["topic deleted"] += self.topics.deleted
         outcome.events = self.world.events
-        outcome.virtual_ms = self.world.now_ms
+        outcome.virtual_ms = self.world.now_ms - START_MS
         outcome.digest = self.world.digest()
 
 
