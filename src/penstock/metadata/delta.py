@@ -320,8 +320,14 @@ class MetadataDelta:
         before = self.image.reassigning
         changed: dict[bytes, int] = {}
         for topic_id, edit in self._edits.items():
-            count = 0 if edit.removed else sum(1 for state in edit.partitions if is_reassigning(state))
-            if count != before.get(topic_id, 0):
+            known = count = before.get(topic_id, 0)
+            if edit.removed:
+                count = 0
+            for number in () if edit.removed else edit.changed:
+                count += is_reassigning(edit.partitions[number])
+                if edit.base is not None and number < len(edit.base.partitions):
+                    count -= is_reassigning(edit.base.partitions[number])
+            if count != known:
                 changed[topic_id] = count
         if not changed:
             return before

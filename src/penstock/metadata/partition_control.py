@@ -54,6 +54,8 @@ class PartitionControl:
         self._config = config
         self._active = {broker.id: broker.active for broker in image.brokers.values()}
         self._elr = image.features.get(ELR_VERSION, 0) >= 1
+        self._common: Rules | None = None
+        """Those of every topic that sets nothing itself: of a hundred thousand topics that is most."""
 
     # -- what a broker's fate means ----------------------------------------------------------------------------------
 
@@ -80,13 +82,19 @@ class PartitionControl:
         """What an election of a partition of this topic goes by."""
         return self._rules(topic)
 
-    def _rules(self, topic: TopicImage, *, unclean: bool | None = None) -> Rules:
-        allowed = self._setting(topic.name, UNCLEAN, self._config.unclean_leader_election_enable) == "true"
+    def _rules(self, topic: TopicImage) -> Rules:
+        if self._image.config(ResourceType.TOPIC, topic.name):
+            return self._new_rules(topic.name)
+        if self._common is None:
+            self._common = self._new_rules(topic.name)
+        return self._common
+
+    def _new_rules(self, topic: str) -> Rules:
         return Rules(
             lambda replica: self._active.get(replica, False),
-            int(self._setting(topic.name, MIN_ISR, self._config.min_insync_replicas)),
+            int(self._setting(topic, MIN_ISR, self._config.min_insync_replicas)),
             self._elr,
-            allowed if unclean is None else unclean,
+            self._setting(topic, UNCLEAN, self._config.unclean_leader_election_enable) == "true",
         )
 
     def _setting(self, topic: str, name: str, default: object) -> str:

@@ -188,7 +188,8 @@ _ROWS: Final = (
         ApiKey.FETCH,
         4,
         18,
-        "Long polling, incremental fetch sessions (KIP-227), topic ids from 13",
+        "Long polling, incremental fetch sessions (KIP-227), from followers near the consumer from 11 (KIP-392), topic "
+        "ids from 13",
         max_frame_bytes=16 * MIB,
         max_elements=200_000,
     ),
