@@ -80,6 +80,16 @@ def test_with_more_replicas_it_is_complete_when_the_new_ones_are_in_sync() -> No
     assert seen(completed(state, (1, 2, 3))[0]) == ((1, 2, 3), (), ())
 
 
+def test_it_is_not_complete_while_too_few_of_the_target_would_be_in_sync() -> None:
+    """1 and 2 lag: what 3 and 4 have acknowledged together would be on 4 alone."""
+    state = begun(partition(), (4, 1, 2), directory)
+    assert completed(state, (3, 4), min_isr=2) == (state, (3, 4))
+    assert completed(state, (1, 3, 4), min_isr=2)[1] == (1, 4)
+    # A topic with fewer replicas than that needs all of them.
+    alone = begun(partition(), (4,), directory)
+    assert completed(alone, (1, 4), min_isr=2)[1] == (4,)
+
+
 def test_cancelling_takes_away_what_was_added() -> None:
     state = begun(partition(), (4, 2, 5), directory)
     back, unclean = reverted(state)

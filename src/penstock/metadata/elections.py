@@ -79,7 +79,7 @@ def elect(
     in a new epoch. `shrunk`: it has fewer replicas than it had.
     """
     held = len(state.replicas)
-    state, isr = completed(state, tuple(isr))
+    state, isr = completed(state, tuple(isr), rules.min_isr)
     shrunk = shrunk or len(state.replicas) < held
     elr, last_known = _eligible(state, isr, rules, gone)
     leader, unclean = _leader(state, isr, elr, rules, election, restarted=restarted)

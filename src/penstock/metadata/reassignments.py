@@ -12,7 +12,8 @@ reassignment in the same record: `removing` leave replicas and ISR, both lists a
 those that leave another one is elected. To cancel is to take away what was added.
 
 A target is sufficient as in Kafka 4.3: all that were added are in sync, and where the partition ends with fewer
-replicas than it had, all of the target are.
+replicas than it had, all of the target are. Beyond that, `min.insync.replicas` of the target are: to take the others
+away must not leave acknowledged records on fewer replicas than was promised. (Kafka would do it.)
 
 A second target for a partition that is still on its way replaces the first. What the first one added and the second
 does not want leaves again; what both want stays one that is added, so that cancelling leads back to the replicas from
@@ -64,14 +65,18 @@ def begun(state: PartitionState, target: Sequence[int], directory_of: Callable[[
     )
 
 
-def completed(state: PartitionState, isr: tuple[int, ...]) -> tuple[PartitionState, tuple[int, ...]]:
+def completed(
+    state: PartitionState, isr: tuple[int, ...], min_isr: int = 1
+) -> tuple[PartitionState, tuple[int, ...]]:
     """Its replicas and ISR if it would have this ISR: those of the target, if that is sufficient."""
     if not is_reassigning(state):
         return state, isr
     target = target_of(state)
     in_sync = _without(isr, state.removing)
     needed = target if len(state.adding) < len(state.removing) else state.adding
-    if not in_sync or not target or any(replica not in in_sync for replica in (*needed, *state.adding)):
+    if len(in_sync) < max(1, min(min_isr, len(target))):
+        return state, isr
+    if any(replica not in in_sync for replica in (*needed, *state.adding)):
         return state, isr
     return _placed(state, target), in_sync
 

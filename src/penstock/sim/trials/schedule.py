@@ -98,6 +98,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: int = 2
     groups: bool = True
     topics: bool = True
+    moves: bool = False
+    """Whether partitions are moved to other brokers all the time."""
     pause_ms: int = 400
     found: str = ""
     """What bug it found, where it is kept for that."""

@@ -12,6 +12,7 @@ from penstock.sim.trials.coverage import told_by
 from penstock.sim.trials.groups import ClassicMember, ConsumerMember, Group
 from penstock.sim.trials.injector import CLIENT_HOST, Injector
 from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
+from penstock.sim.trials.moves import Moves
 from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Schedule
 from penstock.sim.trials.topics import Topics
 from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
@@ -54,6 +55,7 @@ class Trial:
         self.ledgers = [Ledger(LOAD_TOPIC, index) for index in range(schedule.partitions)]
         self.groups: list[Group] = []
         self.topics: Topics | None = None
+        self.moves: Moves | None = None
 
     def run(self) -> Outcome:
         schedule, outcome = self.schedule, self.outcome
@@ -106,6 +108,9 @@ class Trial:
         if self.schedule.topics:
             self.topics = Topics(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
             jobs.append(self.topics.run())
+        if self.schedule.moves:
+            self.moves = Moves(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
+            jobs.append(self.moves.run())
         if self.schedule.groups:
             for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
                 group = Group(name, LOAD_TOPIC, self.ledgers[0])
@@ -191,6 +196,9 @@ class Trial:
         if self.topics is not None:
             outcome.seen["topic created"] += self.topics.created
             outcome.seen["topic deleted"] += self.topics.deleted
+        if self.moves is not None:
+            outcome.seen["move begun"] += self.moves.begun
+            outcome.seen["move cancelled"] += self.moves.cancelled
         outcome.events = self.world.events
         outcome.virtual_ms = self.world.now_ms - START_MS
         outcome.digest = self.world.digest()
