@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+
 from bench.client import Load, LoadFailed
 from bench.cluster_client import SteadyProducer, longest_pause_s
 from bench.cluster_nodes import NODES, ThreeNodes
@@ -14,6 +16,7 @@ from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from support.server_process import admin_client
 
 DEFAULTS: Mapping[str, str] = {}
 EQUAL: Mapping[str, str] = {
@@ -255,13 +258,8 @@ def _create_until_it_works(bootstrap: str, topic: str, deadline_s: float) -> Non
 
 def _lead_as_preferred(cluster: ThreeNodes, topic: str) -> None:
     """Every node leads some of the topic again, so that the next sample finds what it looks for."""
-    from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import ElectionType  # type: ignore[attr-defined]
-
-    from support.server_process import admin_client
-
-    count = len(cluster.leaders(topic))
+    client = admin_client(cluster.bootstrap)
+    wanted = [TopicPartition(topic, number) for number in range(len(cluster.leaders(topic)))]
     with suppress(KafkaException):
-        wanted = [TopicPartition(topic, number) for number in range(count)]
-        admin_client(cluster.bootstrap).elect_leaders(ElectionType.PREFERRED, wanted).result(30)
+        client.elect_leaders(ElectionType.PREFERRED, wanted).result(30)
     cluster.wait(lambda: len(set(cluster.leaders(topic))) == NODES, "lead as preferred")

@@ -23,7 +23,7 @@ from support.apache_kafka import ApacheKafka
 from support.server_process import ServerFailed, ServerProcess, free_ports
 
 NODES: Final = 3
-WAIT_TIMEOUT_S: Final = 180
+WAIT_TIMEOUT_S: Final = 60
 PAUSE_S: Final = 0.02
 
 DURABLE: Mapping[str, str] = {
