@@ -44,6 +44,8 @@ from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD
 CHANNELS = ("replica-a", "replica-b")
 RETRY_FIRST_MS = 50
 """The first pause after something went wrong; it doubles up to `replica.fetch.backoff.ms`."""
+GONE_MS = 1_000
+"""A leader that ended its connection is not told to clients for so long, unless it answers again before."""
 CHUNK_BYTES = 256 * 1024
 CHUNK_BATCHES = 500
 """What is appended of one partition before the loop gets its turn."""
@@ -90,6 +92,7 @@ class Fetchers:
         self.broker_epoch = -1
         """Of this broker's registration. Nothing is fetched before it is known."""
         self._fetchers: dict[int, Fetcher] = {}
+        self._gone_until_ms: dict[int, float] = {}
         self._closed = False
         self.failures = 0
         """Requests without a usable answer."""
@@ -125,6 +128,17 @@ class Fetchers:
         partition.on_follower_durable = None
         if fetcher is not None:
             fetcher.unfollow(partition)
+
+    def gone(self, node_id: int) -> None:
+        """A leader has ended its connection, or takes none."""
+        self._gone_until_ms[node_id] = self.runtime.now_ms() + GONE_MS
+
+    def there(self, node_id: int) -> None:
+        self._gone_until_ms.pop(node_id, None)
+
+    def is_gone(self, node_id: int) -> bool:
+        """A leader that was left by its process a moment ago, whether the controller knows already or not."""
+        return self._gone_until_ms.get(node_id, 0.0) > self.runtime.now_ms()
 
     def close(self) -> None:
         self._closed = True
@@ -303,9 +317,12 @@ class Fetcher:
                 self._leader_id, request, timeout_ms=timeout_ms, channel=channel
             )
         except (PeerUnavailable, KafkaError, WireError) as error:
+            if isinstance(error, PeerUnavailable) and (error.closed or error.refused):
+                self._fetchers.gone(self._leader_id)
             if generation == self._generation:
                 self._failed(str(error))
             return
+        self._fetchers.there(self._leader_id)
         if generation != self._generation:
             return
         assert isinstance(response, FetchResponse)

@@ -99,5 +99,11 @@ class Node(ControllerNode):
         broker = self.image.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
+    def is_leading(self, node_id: int) -> bool:
+        """Whether clients should be sent there. One whose connections have just ended most likely leads no more: who
+        is told so asks again in a moment, who is sent there waits for a timer of its own before it does."""
+        fetchers = self.manager.fetchers
+        return self.is_live(node_id) and (fetchers is None or not fetchers.is_gone(node_id))
+
     def offline(self, replicas: tuple[int, ...]) -> list[int]:
         return [replica for replica in replicas if not self.is_live(replica)]

@@ -52,15 +52,16 @@ Address = tuple[str, int]
 class PeerUnavailable(Exception):
     """The peer did not answer: it could not be reached, the connection broke, or time was up.
 
-    `refused`: its host answered that nobody listens there, so the process is gone. `sent`: the request may have
-    reached it, and may have been carried out.
+    `refused`: its host answered that nobody listens there, so the process is gone. `closed`: it, or its host, ended the
+    connection. `sent`: the request may have reached it, and may have been carried out.
     """
 
-    def __init__(self, reason: str, *, refused: bool = False, sent: bool = False) -> None:
+    def __init__(self, reason: str, *, refused: bool = False, sent: bool = False, closed: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.refused = refused
         self.sent = sent
+        self.closed = closed
 
 
 class Reply(NamedTuple):
@@ -455,7 +456,9 @@ class _Connection(BufferedProtocol):
         said = f": {exc}" if exc is not None else ""
         for answer in list(self.pending.values()):
             if not answer.done():
-                answer.set_exception(PeerUnavailable(f"{self._name} closed the connection{said}", sent=True))
+                answer.set_exception(
+                    PeerUnavailable(f"{self._name} closed the connection{said}", sent=True, closed=True)
+                )
 
     def _frame(self, frame: bytes | bytearray) -> None:
         answer = self.pending.get(int.from_bytes(frame[:4], "big"))

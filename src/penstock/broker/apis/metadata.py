@@ -127,7 +127,7 @@ def described(node: Node, topic: TopicImage, operations: bool) -> MetadataRespon
 
 
 def described_partition(node: Node, index: int, state: PartitionState) -> MetadataResponsePartition:
-    led = node.is_live(state.leader)
+    led = node.is_leading(state.leader)
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
