@@ -40,7 +40,7 @@ types: $(DEV)
 	@$(BIN)/mypy
 
 unit: $(DEV)
-	@./tools/debian_packages.sh kcat
+	@./tools/debian_packages.sh kcat postgresql redis-server iproute2
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup -q --durations=15 $(TESTS)
 
 bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
