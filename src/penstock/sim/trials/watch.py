@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.log import Log
 from penstock.sim.cluster import SimCluster, SimNode
 from penstock.sim.trials.load import Violation
 
@@ -22,7 +23,7 @@ class Watch:
         self._quorum_leaders: dict[int, int] = {}
         self._partition_leaders: dict[tuple[Place, int], int] = {}
         self._newest: dict[Place, int] = {}
-        self._high_watermarks: dict[tuple[str, Place], int] = {}
+        self._high_watermarks: dict[tuple[str, Place], tuple[Log, int]] = {}
         self._committed: dict[str, int] = {}
         self._epochs: dict[tuple[int, object], int] = {}
         self._coordinators: dict[Place, int] = {}
@@ -58,12 +59,11 @@ class Watch:
                 continue
             key = process, place
             high_watermark = partition.high_watermark
-            if high_watermark < self._high_watermarks.get(key, 0):
-                raise Violation(
-                    f"{process}: the high watermark of {partition} went from {self._high_watermarks[key]} "
-                    f"to {high_watermark}"
-                )
-            self._high_watermarks[key] = high_watermark
+            log, known = self._high_watermarks.get(key, (partition.log, 0))
+            # A replica that was moved away and back begins with nothing, and another log.
+            if log is partition.log and high_watermark < known:
+                raise Violation(f"{process}: the high watermark of {partition} went from {known} to {high_watermark}")
+            self._high_watermarks[key] = partition.log, high_watermark
             leader = partition.leader
             if leader is None:
                 continue
