@@ -13,6 +13,7 @@ import pytest
 from cli.running import Run
 from penstock.cli import exit_codes
 from penstock.cli.perf_live import POINTS_MAX, Screen, Series
+from penstock.testing import Cluster as InProcess
 from support.apache_kafka import ApacheKafka, available, kafka_tool
 
 TOTAL = (
@@ -73,6 +74,18 @@ def test_latency_is_measured_for_every_level_of_acks_and_judged(on: Run, topic: 
     assert list(found["acks"]) == ["all"]
     assert found["acks"]["all"]["records"] == 5
     assert {row["verdict"] for row in found["classes"]} <= {"met", "missed", "not measured"}
+
+
+def test_replication_is_judged_where_a_topic_has_copies(run: Run) -> None:
+    with InProcess(3) as brokers:
+        at = ("--bootstrap-server", brokers.bootstrap_servers, "--replication-factor", 3)
+        done = run("perf", "latency", "--topic", "r", "--num-records", 10, "--producer-acks", "1,all", "--json", *at)
+    assert done.code == 0, done.messages
+    found = json.loads(done.output)
+    assert (found["replication_factor"], list(found["acks"])) == (3, ["1", "all"])
+    replication = next(row for row in found["classes"] if row["class"] == "replication")
+    assert replication["measured_ms"] > 0
+    assert replication["note"] == "3 copies"
 
 
 def test_codecs_are_compared_on_a_topics_own_records(on: Run, topic: str) -> None:
