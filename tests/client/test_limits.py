@@ -39,6 +39,13 @@ def test_sending_slows_down_from_eighty_percent_on() -> None:
     assert account.pause_ms() == PAUSE_MAX_MS
 
 
+def test_short_pauses_are_put_off_until_they_are_worth_it() -> None:
+    account = BufferAccount(1000)
+    account.take(801)
+    assert account.pause_ms() == pytest.approx(0.5)
+    assert [account.next_pause_ms() for _ in range(8)] == pytest.approx([0, 0, 0, 2, 0, 0, 0, 2])
+
+
 def test_a_record_that_was_not_sent_counts_for_nothing() -> None:
     account = BufferAccount(1000)
     account.take(100)

@@ -19,7 +19,7 @@ QUIET_S = 12.0
 pytestmark = [pytest.mark.long, pytest.mark.needs_maven, pytest.mark.timeout(240)]
 
 
-def test_a_producer_finds_its_quota_out_and_is_throttled_no_more() -> None:
+def test_a_producer_finds_its_quota_out_and_is_throttled_less() -> None:
     if reason := apache_kafka.available():
         pytest.skip(reason)
     events: list[tuple[float, float]] = []
@@ -47,6 +47,7 @@ def test_a_producer_finds_its_quota_out_and_is_throttled_no_more() -> None:
     since_s = started_s + LEARN_S
     rate = sum(size for at_s, size in sent if at_s >= since_s) / KEEP_S
     assert 0.5 * QUOTA < rate < 1.1 * QUOTA
-    before = sum(delay_s for at_s, delay_s in events if at_s < started_s + QUIET_S)
-    late = sum(delay_s for at_s, delay_s in events if at_s >= since_s)
+    # The estimate rises now and then to see whether the quota has, so the broker objects again, but to less.
+    before = sum(delay_s for at_s, delay_s in events if at_s < started_s + QUIET_S) / QUIET_S
+    late = sum(delay_s for at_s, delay_s in events if at_s >= since_s) / KEEP_S
     assert late < before / 2, "it slowed down by itself, and the broker had less to do"

@@ -222,11 +222,14 @@ class AsyncProducer:
             await self._wait_for_arrivals(min(ROOM_STEP_S, self._sending.max_block_s - blocked_s))
 
     async def _slow_down(self) -> None:
+        self.metrics.slowed_records += 1
+        pause_ms = self._account.next_pause_ms()
+        if not pause_ms:
+            return
         started_s = time.monotonic()
-        deadline_s = started_s + self._account.pause_ms() / 1000
+        deadline_s = started_s + pause_ms / 1000
         while (now_s := time.monotonic()) < deadline_s and self._account.used_bytes >= self._account.high_bytes:
             await self._wait_for_arrivals(deadline_s - now_s)
-        self.metrics.slowed_records += 1
         self.metrics.slowed_ms += (time.monotonic() - started_s) * 1000
 
     async def _wait_for_arrivals(self, timeout_s: float) -> None:

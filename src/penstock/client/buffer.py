@@ -12,6 +12,10 @@ PAUSE_MAX_MS = 100.0
 """The longest pause before a record, when the buffer is about to overflow."""
 
 
+PAUSE_WORTH_MS = 2.0
+"""Shorter pauses are put off until they add up to this: waking up costs more than they save."""
+
+
 class BufferAccount:
     """Bytes that were sent and have neither arrived nor failed yet.
 
@@ -19,7 +23,7 @@ class BufferAccount:
     sums. If another Python should lose one, slowing down begins a little sooner or later, until `settle` sets it right.
     """
 
-    __slots__ = ("failed_records", "high_bytes", "size_bytes", "total_bytes", "total_records", "used_bytes")
+    __slots__ = ("_owed_ms", "failed_records", "high_bytes", "size_bytes", "total_bytes", "total_records", "used_bytes")
 
     def __init__(self, size_bytes: int, high: float = HIGH) -> None:
         assert size_bytes > 0
@@ -28,6 +32,7 @@ class BufferAccount:
         self.high_bytes = int(size_bytes * high)
         self.used_bytes = 0
         self.failed_records = 0
+        self._owed_ms = 0.0
         self.total_bytes = 0
         self.total_records = 0
 
@@ -60,3 +65,11 @@ class BufferAccount:
             return 0.0
         room = self.size_bytes - self.high_bytes
         return PAUSE_MAX_MS * min(1.0, over / room) if room else PAUSE_MAX_MS
+
+    def next_pause_ms(self) -> float:
+        """The pause before a record together with those that were put off, or 0 if it is put off too."""
+        self._owed_ms += self.pause_ms()
+        if self._owed_ms < PAUSE_WORTH_MS:
+            return 0.0
+        owed_ms, self._owed_ms = self._owed_ms, 0.0
+        return owed_ms

@@ -196,11 +196,14 @@ class Producer:
         """The buffer is nearly full: wait a little, less if it empties meanwhile."""
         if self._sending.serves_here():
             return
+        self.metrics.slowed_records += 1
+        pause_ms = self._account.next_pause_ms()
+        if not pause_ms:
+            return
         started_s = time.monotonic()
-        deadline_s = started_s + self._account.pause_ms() / 1000
+        deadline_s = started_s + pause_ms / 1000
         while (now_s := time.monotonic()) < deadline_s and self._account.used_bytes >= self._account.high_bytes:
             self._wait_for_events(deadline_s - now_s)
-        self.metrics.slowed_records += 1
         self.metrics.slowed_ms += (time.monotonic() - started_s) * 1000
 
     def _wait_for_events(self, timeout_s: float) -> None:
