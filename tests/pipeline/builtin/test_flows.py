@@ -107,6 +107,7 @@ def test_a_replay_keeps_everything_and_only_its_range(
     assert len(read(broker, f"{topic}.again")) == 20
 
 
+@pytest.mark.long
 def test_a_replay_that_was_stopped_in_the_middle_of_a_chunk_writes_the_rest_and_nothing_twice(
     spark: SparkSession, broker: str, topic: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.log import Log
 from penstock.sim.cluster import SimCluster, SimNode
 from penstock.sim.trials.load import Violation
 
@@ -23,7 +22,7 @@ class Watch:
         self._quorum_leaders: dict[int, int] = {}
         self._partition_leaders: dict[tuple[Place, int], int] = {}
         self._newest: dict[Place, int] = {}
-        self._high_watermarks: dict[tuple[str, Place], tuple[Log, int]] = {}
+        self._high_watermarks: dict[tuple[str, Place], tuple[object, int]] = {}
         self._committed: dict[str, int] = {}
         self._epochs: dict[tuple[int, object], int] = {}
         self._coordinators: dict[Place, int] = {}
