@@ -27,5 +27,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"apache-kafka {item.path.parent}"))
         if "apache-kafka" in item.name:
             item.add_marker(pytest.mark.compat)
-    # One process has all of Spark's tests to run, one after another: it begins with them, while others take the rest.
-    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
