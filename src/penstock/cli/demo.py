@@ -31,7 +31,7 @@ def demo(
         typer.Option(
             metavar="N",
             min=SECONDS_MIN,
-            help="Send events for so long after the first results, then end; without it, until Ctrl-C.",
+            help="Send events for so long once the pipeline runs, then end; without it, until Ctrl-C.",
         ),
     ] = None,
     port: Annotated[

@@ -185,9 +185,9 @@ class _Demo:
             interrupted.wait(SHOW_EVERY_S)
 
     def _set_end(self, seconds: float) -> None:
-        """A run's time begins with its first results: what Spark needs to start is not what one came to see, and late
-        events are late only behind a batch."""
-        if self._feed.ends_s is None and self._pipeline.committed_s is not None:
+        """A run's time begins when all of the pipeline runs: what Spark needs to start is not what one came to see, and
+        late events are late only behind a batch."""
+        if self._feed.ends_s is None and self._pipeline.committed_s is not None and self._pipeline.doing == "running":
             self._feed.end_in(seconds)
         elif self._feed.ends_s is None and self._feed.elapsed_s > FIRST_RESULTS_TIMEOUT_S:
             self._problems.append(f"no results after {FIRST_RESULTS_TIMEOUT_S:.0f} s")
