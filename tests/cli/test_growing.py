@@ -261,14 +261,10 @@ def test_kafkas_own_tool_reads_our_plans_and_we_read_its(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_minute_of_copying_under_load_fails_no_write_and_tells_latencies(
+def test_a_minute_of_copying_under_load_fails_no_write_and_at_most_doubles_p99(
     four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Data to copy in one topic, writers with acks=all on another; both move.
-
-    Latencies are told and not judged: with p99 at most twice that before as the condition it failed, three times out of
-    three on a busy machine (docs/growing.md). It has not been run on a quiet one.
-    """
+    """Data to copy in one topic, writers with acks=all on another; both move. Wants a machine at rest."""
     bulk = f"{orders}-bulk"
     make_topic(four.admin, bulk)
     fill(four.bootstrap, bulk, 10_000_000)
@@ -286,6 +282,7 @@ def test_a_minute_of_copying_under_load_fails_no_write_and_tells_latencies(
             f"of {len(during):,} while a broker was added and another drained {p99(during):.1f} ms "
             f"(p50 {before[len(before) // 2]:.1f} and {during[len(during) // 2]:.1f} ms)\n"
         )
+    assert p99(during) <= 2 * p99(before)
 
 
 def _grown_and_shrunk(on_four: Run) -> None:
