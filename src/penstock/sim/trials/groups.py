@@ -98,7 +98,7 @@ class Member:
                 self.coordinator = await self.client.coordinator(self.group.name)
                 await self.live()
             except OSError:
-                pass
+                pass  # the node is gone, or cut off: look for the coordinator again
             await runtime.sleep(runtime.rng.uniform(50, 300))
 
     async def live(self) -> None:
