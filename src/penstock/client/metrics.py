@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class Latency:
         return max(self.max_ms, self._before[2])
 
 
-class ClientMetrics:
+class ClientMetrics(ABC):
     """One client's; `render` may be called from any thread."""
 
     def __init__(self, client_id: str) -> None:
@@ -115,14 +116,16 @@ class ClientMetrics:
                 return sample.value
         raise KeyError(name)
 
+    @abstractmethod
     def _totals_of(self, statistics: Json) -> dict[str, float]:
-        raise NotImplementedError
+        """What librdkafka's statistics say has happened so far, by what it is."""
 
-    def _turned(self) -> None:
+    def _turned(self) -> None:  # noqa: B027 - most have nothing to do then
         """New statistics have come."""
 
+    @abstractmethod
     def _samples(self) -> Iterator[Sample]:
-        raise NotImplementedError
+        """All metrics, without the labels that they share."""
 
     def _counted(self, prefix: str, name: str, what: str, key: str) -> Iterator[Sample]:
         """A counter and its rate, as Kafka has both of everything."""

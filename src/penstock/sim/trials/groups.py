@@ -6,6 +6,7 @@ offset that was never committed is never read; and within a generation (or membe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +80,7 @@ class Group:
         return None if part.committed_offset < 0 else part.committed_offset
 
 
-class Member:
+class Member(ABC):
     """What members of both protocols do."""
 
     def __init__(self, client: ClusterClient, group: Group, slot: int, pause_ms: float) -> None:
@@ -101,8 +102,9 @@ class Member:
                 pass  # the node is gone, or cut off: look for the coordinator again
             await runtime.sleep(runtime.rng.uniform(50, 300))
 
+    @abstractmethod
     async def live(self) -> None:
-        raise NotImplementedError
+        """One membership, from joining to whatever ends it."""
 
     async def call(self, request: Any, version: int) -> Any:
         return await self.client.call(self.coordinator, request, version, timeout_ms=PATIENCE_MS)
