@@ -166,7 +166,7 @@ def test_log_append_time_is_told(server: ServerProcess, cluster: Cluster, new_to
 
 
 def test_offsets_by_time(server: ServerProcess, cluster: Cluster, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(2)
+    topic = new_topic(2, retention_ms="-1")  # they are older than a week
     producer = producer_of(server)
     for number in range(10):
         producer.produce(topic, b"v", partition=0, timestamp=1_000_000 + 10 * number)
