@@ -46,8 +46,10 @@ unit: $(DEV)
 bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
 	@$(BIN)/python -m bench $(BENCH)
 
-bench-spark: $(DEV) ## the Spark source beside Spark's own Kafka connector (about ten minutes)
-	@$(BIN)/python -m bench.spark $(BENCH)
+bench-spark: $(DEV) ## Spark's source, sinks and tables, beside Spark's own Kafka connector and Parquet (about twenty minutes)
+	@$(BIN)/python -m bench.spark --streams --results bench/results/spark.json
+	@$(BIN)/python -m bench.spark_sink --results bench/results/spark-sink.json
+	@$(BIN)/python -m bench.spark_lake --results bench/results/spark-lake.json
 
 docs: $(DEV) ## write the generated pages under docs/ again
 	@$(BIN)/python tools/generate_docs.py

@@ -3,8 +3,9 @@
 Three sides read the same topics from the same broker, Penstock, in the same Spark session, `local[2]`: Penstock's
 source, the same source through confluent-kafka (its fallback), and the connector of Spark, fetched with Maven where
 that is possible. Records are JSON events of 1,000 and of 100 bytes with a key, lz4-compressed in batches as producers
-make them; they go to no sink at all (`noop`), or to Parquet files, zstd-compressed. The sides take turns; of several
-rounds, after one that does not count, the median is told. The broker, Spark and its Python share the machine's cores.
+make them; they go to no sink at all (`noop`), to Parquet files, zstd-compressed, or to a Delta table (`to_table`, for
+every side). The sides take turns; of several rounds, after one that does not count, the median is told. The broker,
+Spark and its Python share the machine's cores.
 
 Then, with `--streams`: how long a micro-batch of a hundred records takes, and how long it takes from the command to the
 first batch that is committed. Nothing is asserted: a time is not a test.
@@ -31,13 +32,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.brokers import Penstock, create_topics
 from bench.payloads import write_payloads
+from penstock.pipeline.lake import to_table
 from support import spark_kafka
 
 MIB = 1024 * 1024
 PARTITIONS = 2
 RECORDS = {1000: 400_000, 100: 3_000_000}
 PAYLOADS = 20_000
-SINKS = ("noop", "parquet")
+SINKS = ("noop", "parquet", "delta")
 MICRO_BATCH_RECORDS = 100
 MICRO_BATCHES = 30
 JOB = Path(__file__).with_name("spark_job.py")
@@ -113,16 +115,13 @@ def read_rates(
     for number in range(rounds + 1):
         for side in sides:
             frame = reader(spark, bootstrap, side, topic_of(record_bytes))
-            target = directory / "parquet"
+            target = directory / "written"
             started_s = time.perf_counter()
-            writer = frame.write.mode("overwrite")
-            if sink == "noop":
-                writer.format("noop").save()
-            else:
-                writer.parquet(str(target))
+            write(frame, sink, target)
             spent_s = time.perf_counter() - started_s
-            if sink == "parquet" and number == 0:
-                assert spark.read.parquet(str(target)).count() == count, f"{side.name} read every record"
+            if sink != "noop" and number == 0:
+                written = spark.read.option("recursiveFileLookup", "true").parquet(str(target)).count()
+                assert written == count, f"{side.name} read every record"
             shutil.rmtree(target, ignore_errors=True)
             if number:
                 rates[side.name].append(count / spent_s)
@@ -132,6 +131,16 @@ def read_rates(
 def reader(spark: SparkSession, bootstrap: str, side: Side, topic: str) -> DataFrame:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | side.options
     return spark.read.format(side.format).options(**options).load()
+
+
+def write(frame: DataFrame, sink: str, target: Path) -> None:
+    match sink:
+        case "noop":
+            frame.write.mode("overwrite").format("noop").save()
+        case "parquet":
+            frame.write.parquet(str(target))
+        case _:
+            to_table(target, app_id="bench")(frame, 0)
 
 
 def tell(record_bytes: int, sink: str, rates: dict[str, list[float]]) -> None:

@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batches", type=int, default=BATCHES, help="0 leaves micro-batches out")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--results", type=Path, help="a file for the figures, as JSON")
     options = parser.parse_args(arguments)
     spark = session(options.cores)
     figures: dict[str, dict[str, float]] = {}
@@ -217,16 +217,15 @@ def main(arguments: list[str]) -> None:
                     f"  {writer:30} {rate:12,.0f}  {rate / by_clock[BESIDE]:6.2f} x"
                     f" {per_processor:12,.0f}  {per_processor / by_processor[BESIDE]:6.2f} x"
                 )
-        if not options.batches:
-            return
-        found = {sink: micro_batches(spark, directory, sink, options.batches) for sink in SINKS}
-        figures["micro-batch p50, ms"] = found
-        print(f"\nmicro-batch of {BATCH_ROWS} rows, p50 of {options.batches}, ms")
-        for sink, median_ms in found.items():
-            print(f"  {sink:30} {median_ms:12,.0f}")
+        if options.batches:
+            found = {sink: micro_batches(spark, directory, sink, options.batches) for sink in SINKS}
+            figures["micro-batch p50, ms"] = found
+            print(f"\nmicro-batch of {BATCH_ROWS} rows, p50 of {options.batches}, ms")
+            for sink, median_ms in found.items():
+                print(f"  {sink:30} {median_ms:12,.0f}")
     spark.stop()
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if options.results:
+        options.results.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":
