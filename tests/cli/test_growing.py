@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from cli.growing_load import Load, p99
-from cli.running import Result, Run
+from cli.moving import begun, fill, good, make_topic, moving, replicas, settings
+from cli.running import Run
 from penstock.cli import exit_codes
 from support.apache_kafka import available, kafka_tool
 from support.apache_kafka_cluster import ApacheKafkaCluster
@@ -55,39 +53,14 @@ def on_four(
 @pytest.fixture
 def orders(four: ApacheKafkaCluster | PenstockCluster, topic: str) -> Iterator[str]:
     """A topic with three replicas on brokers 1 to 3; the only one there is, but those that are internal."""
-    make_topic(four.admin, topic)
+    on_three(four.admin, topic)
     yield topic
     four.admin.delete_topics([topic])[topic].result(30)
 
 
-def make_topic(admin: AdminClient, topic: str) -> None:
+def on_three(admin: AdminClient, topic: str) -> None:
     assignment = [[(number + place) % 3 + 1 for place in range(3)] for number in range(PARTITIONS)]
-    new = NewTopic(topic, PARTITIONS, replica_assignment=assignment, config={"min.insync.replicas": "2"})
-    admin.create_topics([new])[topic].result(30)
-    wait_until(lambda: len(replicas(admin, topic)) == PARTITIONS)
-
-
-def replicas(admin: AdminClient, topic: str) -> dict[int, list[int]]:
-    found = admin.list_topics(topic, timeout=30).topics[topic].partitions
-    return {number: list(one.replicas) for number, one in found.items()}
-
-
-def settings(on_four: Run, topic: str) -> str:
-    return on_four("configs", "describe", "--topic", topic).output
-
-
-def fill(bootstrap: str, topic: str, bytes_each: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 0})
-    for number in range(PARTITIONS):
-        for _ in range(bytes_each // 10_000):
-            producer.produce(topic, os.urandom(10_000), partition=number)
-        producer.poll(0)
-    assert producer.flush(60) == 0
-
-
-def good(result: Result) -> Any:
-    assert result.code == exit_codes.OK, result.messages
-    return json.loads(result.output)
+    make_topic(admin, topic, assignment, {"min.insync.replicas": "2"})
 
 
 def _added_and_drained(on_four: Run, topic: str) -> None:
@@ -115,7 +88,7 @@ def test_a_broker_is_added_and_another_drained_under_load(
 def test_interrupted_resumed_cancelled_and_verified(
     four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
 ) -> None:
-    fill(four.bootstrap, orders, 400_000)
+    fill(four.bootstrap, orders, PARTITIONS, 400_000)
     before = replicas(four.admin, orders)
     plan = tmp_path / "plan.json"
     made = good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
@@ -124,16 +97,14 @@ def test_interrupted_resumed_cancelled_and_verified(
     assert replicas(four.admin, orders) == before, "a plan changes nothing"
     assert on_four("reassign", "verify", plan).code == exit_codes.UNHEALTHY
 
-    command = [sys.executable, "-m", "penstock", "reassign", "execute", str(plan), "--yes", "-b", four.bootstrap]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: good(on_four("reassign", "status", "--json"))["moving"], 60)
+    process = begun(four.bootstrap, "reassign", "execute", plan, "--yes")
+    wait_until(lambda: moving(on_four), 60)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=60)
     assert process.returncode == exit_codes.INTERRUPTED
     assert "go on in the cluster" in messages
 
-    moving = on_four("reassign", "status")
-    assert "throttled" in moving.output
+    assert "throttled" in on_four("reassign", "status").output
     told = on_four("brokers", "drain", 2, "--yes")
     assert (told.code, "reassignment that is not finished" in told.messages) == (exit_codes.REFUSED, True)
 
@@ -152,6 +123,31 @@ def test_interrupted_resumed_cancelled_and_verified(
     assert "throttled" not in settings(on_four, orders)
     again = good(on_four("reassign", "execute", plan, "--yes", "--json"))
     assert (again["moved"], again["already_done"]) == (0, len(made["moves"]))
+
+
+def test_everything_that_moves_is_ended_whoever_began_it(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    """Whoever began it was killed, and its plan is lost: nothing but the cluster knows what moves and is throttled."""
+    fill(four.bootstrap, orders, PARTITIONS, 400_000)
+    plan = tmp_path / "plan.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
+                 "--throttle", "20KB", "--step", "100%"))  # fmt: skip
+    process = begun(four.bootstrap, "reassign", "execute", plan, "--yes")
+    wait_until(lambda: moving(on_four), 60)
+    process.kill()
+    process.communicate(timeout=60)
+    plan.unlink()
+
+    unasked = on_four("reassign", "cancel", "--all")
+    assert (unasked.code, "nobody to ask" in unasked.messages) == (exit_codes.USAGE, True)
+    assert good(on_four("reassign", "cancel", "--all", "--yes", "--json"))["cancelled"] > 0
+    assert good(on_four("reassign", "status", "--json")) == {"moving": [], "throttles": {}}
+    assert "throttled" not in settings(on_four, orders)
+    now = {tuple(sorted(one)) for one in replicas(four.admin, orders).values()}
+    assert (1, 2, 3) in now, "what was moving is back"
+    assert now <= {(1, 2, 3), (2, 3, 4)}, "what was done stays done"
+    assert good(on_four("reassign", "cancel", "--all", "--json"))["cancelled"] == 0
 
 
 def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
@@ -187,6 +183,13 @@ def test_bad_plans_are_refused_and_nothing_is_changed(
         plan.write_text(spoil(text))
         refused = on_four("reassign", "execute", plan, "--yes")
         assert (refused.code, reason in refused.messages) == (exit_codes.REFUSED, True), f"{name}: {refused.messages}"
+    plan.write_text(text)
+    moved = tmp_path / "moved.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "1,3,4", "--plan", moved, "--json"))
+    good(on_four("reassign", "execute", moved, "--yes", "--json", "--step", "100%"))
+    before = replicas(four.admin, orders)
+    late = on_four("reassign", "execute", plan, "--yes")
+    assert (late.code, "when the plan was made" in late.messages) == (exit_codes.REFUSED, True)
     nobody = on_four("brokers", "add", 77, "--yes")
     assert (nobody.code, "no broker 77" in nobody.messages) == (exit_codes.REFUSED, True)
     many = on_four("reassign", "generate", "--topic", orders, "--replication-factor", 5)
@@ -217,17 +220,33 @@ def test_a_cluster_is_balanced_by_itself_after_two_looks_that_agree(
     assert "nothing needs to move" in again.messages
 
 
+def test_traffic_is_measured_and_topics_are_kept_on_the_brokers_of_their_group(
+    four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str
+) -> None:
+    by_traffic = ("cluster", "balance", "--dry-run", "--json", "--goals", "traffic", "--sample", "1s")
+    load = Load(four.bootstrap, orders, PARTITIONS)
+    try:
+        busy = good(on_four(*by_traffic))
+    finally:
+        load.finish()
+    assert any("broker 4" in one["why"] for one in busy["moves"]), "which nobody writes to"
+    assert all(one["why"].startswith("traffic") for one in busy["moves"])
+    assert good(on_four(*by_traffic))["moves"] == [], "now nobody writes to any"
+    kept = ("--goals", "leaders", "--group", f"{orders}=2,3,4", "--step", "100%")
+    good(on_four("cluster", "balance", *kept, "--yes", "--json"))
+    assert all(sorted(one) == [2, 3, 4] for one in replicas(four.admin, orders).values())
+
+
 @pytest.mark.long
 def test_a_broker_killed_in_the_middle_delays_the_plan_and_no_more(
     four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str, tmp_path: Path
 ) -> None:
-    fill(four.bootstrap, orders, 2_000_000)
+    fill(four.bootstrap, orders, PARTITIONS, 2_000_000)
     plan = tmp_path / "plan.json"
     good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
                  "--throttle", "1MB", "--step", "50%"))  # fmt: skip
-    command = [sys.executable, "-m", "penstock", "reassign", "execute", str(plan), "--yes", "-b", four.bootstrap]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: good(on_four("reassign", "status", "--json"))["moving"], 60)
+    process = begun(four.bootstrap, "reassign", "execute", plan, "--yes")
+    wait_until(lambda: moving(on_four), 60)
     four.kill(4)
     if isinstance(four, ApacheKafkaCluster):
         four.restart(4)
@@ -266,8 +285,8 @@ def test_a_minute_of_copying_under_load_fails_no_write_and_at_most_doubles_p99(
 ) -> None:
     """Data to copy in one topic, writers with acks=all on another; both move. Wants a machine at rest."""
     bulk = f"{orders}-bulk"
-    make_topic(four.admin, bulk)
-    fill(four.bootstrap, bulk, 10_000_000)
+    on_three(four.admin, bulk)
+    fill(four.bootstrap, bulk, PARTITIONS, 10_000_000)
     load = Load(four.bootstrap, orders, PARTITIONS)
     try:
         wait_until(lambda: load.acknowledged > 4_000, 60)

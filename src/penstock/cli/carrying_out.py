@@ -299,7 +299,7 @@ def progress_bar() -> Iterator[tuple[Callable[[Progress], None], Callable[[str],
                 told=_told(progress),
             )
 
-        yield show, lambda text: console.print(text, markup=False)
+        yield show, lambda text: console.print(text, markup=False, highlight=False)
 
 
 class _Lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -16,6 +16,7 @@ from penstock.balance import (
     PlanFile,
     PlanRefused,
     State,
+    Throttled,
     place,
     refuse_misfits,
     state_of,
@@ -56,6 +57,9 @@ from penstock.cli.options import (
     examples,
 )
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table, size_of
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster_port import ProtocolPort
 
 app = typer.Typer(no_args_is_help=True, help="Move partitions onto other brokers, by a plan.")
 
@@ -231,14 +235,16 @@ def verify(
 @app.command(
     epilog=examples(
         ("penstock reassign cancel plan.json", "ends what is moving; what is done stays done"),
-        ("penstock reassign cancel --all", "ends every reassignment of the cluster, whoever began it"),
+        ("penstock reassign cancel --all", "ends every reassignment there is, whoever began it, and every throttle"),
     )
 )
 def cancel(
     plan: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The plan that is being carried out.", show_default=False)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every reassignment that is under way.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every reassignment that is under way, and every throttle.")
+    ] = False,
     yes: Yes = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
@@ -257,6 +263,7 @@ def cancel(
             file = PlanFile(_ongoing(model))
             ask(f"End {plural(len(file.moves), 'reassignment')}?", yes=yes or not file.moves)
             counts = Executor(port, file, save=lambda changed: None).cancel()
+            _unthrottle(port, model)
     if json:
         print_json({"cancelled": counts.moving, "done": counts.done, "not_started": counts.pending})
         return
@@ -343,6 +350,14 @@ def _chosen(file: PlanFile, model: ClusterModel, throttle: str, step: str) -> Pl
             )
         file = msgspec.structs.replace(file, throttle=parse_throttle(throttle))
     return msgspec.structs.replace(file, step=parse_share(step, "--step")) if step else file
+
+
+def _unthrottle(port: ProtocolPort, model: ClusterModel) -> None:
+    """Takes every throttle away: nothing moves any more, and the plan that knew what it had set may be lost."""
+    lists = port.throttled(sorted({one.topic for one in model.partitions}))
+    port.set_throttled({topic: Throttled() for topic, throttled in lists.items() if throttled != Throttled()})
+    rates = port.rates(model.serving)
+    port.set_rates({broker: (None, None) for broker, pair in rates.items() if pair != (None, None)})
 
 
 def _ongoing(model: ClusterModel) -> tuple[Move, ...]:
