@@ -106,6 +106,7 @@ def produce(
     )
     settings = {**settings, **transactions.settings}
     check_reachable(cluster, topic)
+    transactions.check_served(cluster)
     producer = cluster.producer({**DEFAULTS, **statistics.settings, **settings})
     if warmup_records and not json:
         print_line(
@@ -302,6 +303,25 @@ class _Transactions:
     @property
     def settings(self) -> dict[str, str]:
         return {"transactional.id": self._id} if self._wanted else {}
+
+    def check_served(self, cluster: Cluster) -> None:
+        """Fails soon where there are no transactions: librdkafka would ask for a coordinator until its time is over."""
+        from penstock.cli.protocol import CannotSpeak, connect
+        from penstock.wire.apis import ApiKey
+
+        if not self._wanted:
+            return
+        try:
+            with connect(cluster) as connection:
+                served = connection.serves(ApiKey.END_TXN)
+        except CannotSpeak:
+            return
+        if not served:
+            raise CliError(
+                "this cluster has no transactions",
+                exit_codes.REFUSED,
+                "leave out --transactional-id and --transaction-duration-ms; Penstock's brokers do not serve them yet",
+            )
 
     def begin_first(self, producer: Producer) -> None:
         if self._wanted:
