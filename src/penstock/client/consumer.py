@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as NativeConsumer
 from confluent_kafka import TopicPartition as NativePartition
 
@@ -227,15 +227,22 @@ class Consumer:
             self.seek(one, OFFSET_BEGINNING)
 
     def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        """Goes on with what is written from now on; asks the brokers."""
+        # Not by librdkafka's OFFSET_END, which it looks up later: what is written until then would be passed over.
         for one in self._chosen(partitions):
-            self.seek(one, OFFSET_END)
+            self.seek(one, self.end_offset(one))
 
     def seek_to_time(
         self, when: datetime | int, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Goes on at the first record that is not older: a time, or ms since 1970. None: there is none yet."""
+        """Goes on at the first record that is not older: a time, or ms since 1970.
+
+        None: there is none yet, and it goes on with what is written from now on.
+        """
         timestamp_ms = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
-        asked = [_native(one, timestamp_ms) for one in self._chosen(partitions)]
+        chosen = self._chosen(partitions)
+        ends = {one: self.end_offset(one) for one in chosen}
+        asked = [_native(one, timestamp_ms) for one in chosen]
         found: dict[TopicPartition, int | None] = {}
         try:
             answers = self.native.offsets_for_times(asked, timeout=self._api_timeout_s)
@@ -246,7 +253,7 @@ class Consumer:
                 raise ConsumeFailed.of(f"offsets by time of {answer.topic}[{answer.partition}]", answer.error)
             where = TopicPartition(answer.topic, answer.partition)
             found[where] = answer.offset if answer.offset >= 0 else None
-            self.seek(where, OFFSET_END if answer.offset < 0 else answer.offset)
+            self.seek(where, ends[where] if answer.offset < 0 else answer.offset)
         return found
 
     def position(self, partition: tuple[str, int]) -> int | None:
