@@ -1,9 +1,9 @@
-"""`python -m bench.scale`: the real controller and coordinator code at sizes that no test cluster has.
+"""`python -m bench.scale`: the real controller, planner and coordinator code at sizes that no test cluster has.
 
-1 K, 10 K, 100 K and a million partitions (ten to a topic, three replicas, 100 brokers in ten racks), and 10, 100, 1,000
-and 10,000 consumer groups of twenty members. Prints the numbers beside their targets, draws how they grow, and writes
-both to `bench/results/scale/`. Takes some minutes and, at the largest sizes, up to two gigabytes; `--partitions` and
-`--groups` choose others.
+1 K, 10 K, 100 K and a million partitions (ten to a topic, three replicas, 100 brokers in ten racks), plans for one
+broker more and one less there, and 10, 100, 1,000 and 10,000 consumer groups of twenty members. Prints the numbers
+beside their targets, draws how they grow, and writes both to `bench/results/scale/`. Takes some minutes and, at the
+largest sizes, up to two gigabytes; `--partitions` and `--groups` choose others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import scale_controller, scale_groups
+from bench import scale_controller, scale_groups, scale_plans
 
 RESULTS = Path(__file__).parent / "results" / "scale"
 PARTITIONS = (1_000, 10_000, 100_000, 1_000_000)
@@ -47,6 +47,15 @@ CONTROLLER_ROWS = (
     ("move_us", "beginning to move a partition, µs", "{:,.0f}", None),
     ("list_moves_ms", "listing 1,000 moves, ms", "{:,.2f}", None),
 )
+PLAN_ROWS = (
+    ("fourth_replicas", "a fourth broker beside three: replicas to move", "{:,.0f}", None),
+    ("fourth_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("added_replicas", "one broker more beside 100: replicas to move", "{:,.0f}", None),
+    ("added_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("drained_replicas", "one of 100 is drained: replicas to move", "{:,.0f}", None),
+    ("drained_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("plan_peak_mb", "most memory of the process, with the cluster's model, MB", "{:,.0f}", None),
+)
 GROUP_ROWS = (
     ("members", "members", "{:,.0f}", None),
     ("member_kb", "memory of a member, with two offsets and its client here, KB", "{:,.1f}", None),
@@ -56,6 +65,12 @@ GROUP_ROWS = (
     ("commit_us", "a commit of two offsets, µs", "{:,.0f}", None),
 )
 Rows = Sequence[tuple[str, str, str, tuple[str, float] | None]]
+MEASURES = {
+    "controller": (scale_controller.measure, "partitions", CONTROLLER_ROWS),
+    "plans": (scale_plans.measure, "partitions", PLAN_ROWS),
+    "groups": (scale_groups.measure, "groups", GROUP_ROWS),
+}
+"""What is measured, with what its sizes count and its numbers mean."""
 
 
 def main() -> None:
@@ -67,25 +82,24 @@ def main() -> None:
     given = parser.parse_args()
     if given.measure:
         what, size = given.measure
-        measure = {"controller": scale_controller.measure, "groups": scale_groups.measure}[what]
-        print(json.dumps(measure(int(size), lambda step: print(step, file=sys.stderr, flush=True))))
+        print(json.dumps(MEASURES[what][0](int(size), lambda step: print(step, file=sys.stderr, flush=True))))
         return
-    partitions, groups = ([int(size) for size in text.split(",") if size] for text in (given.partitions, given.groups))
+    wanted = {"partitions": given.partitions, "groups": given.groups}
+    sizes = {what: [int(size) for size in wanted[name].split(",") if size] for what, (_, name, _) in MEASURES.items()}
     console = Console()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True
     ) as progress:
-        task = progress.add_task("", total=len(partitions) + len(groups))
-        results: dict[str, list[Measured]] = {"controller": [], "groups": []}
-        for what, sizes in (("controller", partitions), ("groups", groups)):
-            for size in sizes:
-                told = f"{size:,} {'partitions' if what == 'controller' else 'groups'}: "
-                say = partial(say_step, progress, task, told)
+        task = progress.add_task("", total=sum(map(len, sizes.values())))
+        results: dict[str, list[Measured]] = {what: [] for what in MEASURES}
+        for what, (_, name, _) in MEASURES.items():
+            for size in sizes[what]:
+                say = partial(say_step, progress, task, f"{size:,} {name}: ")
                 results[what].append(in_own_process(what, size, say))
                 progress.advance(task)
     given.results.mkdir(parents=True, exist_ok=True)
     (given.results / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    for what, name, rows in (("controller", "partitions", CONTROLLER_ROWS), ("groups", "groups", GROUP_ROWS)):
+    for what, (_, name, rows) in MEASURES.items():
         if results[what]:
             console.print(table(name, results[what], rows))
     picture = draw(results, given.results)
@@ -142,6 +156,9 @@ def draw(results: dict[str, list[Measured]], directory: Path) -> Path:
     ):
         times.plot(sizes, [result[key] for result in found], "o-", label=title)
     times.plot(sizes, [result["one_topic_ms"] / 1000 for result in found], "s--", label="create one topic")
+    plans = results["plans"]
+    for key, title in (("fourth_s", "plan a fourth broker"), ("added_s", "plan broker 101")):
+        times.plot([result["partitions"] for result in plans], [result[key] for result in plans], "^:", label=title)
     times.set_ylabel("seconds")
     for key, title in (("image_mb", "metadata"), ("peak_mb", "process, at most"), ("snapshot_mb", "snapshot")):
         memory.plot(sizes, [result[key] for result in found], "o-", label=title)
