@@ -220,6 +220,7 @@ def test_a_cluster_is_balanced_by_itself_after_two_looks_that_agree(
     assert "nothing needs to move" in again.messages
 
 
+@pytest.mark.long
 def test_traffic_is_measured_and_topics_are_kept_on_the_brokers_of_their_group(
     four: ApacheKafkaCluster | PenstockCluster, on_four: Run, orders: str
 ) -> None:
