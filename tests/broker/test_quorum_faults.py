@@ -122,7 +122,7 @@ def test_a_decision_of_which_only_the_first_batch_was_written_never_was() -> Non
             quorum._step(Propose(quorum.core.epoch, values))
 
         old.process.runtime.spawn(propose(old.process.runtime), "half a decision")
-        cluster.await_(lambda: all(node.served.quorum._loader.in_transaction for node in cluster.nodes))
+        cluster.await_(lambda: all(node.served.quorum._applied.in_transaction for node in cluster.nodes))
         old.crash()
         new = cluster.await_controller()
         assert new.events.named("metadata transaction aborted")

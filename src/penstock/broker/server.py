@@ -310,7 +310,7 @@ class Broker:
             controller_id=-1 if node is None else node.controller_id,
             brokers=[
                 DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
-                for node_id, (host, port) in sorted(node.quorum.endpoints().items())
+                for node_id, (host, port) in sorted(node.quorum.peers.endpoints().items())
             ]
             if node is not None
             else [],

@@ -23,7 +23,7 @@ async def answered(node: ControllerNode, caller: Caller, request: Message, respo
         event = quorum_wire.to_core(request, node.node_id, quorum.next_number())
         if isinstance(event, m.BeginQuorumEpochRequest) and quorum.may_lead(event.source, event.epoch):
             for endpoint in wire.leader_endpoints[:1]:
-                quorum.learn_endpoint(event.source, (endpoint.host, endpoint.port))
+                quorum.peers.learn_endpoint(event.source, (endpoint.host, endpoint.port))
         return await _answer(node, await quorum.ask(event))
     except KafkaError as error:
         node.events.limited("quorum request refused", peer=caller.peer, reason=error.message)
@@ -37,8 +37,8 @@ async def _answer(node: ControllerNode, response: m.Response) -> Message:
         if isinstance(response, m.FetchResponse):
             data = await quorum.read_for(response)
         elif isinstance(response, m.FetchSnapshotResponse) and not response.error:
-            data, size = await quorum.read_snapshot_for(response)
+            data, size = await quorum.store.read_snapshot(response.snapshot, response.position, response.bytes_max)
     except KafkaError as error:
         assert isinstance(response, m.FetchResponse | m.FetchSnapshotResponse)
         response = replace(response, error=error.code)
-    return quorum_wire.to_response(response, quorum.endpoints(), data, size)
+    return quorum_wire.to_response(response, quorum.peers.endpoints(), data, size)
