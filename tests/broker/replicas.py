@@ -137,11 +137,11 @@ class Node:
         self.applied = len(self.cluster.history)
         self.image = self.cluster.history[-1][1]
         await self.manager.open(self.image)
-        self.manager.registered(self.cluster.broker_epochs[self.node_id])
+        self.manager.roles.registered(self.cluster.broker_epochs[self.node_id])
         sessions = FetchSessions(runtime.rng, runtime.now_ms, 100)
         fetch = Fetch(runtime, self.manager.table, sessions, metrics)
         fetch.replicas = ReplicaFetch(
-            runtime, self.manager.table, metrics, self.node_id, lambda: self.image, self.manager.propose
+            runtime, self.manager.table, metrics, self.node_id, lambda: self.image, self.manager.roles.isr_changes.propose
         )
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, metrics).serve)
         self.service.add_raw(ApiKey.FETCH, fetch.serve)

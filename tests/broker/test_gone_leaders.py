@@ -37,8 +37,7 @@ def test_whoever_asks_right_after_a_crash_is_not_sent_to_the_dead_leader() -> No
 
 def test_a_leader_that_answers_again_is_told_again() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
-        fetchers = cluster[2].manager.fetchers
-        assert fetchers is not None
+        fetchers = cluster[2].manager.roles.fetchers
         await client.produce(1, b"one")
         assert not fetchers.is_gone(1)
         cluster[1].crash()
@@ -51,8 +50,7 @@ def test_a_leader_that_answers_again_is_told_again() -> None:
 
 def test_a_leader_that_is_silent_may_still_serve_its_clients() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
-        fetchers = cluster[2].manager.fetchers
-        assert fetchers is not None
+        fetchers = cluster[2].manager.roles.fetchers
         await client.produce(1, b"one")
         cluster.world.network.cut("node1", "node2")
         await client.runtime.sleep(cluster[2].config.replica_socket_timeout_ms + 5_000)

@@ -16,7 +16,7 @@ from random import Random
 
 from penstock.broker import limits
 from penstock.broker.partition import Partition
-from penstock.broker.partitions import PartitionTable
+from penstock.broker.partition_table import PartitionTable
 from penstock.wire.errors import ErrorCode, KafkaError
 
 NO_SESSION = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.broker.coordination import Coordinators
 from penstock.broker.metrics import Sample
-from penstock.broker.partitions import PartitionTable
+from penstock.broker.partition_table import PartitionTable
 from penstock.coordinators.groups.records import decode_offset_value
 
 OFFSETS_TOLD_MAX = 5_000

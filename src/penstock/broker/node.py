@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.access import Entrance
-from penstock.broker.partitions import PartitionManager, PartitionTable
+from penstock.broker.partition_table import PartitionTable
+from penstock.broker.partitions import PartitionManager
 from penstock.broker.producer_ids import ProducerIds
 from penstock.config import BrokerConfig
 from penstock.metadata import BrokerRegistration, MetadataImage
@@ -102,8 +103,7 @@ class Node(ControllerNode):
     def is_leading(self, node_id: int) -> bool:
         """Whether clients should be sent there. One whose connections have just ended most likely leads no more: who
         is told so asks again in a moment, who is sent there waits for a timer of its own before it does."""
-        fetchers = self.manager.fetchers
-        return self.is_live(node_id) and (fetchers is None or not fetchers.is_gone(node_id))
+        return self.is_live(node_id) and not self.manager.roles.fetchers.is_gone(node_id)
 
     def offline(self, replicas: tuple[int, ...]) -> list[int]:
         return [replica for replica in replicas if not self.is_live(replica)]

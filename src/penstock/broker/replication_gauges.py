@@ -9,17 +9,17 @@ from penstock.broker.gauges import gauge
 from penstock.broker.metrics import Sample
 from penstock.broker.partition import Partition
 from penstock.broker.partitions import PartitionManager
+from penstock.runtime import Runtime
 
 
 class ReplicationGauges:
-    def __init__(self, manager: PartitionManager, sent: ReplicaFetch) -> None:
+    def __init__(self, runtime: Runtime, manager: PartitionManager, sent: ReplicaFetch) -> None:
+        self._runtime = runtime
         self._manager = manager
         self._sent = sent
 
     def samples(self) -> Iterable[Sample]:
-        changes, fetchers = self._manager.isr_changes, self._manager.fetchers
-        if changes is None or fetchers is None:
-            return
+        changes, fetchers = self._manager.roles.isr_changes, self._manager.roles.fetchers
         manager, topics = "kafka_server_replicamanager", "kafka_server_brokertopicmetrics"
         sent = self._sent
         counters = (
@@ -34,7 +34,7 @@ class ReplicationGauges:
         )
         for name, text, value in counters:
             yield Sample(name, "counter", text, (), value)
-        throttles, now_ms = self._manager.throttles, self._manager.now_ms()
+        throttles, now_ms = self._manager.throttles, self._runtime.now_ms()
         rates = (("leaderreplication", throttles.leader), ("followerreplication", throttles.follower))
         for name, throttle in rates:
             text = "Bytes a second of throttled replicas"

@@ -458,7 +458,7 @@ class Broker:
             previous_epoch=self._clean_epoch,
         )
         await self._unless_stopped(self.lifecycle.register(self._is_stopping))
-        self.manager.registered(self.lifecycle.epoch)
+        self.manager.roles.registered(self.lifecycle.epoch)
         self.stage = Stage.REGISTERED
 
     def _advertised(self) -> tuple[Listener, ...]:
@@ -494,7 +494,7 @@ class Broker:
             self.metrics,
             self._config.node_id,
             lambda: self.quorum.image,
-            self.manager.propose,
+            self.manager.roles.isr_changes.propose,
             self.manager.throttles.leader,
         )
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
@@ -507,7 +507,7 @@ class Broker:
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
-        self.metrics.add_gauges(ReplicationGauges(self.manager, self._fetch.replicas).samples)
+        self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
         self._tick()
         self.stage = Stage.SERVING
         self.service.open()

@@ -32,7 +32,7 @@ from penstock.broker.fetch_sessions import (
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.outbox import Part
 from penstock.broker.partition import Partition
-from penstock.broker.partitions import PartitionTable
+from penstock.broker.partition_table import PartitionTable
 from penstock.broker.read_replicas import RackAwareSelector
 from penstock.log import Log, Slice
 from penstock.runtime import Runtime, Timer

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition
-from penstock.broker.partitions import PartitionTable
+from penstock.broker.partition_table import PartitionTable
 from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
 from penstock.wire.errors import ErrorCode, KafkaError, WireError

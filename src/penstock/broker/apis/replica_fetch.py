@@ -31,7 +31,7 @@ from penstock.broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.outbox import Part
 from penstock.broker.partition import FetchWaiter, Partition
-from penstock.broker.partitions import PartitionTable
+from penstock.broker.partition_table import PartitionTable
 from penstock.broker.throttles import Throttle
 from penstock.log import Log, Slice
 from penstock.metadata import MetadataImage
