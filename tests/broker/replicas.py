@@ -141,7 +141,12 @@ class Node:
         sessions = FetchSessions(runtime.rng, runtime.now_ms, 100)
         fetch = Fetch(runtime, self.manager.table, sessions, metrics)
         fetch.replicas = ReplicaFetch(
-            runtime, self.manager.table, metrics, self.node_id, lambda: self.image, self.manager.roles.isr_changes.propose
+            runtime,
+            self.manager.table,
+            self.node_id,
+            lambda: self.image,
+            self.manager.roles.isr_changes.propose,
+            self.manager.throttles.leader,
         )
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, metrics).serve)
         self.service.add_raw(ApiKey.FETCH, fetch.serve)

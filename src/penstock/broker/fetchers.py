@@ -79,7 +79,7 @@ class Fetchers:
         config: BrokerConfig,
         calls: Calls,
         settle: Callable[[Partition], None],
-        throttle: Throttle | None = None,
+        throttle: Throttle,
     ) -> None:
         self.runtime = runtime
         self.events = events
@@ -290,7 +290,7 @@ class Fetcher:
         throttle, log = self._fetchers.throttle, partition.log
         assert log is not None
         in_sync = 0 <= follower.leader_high_watermark <= log.end_offset
-        if throttle is None or in_sync or not throttle.holds_up(partition):
+        if in_sync or not throttle.holds_up(partition):
             return False
         self._held_up[partition] = None
         throttle.when_free(self._let_go)
@@ -419,8 +419,7 @@ class Fetcher:
         fetchers.bytes_copied += size_bytes
         if partition.state is not None and fetchers.config.node_id in partition.state.adding:
             fetchers.bytes_copied_of_moved += size_bytes
-        if fetchers.throttle is not None:
-            fetchers.throttle.count(partition, size_bytes)
+        fetchers.throttle.count(partition, size_bytes)
 
     def _later(self, partition: Partition, follower: Follower, outcome: Later) -> None:
         count = self._pauses[partition] = self._pauses.get(partition, 0) + 1

@@ -36,7 +36,7 @@ class FetchWaiter(Protocol):
 
 
 class Question(Protocol):
-    """A follower that has asked for what comes next in a partition (`penstock.broker.apis.replica_fetch`)."""
+    """A follower that has asked for what comes next in a partition (`penstock.broker.replica_sessions`)."""
 
     def on_append(self) -> FetchWaiter | None:
         """There is more. Returns the fetch that waits for it, if one does."""

@@ -491,7 +491,6 @@ class Broker:
         self._fetch.replicas = ReplicaFetch(
             runtime,
             self.manager.table,
-            self.metrics,
             self._config.node_id,
             lambda: self.quorum.image,
             self.manager.roles.isr_changes.propose,
@@ -499,7 +498,7 @@ class Broker:
         )
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
             self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
-            self._fetch.replicas.tells_high_watermarks = True
+            self._fetch.replicas.sessions.tells_high_watermarks = True
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics).serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
         for key, serve in HANDLERS.items():

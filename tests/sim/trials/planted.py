@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.apis import replica_fetch
 from penstock.broker.apis.fetch import PendingFetch
-from penstock.broker.apis.replica_fetch import FetchItem
+from penstock.broker.fetch_sessions import FetchItem
 from penstock.broker.partition import CommitWaiter, Partition
 from penstock.log import Appended, Log
 from penstock.metadata import PartitionState, partition_control

@@ -6,9 +6,7 @@ Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903)
   it is compared with the log by the epoch of its last record (KIP-320); where the histories part the answer says so.
 - A follower reads up to the end of the log. Bytes above the high watermark are copied when the answer is made: should
   this broker lose the leadership they may be cut off and replaced, and a slice would then send something else.
-- The session (KIP-227) knows which partitions are *due*: asked for again, or grown, or told to have another high
-  watermark. An answer looks at those and no others, so a thousand idle partitions cost nothing. A partition that was
-  answered with records, an error or a divergence is not due before the follower asks for it again.
+- The session (`penstock.broker.replica_sessions`) knows which partitions are due. An answer looks at no others.
 - A fetch that waits is answered at once when its follower sends another one in the same session, over another
   connection: it has something to ask that should not wait (a partition it has just begun to follow).
 - A follower may know of a leadership before the leader does. Its question then waits until the leader has heard, too.
@@ -22,113 +20,24 @@ Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903)
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
 from penstock.broker import limits
 from penstock.broker.apis.fetch import Read, divergence, encode, encode_error, release
 from penstock.broker.connection import Connection, Slot
-from penstock.broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchItem
-from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.fetch_sessions import NO_SESSION, FetchItem
 from penstock.broker.outbox import Part
-from penstock.broker.partition import FetchWaiter, Partition
+from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
+from penstock.broker.replica_sessions import ReplicaItem, ReplicaSession, ReplicaSessions
 from penstock.broker.throttles import Throttle
 from penstock.log import Log, Slice
 from penstock.metadata import MetadataImage
 from penstock.replication import IsrProposal
 from penstock.runtime import Runtime, Timer
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.messages.fetch import FetchPartition, FetchRequest
+from penstock.wire.messages.fetch import FetchRequest
 
 OLDEST_VERSION = 15
-SESSIONS_PER_REPLICA_MAX = 4
-"""A follower needs one; another one may be left from a connection that broke."""
-
-Key = tuple[bytes, int]
-
-
-class ReplicaItem(FetchItem):
-    """One partition that a follower copies: a `Question` to it."""
-
-    __slots__ = ("is_asked", "is_new", "log_start", "number", "session")
-
-    def __init__(self, topic: bytes, index: int, session: ReplicaSession) -> None:
-        super().__init__(topic, index)
-        self.session = session
-        self.is_asked = False
-        """It has not been answered since it was asked."""
-        self.log_start = -1
-        """Where the follower's log begins."""
-        self.is_new = False
-        """What it says about the follower has not been looked at."""
-        self.number = 0
-        """Of the request that asked it: no earlier one answers it."""
-
-    def on_append(self) -> FetchWaiter | None:
-        if not self.is_asked:
-            return None
-        self.session.due[self] = None
-        return self.session.waiting
-
-    def on_high_watermark(self) -> FetchWaiter | None:
-        if not self.is_asked:
-            return None
-        self.session.due[self] = None
-        return self.session.waiting if self.session.tells_high_watermarks else None
-
-    def on_resign(self) -> FetchWaiter | None:
-        return self.on_append()
-
-
-class ReplicaSession:
-    """What one follower copies from this broker."""
-
-    __slots__ = (
-        "due",
-        "epoch",
-        "items",
-        "number",
-        "replica_epoch",
-        "replica_id",
-        "session_id",
-        "tells_high_watermarks",
-        "waiting",
-    )
-
-    def __init__(self, session_id: int, replica_id: int, replica_epoch: int, tells_high_watermarks: bool) -> None:
-        self.session_id = session_id
-        self.tells_high_watermarks = tells_high_watermarks
-        self.replica_id = replica_id
-        self.replica_epoch = replica_epoch
-        self.epoch = 1
-        self.number = 0
-        """Counts the requests."""
-        self.items: dict[Key, ReplicaItem] = {}
-        self.due: dict[ReplicaItem, None] = {}
-        self.waiting: PendingReplicaFetch | None = None
-
-    def forget(self, key: Key) -> None:
-        item = self.items.pop(key, None)
-        if item is not None:
-            self.due.pop(item, None)
-            leave(item)
-
-    def look_again(self) -> None:
-        """What was held up may go on."""
-        if self.waiting is not None:
-            self.waiting.advanced()
-
-    def close(self) -> None:
-        if self.waiting is not None:
-            self.waiting.cut_short()
-        self.leave()
-
-    def leave(self) -> None:
-        for item in self.items.values():
-            leave(item)
-        self.items.clear()
-        self.due.clear()
-
 
 class ReplicaFetch:
     """Serves the Fetch requests of followers."""
@@ -137,34 +46,29 @@ class ReplicaFetch:
         self,
         runtime: Runtime,
         table: PartitionTable,
-        metrics: BrokerMetrics,
         node_id: int,
         image: Callable[[], MetadataImage],
         propose: Callable[[Partition, IsrProposal], None],
-        throttle: Throttle | None = None,
+        throttle: Throttle,
     ) -> None:
         self.runtime = runtime
         self.table = table
-        self.metrics = metrics
         self.node_id = node_id
         self.image = image
         self.propose = propose
         self.throttle = throttle
-        self.tells_high_watermarks = False
-        """At once, not with the next answer: consumers wait for it."""
+        self.sessions = ReplicaSessions(runtime.rng)
         self.bytes_sent = 0
         self.bytes_sent_of_moved = 0
         """To replicas that partitions are being moved to."""
         self.response_bytes_max = limits.FETCH_RESPONSE_BYTES_MAX
-        self._rng: Random = runtime.rng
-        self._sessions: dict[int, ReplicaSession] = {}
 
     def serve(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
     ) -> None:
         try:
             replica_epoch = self._check_replica(request, version, replica_id)
-            session = self._session(request, replica_id, replica_epoch)
+            session = self.sessions.asked(request, replica_id, replica_epoch)
         except KafkaError as error:
             connection.send(encode_error(version, correlation_id, error.code))
             return
@@ -182,75 +86,11 @@ class ReplicaFetch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         return broker.epoch
 
-    # ---- sessions
-
-    def _session(self, request: FetchRequest, replica_id: int, replica_epoch: int) -> ReplicaSession:
-        """The session of this request, with what it asks for taken in."""
-        epoch, session_id = request.session_epoch, request.session_id
-        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._close(session_id, replica_id)
-            session = ReplicaSession(NO_SESSION, replica_id, replica_epoch, self.tells_high_watermarks)
-            if epoch == INITIAL_EPOCH:
-                self._open(session)
-        else:
-            found = self._sessions.get(session_id)
-            if found is None or found.replica_id != replica_id or found.replica_epoch != replica_epoch:
-                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            session = found
-            if session.epoch != epoch:
-                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-            session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-            for forgotten in request.forgotten_topics_data:
-                for index in forgotten.partitions:
-                    session.forget((forgotten.topic_id, index))
-        session.number += 1
-        for topic in request.topics:
-            for entry in topic.partitions:
-                self._ask(session, topic.topic_id, entry)
-        return session
-
-    def _open(self, session: ReplicaSession) -> None:
-        of_replica = [one for one in self._sessions.values() if one.replica_id == session.replica_id]
-        for old in of_replica:
-            # An earlier incarnation does not come back; beyond that the oldest goes.
-            if old.replica_epoch != session.replica_epoch or len(of_replica) >= SESSIONS_PER_REPLICA_MAX:
-                self._close(old.session_id, old.replica_id)
-                of_replica = of_replica[1:]
-        while session.session_id == NO_SESSION or session.session_id in self._sessions:
-            session.session_id = self._rng.randrange(1, 2**31)
-        self._sessions[session.session_id] = session
-
-    def _close(self, session_id: int, replica_id: int) -> None:
-        session = self._sessions.get(session_id)
-        if session is not None and session.replica_id == replica_id:
-            del self._sessions[session_id]
-            session.close()
-
-    def _ask(self, session: ReplicaSession, topic_id: bytes, entry: FetchPartition) -> None:
-        key = (topic_id, entry.partition)
-        item = session.items.get(key)
-        if item is None:
-            item = session.items[key] = ReplicaItem(topic_id, entry.partition, session)
-        item.fetch_offset = entry.fetch_offset
-        item.leader_epoch = entry.current_leader_epoch
-        item.last_fetched_epoch = entry.last_fetched_epoch
-        item.max_bytes = entry.partition_max_bytes
-        item.log_start = entry.log_start_offset
-        item.is_asked = item.is_new = True
-        item.number = session.number
-        # What was told with a divergence, or to a follower that began anew since, did not count.
-        item.told_high_watermark = -1
-        # At the end: a partition that always has more starves none behind it.
-        session.due.pop(item, None)
-        session.due[item] = None
-
     # ---- throttling
 
     def holds_up(self, item: ReplicaItem, partition: Partition) -> bool:
         leader, throttle = partition.leader, self.throttle
-        if throttle is None or leader is None or item.session.replica_id in leader.isr:
-            return False
-        if not throttle.holds_up(partition):
+        if leader is None or item.session.replica_id in leader.isr or not throttle.holds_up(partition):
             return False
         throttle.when_free(item.session.look_again)
         return True
@@ -261,8 +101,7 @@ class ReplicaFetch:
         self.bytes_sent += size_bytes
         if partition.state is not None and item.session.replica_id in partition.state.adding:
             self.bytes_sent_of_moved += size_bytes
-        if self.throttle is not None:
-            self.throttle.count(partition, size_bytes)
+        self.throttle.count(partition, size_bytes)
 
     # ---- one partition
 
@@ -356,7 +195,7 @@ class PendingReplicaFetch:
             self._look()
 
     def cut_short(self) -> None:
-        """Its follower has more to ask: answer now."""
+        """Its follower has more to ask, or the session ends: answer now."""
         self._wait_ms = 0.0
         self.advanced()
 
@@ -424,7 +263,7 @@ class PendingReplicaFetch:
                 reads.append(Read(item, code, -1, -1, None))
                 continue
             if partition is not known:
-                join(item, partition)
+                item.join(partition)
             try:
                 if fetch.is_early(item, partition):
                     continue
@@ -565,18 +404,6 @@ def compare(log: Log, item: FetchItem) -> tuple[int, int] | None:
         return divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
     # It has no records, and still begins beyond the end of this log.
     return (log.latest_epoch, log.end_offset) if item.fetch_offset > log.end_offset else None
-
-
-def join(item: ReplicaItem, partition: Partition) -> None:
-    if partition.questions is None:
-        partition.questions = {}
-    partition.questions[item] = None
-
-
-def leave(item: ReplicaItem) -> None:
-    partition = item.partition
-    if partition is not None and partition.questions is not None:
-        partition.questions.pop(item, None)
 
 
 def _item(read: Read) -> ReplicaItem:
