@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from broker.clusters import a_cluster, ask, create, fenced, state
 from penstock.broker.apis import envelope
-from penstock.broker.server import StartRefused
+from penstock.broker.starting import StartRefused
 from penstock.metadata import CLUSTER_METADATA, NO_LEADER
 from penstock.sim import SimDisk, World
 from penstock.sim.cluster import BOTH, BROKER, CONTROLLER, SimCluster

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from broker.session import Session, expect_no_surprise, is_recovered
-from penstock.broker.server import StartRefused
+from penstock.broker.starting import StartRefused
 from penstock.runtime import DirectoryInUse
 from penstock.sim import ProcessEnded, SimRuntime, SimulatedCrash, World
 from penstock.sim.broker import SimBroker

@@ -11,39 +11,36 @@ moment there is a quorum: others may need this node's vote before it can do anyt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from enum import IntEnum
 from functools import partial
-from typing import Any
 
 from penstock.broker.access import Entrance
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.administrative import by_request as administrative_by_request
-from penstock.broker.apis.api_versions import with_features
-from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
 from penstock.broker.apis.controllers import by_request as controllers_by_request
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.controlling import Caller, ControllerDuties
 from penstock.broker.coordination import Coordinators
+from penstock.broker.data_directory import format_new, identity_in, leave_clean_shutdown, take_clean_shutdown
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.formation import (
-    CONTROLLERS,
     NoOneCluster,
     become_voter,
     find_cluster,
     other_cluster,
     wants_to_vote,
 )
-from penstock.broker.forwarding import Administration, Decide
+from penstock.broker.forwarding import Administration
 from penstock.broker.gauges import Gauges
 from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.lag_gauges import LagGauges
-from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
-from penstock.broker.node import ControllerNode, Node, advertised
+from penstock.broker.node import ControllerNode, Node
 from penstock.broker.partition import Wakes
 from penstock.broker.partitions import PartitionManager
 from penstock.broker.peers import Address, Peers
@@ -52,7 +49,8 @@ from penstock.broker.quorum import MetadataQuorum, WrongRole
 from penstock.broker.read_replicas import RackAwareSelector
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replication_gauges import ReplicationGauges
-from penstock.broker.service import RequestContext, Service
+from penstock.broker.service import Service
+from penstock.broker.starting import Start, StartInterrupted, StartRefused
 from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig
 from penstock.log import LogDirectory
 from penstock.metadata import (
@@ -63,51 +61,22 @@ from penstock.metadata import (
     MetaProperties,
     MetaPropertiesError,
     ResourceType,
-    check_meta_properties,
     difference,
-    format_directory,
-    parse_meta_properties,
 )
 from penstock.raft import Endpoint, QuorumStateError, RaftConfig, ReplicaKey, Voter, VoterSet
-from penstock.runtime import Future, Lock, Runtime, SocketOptions, Timer
 from penstock.runtime import Listener as ListeningSocket
+from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
-from penstock.runtime.paths import TEMPORARY_SUFFIX
-from penstock.wire.apis import OF_CONTROLLERS, ApiKey
+from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from penstock.wire.messages.api_versions import ApiVersionsResponse
-from penstock.wire.messages.describe_cluster import (
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
 from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests that are under way."""
 PRODUCER_IDS_MS = 30_000
-
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-FILES_OF_A_NEW_DIRECTORY = (
-    ".lock",
-    "lost+found",
-    METADATA_DIRECTORY,
-    META_PROPERTIES + TEMPORARY_SUFFIX,
-    "penstock.pid",
-)
-"""What may be there before `meta.properties` is: a lock, a file system's own, and a format that was cut short."""
-
-
-class StartRefused(Exception):
-    """The node cannot start; the message says why and what to do."""
-
-
-class StartInterrupted(Exception):
-    """The process was asked to end before the node was ready, and what it had begun is undone."""
-
 
 class Stage(IntEnum):
     """How far a node has come in its start. What a stage adds is there from then on."""
@@ -140,11 +109,9 @@ class Broker:
         self._listeners: list[ListeningSocket] = []
         self._lock: Lock | None = None
         self._ticker: Timer | None = None
-        self._waits: list[Future[Any]] = []
-        self._stopping = False
-        self._refusal = ""
+        self._starting = Start(runtime)
         self._identity: MetaProperties | None = None
-        self._controller_node: ControllerNode | None = None
+        self._nodes: ControllerListener | None = None
         self._own_endpoint: tuple[str, str, int] | None = None
         self._clean_epoch = -1
         self._is_broker = "broker" in config.process_roles
@@ -163,7 +130,7 @@ class Broker:
         """Until the node serves. StartInterrupted if the process is asked to end meanwhile."""
         runtime, config = self._runtime, self._config
         self._lock = runtime.disk.lock("")
-        runtime.on_stop(self._interrupt)
+        runtime.on_stop(self._starting.stop)
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes)
         self.peers = Peers(runtime, self._events, config.node_id)
@@ -179,12 +146,14 @@ class Broker:
 
     async def _start(self) -> None:
         self._identity = await self._identify()
+        if self._nodes is not None:
+            self._nodes.cluster_id = self._identity.cluster_id
         if self._config.quorum_servers:
             self._runtime.spawn(self._check_cluster(self._identity.cluster_id), "check cluster")
         self._directory = LogDirectory(self._runtime)
         await self._directory.load()
         await self._start_quorum()
-        await self._unless_stopped(self.quorum.caught_up())
+        await self._starting.unless_stopped(self.quorum.caught_up())
         if self._is_broker:
             await self._start_partitions()
             await self._register()
@@ -202,47 +171,16 @@ class Broker:
         )
         self.stage = Stage.READY
 
-    async def _unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
-        """What may take as long as other nodes like ends when the process is asked to."""
-        if self._stopping or self._refusal:
-            wait.close()
-            raise StartRefused(self._refusal) if self._refusal else StartInterrupted
-        done: Future[None] = self._runtime.future()
-
-        async def run() -> None:
-            try:
-                await wait
-            except Exception as error:
-                if not done.done():
-                    done.set_exception(error)
-            else:
-                if not done.done():
-                    done.set_result(None)
-
-        self._waits.append(done)
-        self._runtime.spawn(run(), "start")
-        await done
-
-    def _interrupt(self) -> None:
-        self._stopping = True
-        for wait in self._waits:
-            if not wait.done():
-                wait.set_exception(StartInterrupted())
-
     async def _check_cluster(self, cluster_id: str) -> None:
         """Two clusters that are configured as one must not live side by side: who comes later stops."""
-        reason = await other_cluster(self._runtime, self.peers, self._config, cluster_id, self._is_stopping)
-        if reason is None or self._stopping:
+        is_stopping = self._starting.is_stopping
+        reason = await other_cluster(self._runtime, self.peers, self._config, cluster_id, is_stopping)
+        if reason is None or is_stopping():
             return
-        self._refusal = f"{self._runtime.disk.root}: {reason}"
-        for wait in self._waits:
-            if not wait.done():
-                wait.set_exception(StartRefused(self._refusal))
+        refusal = f"{self._runtime.disk.root}: {reason}"
+        self._starting.refuse(refusal)
         if self.stage is Stage.READY:
-            self._runtime.fatal(self._refusal)
-
-    def _is_stopping(self) -> bool:
-        return self._stopping
+            self._runtime.fatal(refusal)
 
     async def _listen(self) -> None:
         """Accept connections, and hold their requests until the node is ready to serve them."""
@@ -272,75 +210,25 @@ class Broker:
 
     async def _listen_for_nodes(self, options: SocketOptions) -> None:
         endpoint = self._config.controller_listeners[0]
-        self._nodes = Service(
-            self._runtime, self._config, self._events, BrokerMetrics(), self._wakes, OF_CONTROLLERS
-        )
-        self._nodes.add(ApiKey.API_VERSIONS, self._tell_versions)
-        self._nodes.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
-        for key, decide in CONTROLLER_HANDLERS.items():
-            self._nodes.add(key, partial(self._serve_node, decide))
-        listener = await self._runtime.listen(endpoint.host, endpoint.port, self._nodes.connection, options)
+        self._nodes = ControllerListener(self._runtime, self._config, self._events, self._wakes)
+        listener = await self._nodes.listen(options)
         self._listeners.append(listener)
         named = next((voter for voter in self._config.quorum_voters if voter.id == self._config.node_id), None)
         host = named.host if named is not None else endpoint.host or self.address[0] or "localhost"
         self._own_endpoint = (endpoint.name, host, listener.port)
         if not self._is_broker:
             self.address = (endpoint.host, listener.port)
-        self._nodes.open()
-
-    # ---- what other nodes are told before there is a quorum
-
-    def _tell_versions(self, context: RequestContext, request: Message) -> ApiVersionsResponse:
-        error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
-        response = ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
-        node = self._controller_node
-        return response if node is None else with_features(response, node.image, context.version)
-
-    def _tell_cluster(self, context: RequestContext, request: Message) -> DescribeClusterResponse:
-        assert isinstance(request, DescribeClusterRequest)
-        if request.endpoint_type != CONTROLLERS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="this listener belongs to a controller: ask for controllers (endpoint type 2)",
-            )
-        node = self._controller_node
-        return DescribeClusterResponse(
-            endpoint_type=CONTROLLERS,
-            cluster_id="" if self._identity is None else self._identity.cluster_id,
-            controller_id=-1 if node is None else node.controller_id,
-            brokers=[
-                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
-                for node_id, (host, port) in sorted(node.quorum.peers.endpoints().items())
-            ]
-            if node is not None
-            else [],
-        )
-
-    def _serve_node(
-        self, decide: Decide, context: RequestContext, request: Message
-    ) -> Message | Awaitable[Message]:
-        if self._controller_node is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is still starting")
-        caller = Caller(context.version, context.client_id, context.connection)
-        return decide(self._controller_node, caller, request)
 
     # ---- the directory and the quorum
 
     async def _identify(self) -> MetaProperties:
         """Whose data directory this is; a new one becomes this node's, in the cluster that it finds or founds."""
         disk, config = self._runtime.disk, self._config
-        if disk.exists(META_PROPERTIES):
-            found = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
-            check_meta_properties(found, node_id=config.node_id, cluster_id=None)
+        found = identity_in(disk, config.node_id)
+        if found is not None:
             return found
-        strangers = [name for name in disk.list("") if name not in FILES_OF_A_NEW_DIRECTORY]
-        if strangers:
-            raise StartRefused(
-                f"{disk.root} has no {META_PROPERTIES} but is not empty ({', '.join(strangers[:3])} …): "
-                "it is not a data directory, or was damaged. Name an empty one"
-            )
-        cluster_id = await find_cluster(self._runtime, self._events, self.peers, config, self._is_stopping)
-        if self._stopping:
+        cluster_id = await find_cluster(self._runtime, self._events, self.peers, config, self._starting.is_stopping)
+        if self._starting.is_stopping():
             raise StartInterrupted
         directory_id = self._runtime.uuid()
         voters = VoterSet()
@@ -348,10 +236,7 @@ class Broker:
             name, host, port = self._own_endpoint or ("CONTROLLER", *self.address)
             voters = VoterSet.of([Voter(config.node_id, directory_id, (Endpoint(name, host, port),))])
         identity = MetaProperties(cluster_id or format_uuid(self._runtime.uuid()), config.node_id, directory_id)
-        disk.mkdir(METADATA_DIRECTORY)
-        for name, data in format_directory(identity, voters, timestamp_ms=self._runtime.wall_ms()).items():
-            await disk.replace_bytes(name, data)
-        await disk.sync_dir("")
+        await format_new(disk, identity, voters, self._runtime.wall_ms())
         self._events.info(
             "formatted",
             directory=disk.root,
@@ -363,7 +248,7 @@ class Broker:
     async def _start_quorum(self) -> None:
         runtime, config = self._runtime, self._config
         assert self._identity is not None
-        self._clean_epoch = await self._take_clean_shutdown()
+        self._clean_epoch = await take_clean_shutdown(runtime.disk)
         self.quorum = MetadataQuorum(
             runtime,
             self._events,
@@ -397,10 +282,11 @@ class Broker:
         self.quorum.add_publisher(self._apply_configs)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
-        self._controller_node = shared
+        if self._nodes is not None:
+            self._nodes.node = shared
         if wants_to_vote(config) and self.quorum.key not in self.quorum.core.voter_set:
             assert self._own_endpoint is not None
-            runtime.spawn(become_voter(shared, self._own_endpoint, self._is_stopping), "become a voter")
+            runtime.spawn(become_voter(shared, self._own_endpoint, self._starting.is_stopping), "become a voter")
 
     def _broker_address(self, node_id: int) -> Address | None:
         broker = self.quorum.image.broker(node_id)
@@ -418,16 +304,6 @@ class Broker:
             rng=self._runtime.rng,
             new_uuid=self._runtime.uuid,
         )
-
-    async def _take_clean_shutdown(self) -> int:
-        """The broker epoch under which this node stopped cleanly, or -1. It counts once: a crash must not find it."""
-        disk = self._runtime.disk
-        if not disk.exists(CLEAN_SHUTDOWN):
-            return -1
-        epoch = parse_clean_shutdown(disk.read_bytes(CLEAN_SHUTDOWN))
-        disk.unlink(CLEAN_SHUTDOWN)
-        await disk.sync_dir("")
-        return epoch
 
     # ---- the broker
 
@@ -457,7 +333,7 @@ class Broker:
             directory_id=self._identity.directory_id,
             previous_epoch=self._clean_epoch,
         )
-        await self._unless_stopped(self.lifecycle.register(self._is_stopping))
+        await self._starting.unless_stopped(self.lifecycle.register(self._starting.is_stopping))
         self.manager.roles.registered(self.lifecycle.epoch)
         self.stage = Stage.REGISTERED
 
@@ -511,7 +387,7 @@ class Broker:
         self.stage = Stage.SERVING
         self.service.open()
         self.lifecycle.start()
-        await self._unless_stopped(self.lifecycle.in_service())
+        await self._starting.unless_stopped(self.lifecycle.in_service())
 
     async def _next_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)
@@ -560,8 +436,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Hand over, finish what is under way, and leave a directory that the next start can trust."""
-        runtime = self._runtime
-        self._stopping = True
+        self._starting.stop()
         if self._is_broker:
             await self.lifecycle.leave()
         await self.quorum.resign()
@@ -576,7 +451,7 @@ class Broker:
             await self.manager.close()
         await self._close_quorum()
         if self._is_broker:
-            await runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(self.lifecycle.epoch))
+            await leave_clean_shutdown(self._runtime.disk, self.lifecycle.epoch)
         self._events.info("stopped")
         if self._lock is not None:
             self._lock.release()
@@ -585,8 +460,8 @@ class Broker:
         self.duties.close()
         self.peers.close()
         self.quorum.close()
-        if self._own_endpoint is not None:
-            await self._nodes.drain(0)
+        if self._nodes is not None:
+            await self._nodes.drain()
         await self._directory.close()
 
     async def _undo_start(self) -> None:
@@ -604,7 +479,7 @@ class Broker:
         if self.stage >= Stage.QUORUM:
             await self._close_quorum()
             if epoch >= 0:
-                await self._runtime.disk.replace_bytes(CLEAN_SHUTDOWN, clean_shutdown_text(epoch))
+                await leave_clean_shutdown(self._runtime.disk, epoch)
         self.peers.close()
         self._events.info("stopped", reason="asked to end while it started")
         if self._lock is not None:
@@ -613,16 +488,3 @@ class Broker:
 
 async def _decided(result: Message | Awaitable[Message]) -> Message:
     return result if isinstance(result, Message) else await result
-
-
-def clean_shutdown_text(broker_epoch: int) -> bytes:
-    """Kafka's clean shutdown file."""
-    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
-
-
-def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch; -1 for what is no proof."""
-    text = data.decode(errors="replace")
-    head, found, tail = text.partition('"brokerEpoch":')
-    number = tail.rstrip("}").strip()
-    return int(number) if head.startswith("{") and found and number.isascii() and number.isdigit() else -1

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from penstock import __version__
-from penstock.broker.server import Broker, StartInterrupted, StartRefused
+from penstock.broker.server import Broker
+from penstock.broker.starting import StartInterrupted, StartRefused
 from penstock.config import BrokerConfig, ConfigError, parse_assignment, parse_host_port, parse_properties
 from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog

@@ -21,7 +21,8 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.broker.server import Broker, StartInterrupted
+from penstock.broker.server import Broker
+from penstock.broker.starting import StartInterrupted
 from penstock.config import BrokerConfig
 from penstock.runtime import Runtime
 from penstock.sim.client import FrameClient

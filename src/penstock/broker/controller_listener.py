@@ -1,0 +1,87 @@
+"""Where other nodes reach this node's controller.
+
+It is served from the moment the process listens: a node that is forming a cluster is asked which one it knows, and a
+voter may be needed by others before it can do anything else. What needs the quorum is refused until there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import partial
+
+from penstock.broker.apis.api_versions import with_features
+from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
+from penstock.broker.controlling import Caller
+from penstock.broker.formation import CONTROLLERS
+from penstock.broker.forwarding import Decide
+from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.node import ControllerNode, advertised
+from penstock.broker.partition import Wakes
+from penstock.broker.service import RequestContext, Service
+from penstock.config import BrokerConfig
+from penstock.runtime import Listener, Runtime, SocketOptions
+from penstock.runtime.eventlog import EventLog
+from penstock.wire.apis import OF_CONTROLLERS, ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.api_versions import ApiVersionsResponse
+from penstock.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+
+class ControllerListener:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, events: EventLog, wakes: Wakes) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._service = Service(runtime, config, events, BrokerMetrics(), wakes, OF_CONTROLLERS)
+        self._service.add(ApiKey.API_VERSIONS, self._tell_versions)
+        self._service.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
+        for key, decide in CONTROLLER_HANDLERS.items():
+            self._service.add(key, partial(self._serve, decide))
+        self.cluster_id = ""
+        """Set once this node knows its cluster."""
+        self.node: ControllerNode | None = None
+        """Set once there is a quorum."""
+
+    async def listen(self, options: SocketOptions) -> Listener:
+        endpoint = self._config.controller_listeners[0]
+        listener = await self._runtime.listen(endpoint.host, endpoint.port, self._service.connection, options)
+        self._service.open()
+        return listener
+
+    async def drain(self) -> None:
+        await self._service.drain(0)
+
+    def _tell_versions(self, context: RequestContext, request: Message) -> ApiVersionsResponse:
+        error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
+        response = ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
+        node = self.node
+        return response if node is None else with_features(response, node.image, context.version)
+
+    def _tell_cluster(self, context: RequestContext, request: Message) -> DescribeClusterResponse:
+        assert isinstance(request, DescribeClusterRequest)
+        if request.endpoint_type != CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="this listener belongs to a controller: ask for controllers (endpoint type 2)",
+            )
+        node = self.node
+        endpoints = {} if node is None else node.quorum.peers.endpoints()
+        return DescribeClusterResponse(
+            endpoint_type=CONTROLLERS,
+            cluster_id=self.cluster_id,
+            controller_id=-1 if node is None else node.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
+                for node_id, (host, port) in sorted(endpoints.items())
+            ],
+        )
+
+    def _serve(self, decide: Decide, context: RequestContext, request: Message) -> Message | Awaitable[Message]:
+        if self.node is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is still starting")
+        caller = Caller(context.version, context.client_id, context.connection)
+        return decide(self.node, caller, request)

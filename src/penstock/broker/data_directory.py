@@ -1,0 +1,66 @@
+"""Whose data directory this is (`meta.properties`), and whether it was left in order (`.kafka_cleanshutdown`)."""
+
+from __future__ import annotations
+
+from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
+from penstock.broker.starting import StartRefused
+from penstock.metadata import MetaProperties, check_meta_properties, format_directory, parse_meta_properties
+from penstock.raft import VoterSet
+from penstock.runtime import Disk
+from penstock.runtime.paths import TEMPORARY_SUFFIX
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NO_PROOF = -1
+FILES_OF_A_NEW_DIRECTORY = (
+    ".lock",
+    "lost+found",
+    METADATA_DIRECTORY,
+    META_PROPERTIES + TEMPORARY_SUFFIX,
+    "penstock.pid",
+)
+"""What may be there before `meta.properties` is: a lock, a file system's own, and a format that was cut short."""
+
+
+def identity_in(disk: Disk, node_id: int) -> MetaProperties | None:
+    """Whose it is; None if it is new. Raises StartRefused or MetaPropertiesError if it is not for this node."""
+    if disk.exists(META_PROPERTIES):
+        found = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
+        check_meta_properties(found, node_id=node_id, cluster_id=None)
+        return found
+    strangers = [name for name in disk.list("") if name not in FILES_OF_A_NEW_DIRECTORY]
+    if strangers:
+        raise StartRefused(
+            f"{disk.root} has no {META_PROPERTIES} but is not empty ({', '.join(strangers[:3])} …): "
+            "it is not a data directory, or was damaged. Name an empty one"
+        )
+    return None
+
+
+async def format_new(disk: Disk, identity: MetaProperties, voters: VoterSet, wall_ms: int) -> None:
+    """Make a new directory this node's. A format that is cut short leaves no `meta.properties`, and is done again."""
+    disk.mkdir(METADATA_DIRECTORY)
+    for name, data in format_directory(identity, voters, timestamp_ms=wall_ms).items():
+        await disk.replace_bytes(name, data)
+    await disk.sync_dir("")
+
+
+async def take_clean_shutdown(disk: Disk) -> int:
+    """The broker epoch under which this node stopped cleanly, or -1. It counts once: a crash must not find it."""
+    if not disk.exists(CLEAN_SHUTDOWN):
+        return NO_PROOF
+    epoch = parse_clean_shutdown(disk.read_bytes(CLEAN_SHUTDOWN))
+    disk.unlink(CLEAN_SHUTDOWN)
+    await disk.sync_dir("")
+    return epoch
+
+
+async def leave_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
+    await disk.replace_bytes(CLEAN_SHUTDOWN, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode())
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch in Kafka's clean shutdown file; -1 for what is no proof."""
+    text = data.decode(errors="replace")
+    head, found, tail = text.partition('"brokerEpoch":')
+    number = tail.rstrip("}").strip()
+    return int(number) if head.startswith("{") and found and number.isascii() and number.isdigit() else NO_PROOF
