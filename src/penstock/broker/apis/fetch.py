@@ -15,12 +15,12 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.access import may_speak_for_a_broker
 from penstock.broker.connection import Connection, Slot
+from penstock.broker.fetch_response import NO_PREFERRED_REPLICA, Read, encode, encode_error, release
 from penstock.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -30,7 +30,6 @@ from penstock.broker.fetch_sessions import (
     FetchSessions,
 )
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.outbox import Part
 from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
 from penstock.broker.read_replicas import RackAwareSelector
@@ -39,42 +38,14 @@ from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
-from penstock.wire.records import HEADER_SIZE, write_unsigned_varint
+from penstock.wire.records import HEADER_SIZE
 
 if TYPE_CHECKING:
     from penstock.broker.apis.replica_fetch import ReplicaFetch
 
 REQUEST_LIMITS = Limits(max_elements=200_000)
-READ_COMMITTED = 1
 READS_FROM_FOLLOWERS = 11
 """The first version whose clients know that followers can be read from."""
-
-_pack_int = Struct(">i").pack
-_pack_short = Struct(">h").pack
-_pack_int_into = Struct(">i").pack_into
-_pack_head = Struct(">ii").pack
-_pack_session = Struct(">hi").pack
-_pack_partition_v4 = Struct(">ihqqi").pack
-_pack_partition_v5 = Struct(">ihqqqi").pack
-_pack_partition_v11 = Struct(">ihqqqii").pack
-_pack_partition_v12 = Struct(">ihqqqbi").pack
-_pack_divergence = Struct(">iqb").pack
-_pack_leader = Struct(">iib").pack
-_NO_PREFERRED_REPLICA = -1
-
-
-class Read(NamedTuple):
-    """What one partition's part of the fetch came to."""
-
-    item: FetchItem
-    error: int
-    high_watermark: int
-    log_start: int
-    slice: Slice | None
-    diverging: tuple[int, int] | None = None
-    leader: tuple[int, int] | None = None
-    preferred: int = _NO_PREFERRED_REPLICA
-    """Where the consumer is to read."""
 
 
 class Prefetched(NamedTuple):
@@ -252,7 +223,7 @@ class PendingFetch:
                 offset = item.fetch_offset
                 if self._rack and partition.leader is not None and fetch.selector is not None:
                     near = fetch.selector.choose(partition, partition.leader, self._rack, offset)
-                    if near != _NO_PREFERRED_REPLICA:
+                    if near != NO_PREFERRED_REPLICA:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, preferred=near))
                         continue
                 if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
@@ -305,7 +276,7 @@ class PendingFetch:
     def _enough(self, reads: list[Read]) -> bool:
         total = 0
         for read in reads:
-            if read.error or read.diverging is not None or read.preferred != _NO_PREFERRED_REPLICA:
+            if read.error or read.diverging is not None or read.preferred != NO_PREFERRED_REPLICA:
                 return True
             if read.slice is not None:
                 total += read.slice.size
@@ -425,7 +396,7 @@ class PendingFetch:
                 self._incremental is not None
                 and read.slice is None
                 and read.diverging is None
-                and read.preferred == _NO_PREFERRED_REPLICA
+                and read.preferred == NO_PREFERRED_REPLICA
                 and not read.error
                 and item.told_error == 0
                 and item.told_high_watermark == read.high_watermark
@@ -451,108 +422,3 @@ def divergence(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | Non
     if epoch < item.last_fetched_epoch or end_offset < item.fetch_offset:
         return epoch, end_offset
     return None
-
-
-def release(reads: list[Read]) -> None:
-    for read in reads:
-        if read.slice is not None:
-            read.slice.file.release()
-
-
-def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]) -> tuple[list[Part], int]:
-    """The framed answer as bytes and file slices, and how many bytes of records it carries."""
-    flexible = version >= 12
-    out = bytearray(_pack_head(0, correlation_id))
-    first = out
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
-    if version >= 7:
-        out += _pack_session(0, session_id)
-    topics = by_topic(reads)
-    _count(out, len(topics), flexible)
-    parts: list[Part] = []
-    record_bytes = 0
-    for topic, of_topic in topics:
-        if version >= 13:
-            out += topic
-        elif flexible:
-            write_unsigned_varint(out, len(topic) + 1)
-            out += topic
-        else:
-            out += _pack_short(len(topic))
-            out += topic
-        _count(out, len(of_topic), flexible)
-        for item, error, high_watermark, log_start, found, diverging, leader, preferred in of_topic:
-            stable = high_watermark
-            if flexible:
-                out += _pack_partition_v12(item.index, error, high_watermark, stable, log_start, 0, preferred)
-            elif version >= 11:
-                out += _pack_partition_v11(item.index, error, high_watermark, stable, log_start, -1, preferred)
-            elif version >= 5:
-                out += _pack_partition_v5(item.index, error, high_watermark, stable, log_start, -1)
-            else:
-                out += _pack_partition_v4(item.index, error, high_watermark, stable, -1)
-            size = 0 if found is None else found.size
-            if flexible:
-                write_unsigned_varint(out, size + 1)
-            else:
-                out += _pack_int(size)
-            if found is not None:
-                parts.append(out)
-                parts.append(found)
-                record_bytes += size
-                out = bytearray()
-            if flexible:
-                out += partition_tags(diverging, leader)
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    if out:
-        parts.append(out)
-    framed = record_bytes - 4
-    for part in parts:
-        if type(part) is not Slice:
-            framed += len(part)  # type: ignore[arg-type]
-    _pack_int_into(first, 0, framed)
-    return parts, record_bytes
-
-
-def encode_error(version: int, correlation_id: int, error: ErrorCode) -> bytes:
-    """The whole request is refused (an unknown session)."""
-    out = bytearray(_pack_head(0, correlation_id))
-    flexible = version >= 12
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
-    if version >= 7:
-        out += _pack_session(error, NO_SESSION)
-    _count(out, 0, flexible)
-    if flexible:
-        out.append(0)
-    _pack_int_into(out, 0, len(out) - 4)
-    return bytes(out)
-
-
-def by_topic(reads: list[Read]) -> list[tuple[bytes, list[Read]]]:
-    """Neighbours of one topic together, in the order the client asked."""
-    topics: list[tuple[bytes, list[Read]]] = []
-    for read in reads:
-        if topics and topics[-1][0] == read.item.topic:
-            topics[-1][1].append(read)
-        else:
-            topics.append((read.item.topic, [read]))
-    return topics
-
-
-def partition_tags(diverging: tuple[int, int] | None, leader: tuple[int, int] | None) -> bytes:
-    """Tag 0 is the diverging epoch, tag 1 the current leader."""
-    if diverging is not None:
-        return b"\x01\x00\x0d" + _pack_divergence(*diverging, 0)
-    if leader is not None:
-        return b"\x01\x01\x09" + _pack_leader(*leader, 0)
-    return b"\0"
-
-
-def _count(out: bytearray, count: int, flexible: bool) -> None:
-    if flexible:
-        write_unsigned_varint(out, count + 1)
-    else:
-        out += _pack_int(count)

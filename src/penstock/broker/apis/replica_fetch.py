@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.broker import limits
-from penstock.broker.apis.fetch import Read, divergence, encode, encode_error, release
+from penstock.broker.apis.fetch import divergence
 from penstock.broker.connection import Connection, Slot
+from penstock.broker.fetch_response import Read, encode, encode_error, release
 from penstock.broker.fetch_sessions import NO_SESSION, FetchItem
 from penstock.broker.outbox import Part
 from penstock.broker.partition import Partition
