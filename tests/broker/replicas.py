@@ -55,7 +55,7 @@ FAST = {
 
 class ControlledPeers(Peers):
     def __init__(self, runtime: SimRuntime, cluster: Replicas, node_id: int) -> None:
-        super().__init__(runtime, RecordedEvents(), node_id)
+        super().__init__(runtime, node_id)
         self._cluster = cluster
         self._id = node_id
         self._sleep = runtime.sleep

@@ -10,7 +10,7 @@ import pytest
 from broker.session import Session, records_of
 from penstock.broker.peers import ControllerLocation, Peers, PeerUnavailable
 from penstock.sim import SimRuntime, World
-from penstock.sim.broker import KAFKA_PORT, RecordedEvents, SimBroker
+from penstock.sim.broker import KAFKA_PORT, SimBroker
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -24,7 +24,7 @@ ADDRESS = ("broker", KAFKA_PORT)
 
 def scenario(world: World, main: Any) -> Any:
     async def run(runtime: SimRuntime) -> Any:
-        peers = Peers(runtime, RecordedEvents(), 7)
+        peers = Peers(runtime, 7)
         try:
             return await main(runtime, peers)
         finally:

@@ -133,7 +133,7 @@ class Broker:
         runtime.on_stop(self._starting.stop)
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes)
-        self.peers = Peers(runtime, self._events, config.node_id)
+        self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is found before anything is written, and the port may be the system's choice.
         await self._listen()
         try:
