@@ -12,17 +12,16 @@ Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied
 
 from __future__ import annotations
 
-from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
 
-from penstock.broker.connection import Connection, Slot
+from penstock.broker.connection import Connection
 from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.parked_produce import ParkedProduce, Wait, check_unanswered
 from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
-from penstock.log import Appended
-from penstock.runtime import Runtime, Timer
+from penstock.broker.produce_response import Result, TopicResults, encode, refused
+from penstock.runtime import Runtime
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.records import (
     CRC_POSITION,
@@ -30,7 +29,6 @@ from penstock.wire.records import (
     LENGTH_OVERHEAD,
     TRANSACTIONAL_FLAG,
     read_unsigned_varint,
-    write_unsigned_varint,
 )
 
 PARTS_PER_REQUEST_MAX = 100_000
@@ -45,13 +43,6 @@ _short = Struct(">h").unpack_from
 _int = Struct(">i").unpack_from
 _acks_timeout = Struct(">hi").unpack_from
 _index_length = Struct(">ii").unpack_from
-_pack_int = Struct(">i").pack
-_pack_short = Struct(">h").pack
-_pack_int_into = Struct(">i").pack_into
-_pack_head = Struct(">ii").pack
-_pack_result = Struct(">ihqqq").pack
-_pack_result_v4 = Struct(">ihqq").pack
-
 
 NULL = 0
 ONE = 2
@@ -61,23 +52,6 @@ _pack_usual_head = Struct(">iiBB").pack
 _pack_usual_result = Struct(">Bihqqq").pack
 USUAL_TAIL = b"\x01\0\0\0\0\0\0\0\0"
 """No record errors, no message, no tagged fields, no throttling."""
-
-
-class Result(NamedTuple):
-    """What one partition's part of the request came to."""
-
-    number: int
-    """The partition's."""
-    error: int
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    message: str | None = None
-    leader: tuple[int, int] | None = None
-
-
-TopicResults = list[tuple[bytes, list[Result]]]
-"""Topic as it was on the wire (name or id), and its partitions."""
 
 
 class Produce:
@@ -299,100 +273,6 @@ class Produce:
         outcome.append(Result(partition.index, 0, first, append_time_ms, log.start_offset))
 
 
-class Wait(NamedTuple):
-    """A partition's part that has to wait until everything below `offset` is committed (or stable, with acks=1)."""
-
-    topic_number: int
-    partition_number: int
-    partition: Partition
-    offset: int
-    acks: int
-    records: bytes | None = None
-    """What is to be appended first, after it is compressed again."""
-
-
-class ParkedProduce:
-    """A produce request that waits for its records to be committed, or for its timeout."""
-
-    __slots__ = ("_correlation_id", "_metrics", "_remaining", "_results", "_slot", "_timer", "_version", "_waits")
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        metrics: BrokerMetrics,
-        slot: Slot,
-        version: int,
-        correlation_id: int,
-        results: TopicResults,
-        waits: list[Wait],
-        timeout_ms: int,
-    ) -> None:
-        self._metrics = metrics
-        self._slot = slot
-        self._version = version
-        self._correlation_id = correlation_id
-        self._results = results
-        self._waits = waits
-        self._remaining = len(waits)
-        self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
-        for token, wait in enumerate(waits):
-            if wait.records is not None:
-                assert wait.partition.recompressor is not None
-                wait.partition.recompressor.submit(wait.records, wait.acks, partial(self._appended, token))
-            elif wait.partition.await_commit(wait.offset, wait.acks, self, token):
-                self.reached(token, ErrorCode.NONE)
-
-    def _appended(self, token: int, appended: Appended | KafkaError) -> None:
-        """The batches were compressed again and appended, or not."""
-        wait = self._waits[token]
-        outcome = self._results[wait.topic_number][1]
-        if isinstance(appended, KafkaError):
-            outcome[wait.partition_number] = refused(wait.partition, appended)
-            self._metrics.failed_produce += 1
-            self.reached(token, ErrorCode.NONE)
-            return
-        log = wait.partition.log
-        start = -1 if log is None else log.start_offset
-        first, last, append_time_ms, duplicate = appended
-        outcome[wait.partition_number] = Result(wait.partition.index, 0, first, append_time_ms, start)
-        if not duplicate:
-            self._metrics.messages_in += last - first + 1
-            self._metrics.bytes_in += len(wait.records or b"")
-        if not wait.acks or wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
-            self.reached(token, ErrorCode.NONE)
-
-    def reached(self, token: int, error: ErrorCode) -> None:
-        if error:
-            wait = self._waits[token]
-            outcome = self._results[wait.topic_number][1]
-            outcome[wait.partition_number] = refused(wait.partition, KafkaError(error))
-        self._remaining -= 1
-        if self._remaining:
-            return
-        self._timer.cancel()
-        if self._waits[token].acks:
-            self._slot.send(encode(self._version, self._correlation_id, self._results))
-            return
-        self._slot.send(b"")
-        try:
-            check_unanswered(self._results)
-        except KafkaError as failure:
-            self._slot.connection.fail(failure)
-
-    def _timed_out(self) -> None:
-        for token, wait in enumerate(self._waits):
-            if wait.partition.forget(self, token):
-                self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
-
-
-def check_unanswered(results: TopicResults) -> None:
-    """A producer that wants no answer is told of an error by the end of its connection: raises KafkaError."""
-    for _, outcome in results:
-        for result in outcome:
-            if result.error:
-                raise KafkaError(ErrorCode(result.error), result.message or "acks=0 produce failed")
-
-
 def is_transactional(records: memoryview) -> bool:
     """Whether a batch says so. What is no batch at all is left for the log to refuse."""
     position, left = 0, len(records)
@@ -405,71 +285,6 @@ def is_transactional(records: memoryview) -> bool:
         position += size
         left -= size
     return False
-
-
-def refused(partition: Partition, error: KafkaError) -> Result:
-    leader = None
-    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        leader = (partition.leader_id, partition.leader_epoch)
-    return Result(partition.index, error.code, message=error.message, leader=leader)
-
-
-def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
-    """The answer, framed. By hand: it leaves once per produce request."""
-    flexible = version >= 9
-    out = bytearray(_pack_head(0, correlation_id))
-    if flexible:
-        out.append(0)
-        write_unsigned_varint(out, len(results) + 1)
-    else:
-        out += _pack_int(len(results))
-    for topic, outcome in results:
-        if version >= 13:
-            out += topic
-        elif flexible:
-            write_unsigned_varint(out, len(topic) + 1)
-            out += topic
-        else:
-            out += _pack_short(len(topic))
-            out += topic
-        if flexible:
-            write_unsigned_varint(out, len(outcome) + 1)
-        else:
-            out += _pack_int(len(outcome))
-        for number, error, base_offset, append_time_ms, log_start_offset, message, leader in outcome:
-            if version >= 5:
-                out += _pack_result(number, error, base_offset, append_time_ms, log_start_offset)
-            else:
-                out += _pack_result_v4(number, error, base_offset, append_time_ms)
-            if flexible:
-                out.append(1)
-                if message is None:
-                    out.append(0)
-                else:
-                    text = message.encode()
-                    write_unsigned_varint(out, len(text) + 1)
-                    out += text
-                if leader is not None and version >= 10:
-                    out += _CURRENT_LEADER_TAG
-                    out += _pack_head(*leader)
-                out.append(0)
-            elif version >= 8:
-                out += b"\0\0\0\0"
-                if message is None:
-                    out += b"\xff\xff"
-                else:
-                    text = message.encode()
-                    out += _pack_short(len(text))
-                    out += text
-        if flexible:
-            out.append(0)
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
-    _pack_int_into(out, 0, len(out) - 4)
-    return out
-
-
-_CURRENT_LEADER_TAG = b"\x01\x00\x09"
-"""One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
 
 
 def _skip_tags(buffer: bytearray, p: int, end: int, left: int) -> tuple[int, int]:

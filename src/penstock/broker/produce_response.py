@@ -1,0 +1,98 @@
+"""Answers to Produce, put on the wire by hand: one leaves with every produce request."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker.partition import Partition
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.records import write_unsigned_varint
+
+_pack_int = Struct(">i").pack
+_pack_short = Struct(">h").pack
+_pack_int_into = Struct(">i").pack_into
+_pack_head = Struct(">ii").pack
+_pack_result = Struct(">ihqqq").pack
+_pack_result_v4 = Struct(">ihqq").pack
+
+_CURRENT_LEADER_TAG = b"\x01\x00\x09"
+"""One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
+
+
+class Result(NamedTuple):
+    """What one partition's part of the request came to."""
+
+    number: int
+    """The partition's."""
+    error: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    leader: tuple[int, int] | None = None
+
+
+TopicResults = list[tuple[bytes, list[Result]]]
+"""Topic as it was on the wire (name or id), and its partitions."""
+
+
+def refused(partition: Partition, error: KafkaError) -> Result:
+    leader = None
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        leader = (partition.leader_id, partition.leader_epoch)
+    return Result(partition.index, error.code, message=error.message, leader=leader)
+
+
+def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
+    """The answer, framed."""
+    flexible = version >= 9
+    out = bytearray(_pack_head(0, correlation_id))
+    if flexible:
+        out.append(0)
+        write_unsigned_varint(out, len(results) + 1)
+    else:
+        out += _pack_int(len(results))
+    for topic, outcome in results:
+        if version >= 13:
+            out += topic
+        elif flexible:
+            write_unsigned_varint(out, len(topic) + 1)
+            out += topic
+        else:
+            out += _pack_short(len(topic))
+            out += topic
+        if flexible:
+            write_unsigned_varint(out, len(outcome) + 1)
+        else:
+            out += _pack_int(len(outcome))
+        for number, error, base_offset, append_time_ms, log_start_offset, message, leader in outcome:
+            if version >= 5:
+                out += _pack_result(number, error, base_offset, append_time_ms, log_start_offset)
+            else:
+                out += _pack_result_v4(number, error, base_offset, append_time_ms)
+            if flexible:
+                out.append(1)
+                if message is None:
+                    out.append(0)
+                else:
+                    text = message.encode()
+                    write_unsigned_varint(out, len(text) + 1)
+                    out += text
+                if leader is not None and version >= 10:
+                    out += _CURRENT_LEADER_TAG
+                    out += _pack_head(*leader)
+                out.append(0)
+            elif version >= 8:
+                out += b"\0\0\0\0"
+                if message is None:
+                    out += b"\xff\xff"
+                else:
+                    text = message.encode()
+                    out += _pack_short(len(text))
+                    out += text
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    _pack_int_into(out, 0, len(out) - 4)
+    return out
