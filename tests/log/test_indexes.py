@@ -8,16 +8,14 @@ from struct import pack
 import pytest
 
 from log.helpers import simulate
-from penstock.log.indexes import (
-    ENTRIES_UNSTORED_MAX,
-    IndexCache,
+from penstock.log.index_entries import (
     IndexDamaged,
-    SegmentIndex,
     check_offset_entries,
     check_time_entries,
     decode_offset_entries,
     encode_offset_entries,
 )
+from penstock.log.indexes import ENTRIES_UNSTORED_MAX, IndexCache, SegmentIndex
 from penstock.runtime import Runtime
 from penstock.sim.disk import SimDisk
 from penstock.sim.runtime import SimRuntime

@@ -6,7 +6,7 @@ import pytest
 
 from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate
 from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, Progress
-from penstock.log.recovery import CONCURRENT_LOGS
+from penstock.log.opening_many import CONCURRENT_LOGS
 from penstock.runtime import Runtime
 from penstock.sim.disk import SimDisk
 from penstock.sim.mount import SimFile
@@ -273,7 +273,7 @@ def test_only_what_was_written_since_the_last_clean_stop_is_read(monkeypatch: py
 
 def test_a_scan_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that runs while batches are looked at."""
-    monkeypatch.setattr("penstock.log.recovery.BATCHES_PER_VISIT", 10)
+    monkeypatch.setattr("penstock.log.recovery_check.BATCHES_PER_VISIT", 10)
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> None:

@@ -246,7 +246,7 @@ def test_records_that_cannot_be_decoded_are_found_when_asked_for() -> None:
 
 
 def test_batches_larger_than_a_chunk_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.log.tools.CHUNK_BYTES", 100)
+    monkeypatch.setattr("penstock.log.tools.walking.CHUNK_BYTES", 100)
     problems, verdict = verified(written())
     assert problems == []
     assert verdict.batches == 10

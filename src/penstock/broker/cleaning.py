@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.broker.metrics import Sample
 from penstock.broker.partition import Partition
+from penstock.broker.slices import Slices
 from penstock.config import BrokerConfig
 from penstock.log import Log, LogDirectory
 from penstock.log.compaction import STEP_BYTES, Cleanable, Compacted, Compaction, Interrupted, cleanable
@@ -22,9 +23,6 @@ from penstock.log.config import NEVER
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import KafkaError
-
-SLICE_MS = 5.0
-"""Looking at many logs gives the loop back after this long."""
 
 RETRY_AFTER_MS = 600_000
 """When a log is tried again that was not to blame."""
@@ -98,7 +96,7 @@ class Cleaner:
         due: list[Candidate] = []
         self._max_dirty_ratio = 0.0
         self._max_delay_ms = 0
-        began_ms = self._runtime.now_ms()
+        slices = Slices(self._runtime)
         for partition in list(self._partitions()):
             log = partition.log
             if log is None or not partition.is_copied or not log.config.compacts or self._is_set_aside(log):
@@ -114,9 +112,7 @@ class Cleaner:
             self._max_delay_ms = max(self._max_delay_ms, extent.delay_ms)
             if extent.is_due(log.config):
                 due.append(Candidate(partition, log, extent))
-            if self._runtime.now_ms() - began_ms > SLICE_MS:
-                await self._runtime.sleep(0)
-                began_ms = self._runtime.now_ms()
+            await slices.breathe()
         due = [candidate for candidate in due if candidate.partition.log is candidate.log]
         return max(due, key=lambda candidate: candidate.extent.dirty_ratio, default=None)
 

@@ -38,8 +38,9 @@ from penstock.log.config import NEVER, LogConfig
 from penstock.log.directory import LogDirectory
 from penstock.log.indexes import INDEX_CACHE_BYTES_MAX, IndexCache
 from penstock.log.log import Log
+from penstock.log.opening_many import Progress, open_many
 from penstock.log.reading import Slice
-from penstock.log.recovery import CorruptLog, Progress, open_many
+from penstock.log.recovery import CorruptLog
 from penstock.log.timestamps import TimestampOffset
 from penstock.log.validation import AppendOrigin
 

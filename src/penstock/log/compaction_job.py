@@ -26,7 +26,7 @@ from crc32c import crc32c
 from penstock.log import names
 from penstock.log.compaction_filter import OffsetMap, add_keys, emptied, filter_batch, filter_marker, pick
 from penstock.log.compaction_transactions import AbortedTransaction, Transactions
-from penstock.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, encode_offset_entries
+from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, encode_offset_entries
 from penstock.log.scan import IndexBuilder
 from penstock.log.segment import POSITION_MAX, RELATIVE_OFFSET_MAX
 from penstock.runtime import JobDisk

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.log import names
-from penstock.log.indexes import OFFSET_ENTRY_BYTES, decode_offset_entries
+from penstock.log.index_entries import OFFSET_ENTRY_BYTES, decode_offset_entries
 from penstock.log.segment import SPAN, SPAN_BYTES, Segment
 from penstock.log.trimming import Trimming
 from penstock.runtime import Disk, Runtime

@@ -14,7 +14,8 @@ from penstock.log import names
 from penstock.log.config import NEVER, LogConfig
 from penstock.log.epochs import EpochCache
 from penstock.log.flush import Flusher
-from penstock.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, IndexCache, IndexDamaged
+from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, IndexDamaged
+from penstock.log.indexes import IndexCache
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
 from penstock.log.scan import rebuild_index
 from penstock.log.segment import NO_TIMESTAMP, UNKNOWN, Segment

@@ -26,7 +26,7 @@ from penstock.log.checkpoints import (
 from penstock.log.config import LogConfig
 from penstock.log.indexes import IndexCache
 from penstock.log.log import Log
-from penstock.log.recovery import CONCURRENT_LOGS, Progress, open_many
+from penstock.log.opening_many import CONCURRENT_LOGS, Progress, open_many
 from penstock.log.scan import SLICE_MS
 from penstock.runtime import Future, Runtime
 

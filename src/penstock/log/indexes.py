@@ -1,11 +1,7 @@
 """The sparse indexes of a segment: from offset to position, and from time to offset.
 
-After every `index.interval.bytes` of batches one batch gets an entry in each index:
-
-    .index      int32 last offset of the batch (relative to the segment's base), int32 position of the batch
-    .timeindex  int64 largest timestamp so far, int32 relative last offset of the batch that has it
-
-Both are Kafka's formats. Entries rise strictly, so a search is a bisection, then a short walk over batch headers.
+After every `index.interval.bytes` of batches one batch gets an entry in each index (`penstock.log.index_entries`).
+Entries rise strictly, so a search is a bisection, then a short walk over batch headers.
 
 Life of an index. The entries of the segment that is being written gather in memory and go to the file in bulk. A
 closed segment's index is read when someone searches it. What is in memory is known to an `IndexCache`, which drops
@@ -19,22 +15,26 @@ sector. An index that fails is rebuilt from the log.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from operator import lt
-from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from penstock.log import names
+from penstock.log.index_entries import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY,
+    TIME_ENTRY_BYTES,
+    IndexDamaged,
+    check_offset_entries,
+    check_time_entries,
+    decode_offset_entries,
+    encode_offset_entries,
+    time_at,
+)
 from penstock.runtime import Disk, File
-
-OFFSET_ENTRY_BYTES = 8
-TIME_ENTRY = Struct(">qi")
-TIME_ENTRY_BYTES = 12
 
 INDEX_CACHE_BYTES_MAX = 64 << 20
 ENTRIES_UNSTORED_MAX = 512
@@ -45,9 +45,6 @@ ENTRIES_PER_TOUCH = 64
 
 EMPTY_INDEX_BYTES = 512
 """What an index costs in memory beside its entries."""
-_SAMPLE_STRIDE = 32
-"""At least one entry of every 512-byte sector, the smallest unit that a power loss can lose, is looked at."""
-_SWAPPED = sys.byteorder == "little"
 
 
 class Seal(NamedTuple):
@@ -57,10 +54,6 @@ class Seal(NamedTuple):
     crc: int
     times: int
     times_crc: int
-
-
-class IndexDamaged(Exception):
-    """An index file does not belong to its segment as it is: rebuild it from the log."""
 
 
 class IndexCache:
@@ -209,14 +202,14 @@ class SegmentIndex:
         """The offset of an entry that is earlier than `timestamp`, as is all before it; or the segment's base."""
         assert self._times_first == 0, "the index is in memory"
         times = self._times
-        index = bisect_left(range(len(times) // TIME_ENTRY_BYTES), timestamp, key=lambda i: _time_at(times, i)[0]) - 1
-        return self.base_offset + _time_at(times, index)[1] if index >= 0 else self.base_offset
+        index = bisect_left(range(len(times) // TIME_ENTRY_BYTES), timestamp, key=lambda i: time_at(times, i)[0]) - 1
+        return self.base_offset + time_at(times, index)[1] if index >= 0 else self.base_offset
 
     def last_time(self) -> tuple[int, int]:
         """(timestamp, offset) of the newest entry in memory, or (-1, base offset)."""
         if not self._times:
             return -1, self.base_offset
-        timestamp, relative = _time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)
+        timestamp, relative = time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)
         return timestamp, self.base_offset + relative
 
     def offset_entries(self) -> list[tuple[int, int]]:
@@ -305,7 +298,7 @@ class SegmentIndex:
         del self._offsets[keep:]
         del self._positions[keep:]
         relative_end = end_offset - self.base_offset
-        while self._times and _time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)[1] >= relative_end:
+        while self._times and time_at(self._times, len(self._times) // TIME_ENTRY_BYTES - 1)[1] >= relative_end:
             del self._times[-TIME_ENTRY_BYTES:]
         self.last_timestamp = self.last_time()[0]
         self.remove_files()
@@ -325,7 +318,7 @@ class SegmentIndex:
         """Take entries that were rebuilt from the log up to `upto_position`; those beyond stay as they are."""
         newer = bisect_left(self._positions, upto_position)
         # A time entry that was added during the rebuild is newer and larger than all rebuilt ones, or of no use.
-        last = _time_at(times, len(times) // TIME_ENTRY_BYTES - 1) if times else (-1, -1)
+        last = time_at(times, len(times) // TIME_ENTRY_BYTES - 1) if times else (-1, -1)
         for timestamp, relative in list(TIME_ENTRY.iter_unpack(self._times)):
             if timestamp > last[0] and relative > last[1]:
                 times += TIME_ENTRY.pack(timestamp, relative)
@@ -440,56 +433,3 @@ class SegmentIndex:
 def _cut_to(file: File, size: int) -> None:
     if file.size() > size:
         file.truncate(size)
-
-
-def encode_offset_entries(offsets: array[int], positions: array[int]) -> bytes:
-    entries = array("I", bytes(OFFSET_ENTRY_BYTES * len(offsets)))
-    entries[0::2] = offsets
-    entries[1::2] = positions
-    if _SWAPPED:
-        entries.byteswap()
-    return entries.tobytes()
-
-
-def decode_offset_entries(data: bytes) -> tuple[array[int], array[int]]:
-    entries = array("I")
-    entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
-    if _SWAPPED:
-        entries.byteswap()
-    return entries[0::2], entries[1::2]
-
-
-def check_offset_entries(offsets: array[int], positions: array[int], size_bytes: int) -> None:
-    """Raises IndexDamaged unless a sample of the entries rises and fits the segment."""
-    if not offsets:
-        return
-    if positions[-1] >= size_bytes or not positions[0] or not (_rises(offsets) and _rises(positions)):
-        raise IndexDamaged("entries do not rise, or lie beyond the end of the segment")
-
-
-def check_time_entries(data: bytes | bytearray) -> None:
-    count = len(data) // TIME_ENTRY_BYTES
-    sample = [_time_at(data, index) for index in _sampled(count)]
-    times = [timestamp for timestamp, _ in sample]
-    offsets = [offset for _, offset in sample]
-    # Zeros are what a sector reads as that was never written; an honest entry of zeros costs only a rebuild.
-    is_blank = bool(sample) and sample[0] == (0, 0)
-    if is_blank or not all(map(lt, times, times[1:])) or not all(map(lt, offsets, offsets[1:])):
-        raise IndexDamaged("entries of the time index do not rise")
-
-
-def _rises(values: array[int]) -> bool:
-    sample = values[::_SAMPLE_STRIDE]
-    return all(map(lt, sample, sample[1:])) and (len(values) < 2 or values[-2] < values[-1])
-
-
-def _sampled(count: int) -> list[int]:
-    indexes = list(range(0, count, _SAMPLE_STRIDE))
-    if count and indexes[-1] != count - 1:
-        indexes.append(count - 1)
-    return indexes
-
-
-def _time_at(data: bytes | bytearray, index: int) -> tuple[int, int]:
-    timestamp, relative = TIME_ENTRY.unpack_from(data, index * TIME_ENTRY_BYTES)
-    return timestamp, relative

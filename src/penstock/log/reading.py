@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.log.core import LogCore
-from penstock.log.indexes import IndexDamaged
+from penstock.log.index_entries import IndexDamaged
 from penstock.log.scan import rebuild_index
 from penstock.log.segment import (
     LENGTH_MIN,

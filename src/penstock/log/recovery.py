@@ -14,9 +14,6 @@ Recovery may itself be cut short at any point, and the next one starts from the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -25,81 +22,26 @@ from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
 from penstock.log.core import INDEX_GAP_BYTES_MIN, NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
-from penstock.log.indexes import IndexCache, IndexDamaged, Seal, SegmentIndex
+from penstock.log.index_entries import IndexDamaged
+from penstock.log.indexes import IndexCache, Seal, SegmentIndex
 from penstock.log.listing import Listing, LogParts, from_state, split_obsolete
 from penstock.log.producers import ProducerState
-from penstock.log.scan import BATCHES_PER_VISIT, IndexBuilder, rebuild_index, scan
+from penstock.log.recovery_check import Check
+from penstock.log.scan import IndexBuilder, rebuild_index, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
 from penstock.runtime import Runtime
-from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, SEQUENCE_MODULUS, BatchHeader
+from penstock.wire.records import HEADER, HEADER_SIZE, MAGIC, BatchHeader
 
-CONCURRENT_LOGS = 4
-"""Logs that are recovered at once: while one waits for the device, others keep the loop busy."""
-LOOP_SHARE_MS = 3.0
-"""How long all of them together may hold the loop."""
-
-CODEC_MAX = 4
 LOOK_BEHIND_BYTES = 1 << 18
 """How far behind a broken batch a whole one is looked for."""
 MAGIC_POSITION = 16
 MAGIC_BYTE = bytes([MAGIC])
-SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 
 _unpack_header = HEADER.unpack_from
 
 
 class CorruptLog(Exception):
     """A log is damaged where it was durable, in a way that hides where it ends."""
-
-
-class Progress(NamedTuple):
-    opened: int
-    failed: int
-    total: int
-
-
-async def open_many(
-    runtime: Runtime,
-    names: Iterable[str],
-    open_one: Callable[[str, float], Awaitable[None]],
-    *,
-    concurrency: int = CONCURRENT_LOGS,
-    on_failure: Callable[[str, Exception], None] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Progress:
-    """Open many logs, some at a time, in the order given. Each is of use as soon as it is open.
-
-    `open_one(name, slice_ms)` opens one, and holds the loop no longer than it is told. What it raises goes to
-    `on_failure`, and the others go on; without that it ends the whole.
-    """
-    waiting = deque(names)
-    total = len(waiting)
-    counts = [0, 0]
-    slice_ms = LOOP_SHARE_MS / concurrency
-
-    async def work() -> None:
-        started_ms = runtime.now_ms()
-        while waiting:
-            name = waiting.popleft()
-            try:
-                await open_one(name, slice_ms)
-                counts[0] += 1
-            except Exception as error:
-                if on_failure is None:
-                    waiting.clear()
-                    raise
-                counts[1] += 1
-                on_failure(name, error)
-            if on_progress is not None:
-                on_progress(Progress(counts[0], counts[1], total))
-            # A log that opens without waiting does not give the loop back by itself.
-            if runtime.now_ms() - started_ms > slice_ms:
-                await runtime.sleep(0)
-                started_ms = runtime.now_ms()
-
-    for task in [runtime.spawn(work(), "open logs") for _ in range(concurrency)]:
-        await task
-    return Progress(counts[0], counts[1], total)
 
 
 class Recovery:
@@ -420,97 +362,3 @@ class Recovery:
                 self._disk.unlink(names.path_of(self._directory, offset, names.SNAPSHOT_SUFFIX))
                 self._must_sync = self._must_sync or offset > check.expected
         return kept + written
-
-
-class Check:
-    """The visitor of a recovery: proves each batch, and builds what is derived from them."""
-
-    def __init__(self, config: LogConfig, epochs: EpochCache, producers: ProducerState, from_offset: int) -> None:
-        self.epochs = epochs
-        self.producers = producers
-        self.from_offset = from_offset
-        self.expected = 0
-        """The offset that the next batch must begin with."""
-        self._epoch = -1
-        self._append_ms = 0
-        self._interval_bytes = config.index_interval_bytes
-        self._segment: Segment | None = None
-
-    def begin(self, segment: Segment, append_ms: int) -> None:
-        self._segment = segment
-        self._append_ms = append_ms
-
-    def visit(self, view: memoryview, position: int) -> int:
-        # A start after a crash waits for this loop, so what it needs is in local variables.
-        segment = self._segment
-        assert segment is not None
-        index = segment.index
-        expected, current_epoch = self.expected, self._epoch
-        largest, largest_offset = segment.max_timestamp, segment.max_timestamp_offset
-        unindexed_bytes, interval_bytes = segment.unindexed_bytes, self._interval_bytes
-        append_ms = self._append_ms
-        segment_end = segment.end_offset
-        header_end = len(view) - HEADER_SIZE
-        end = len(view)
-        at = 0
-        for _ in range(BATCHES_PER_VISIT):
-            if at > header_end:
-                break
-            # fmt: off
-            (base_offset, length, epoch, magic, crc, attributes, last_offset_delta, _, max_timestamp,
-             producer_id, producer_epoch, base_sequence, count) = fields = _unpack_header(view, at)
-            # fmt: on
-            batch_end = at + LENGTH_OVERHEAD + length
-            if (
-                not at + HEADER_SIZE <= batch_end <= end
-                or magic != 2
-                or not expected <= base_offset < segment_end
-                or last_offset_delta < 0
-                or epoch < current_epoch
-                or crc32c(view[at + 21 : batch_end]) != crc
-            ):
-                break
-            last_offset = base_offset + last_offset_delta
-            if epoch != current_epoch:
-                current_epoch = epoch
-                if epoch > self.epochs.latest_epoch:
-                    self.epochs.assign(epoch, base_offset)
-            if max_timestamp > largest and count:
-                largest, largest_offset = max_timestamp, last_offset
-            if unindexed_bytes > interval_bytes:
-                index.add(last_offset, position + at, largest, largest_offset)
-                unindexed_bytes = 0
-            unindexed_bytes += batch_end - at
-            if producer_id >= 0 and base_offset >= self.from_offset:
-                producer = self.producers.get(producer_id)
-                if producer is not None and producer.epoch == producer_epoch and 0 <= attributes <= CODEC_MAX:
-                    last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
-                    producer.add(last_sequence, last_offset, last_offset_delta, append_ms)
-                else:
-                    self.producers.replay(BatchHeader._make(fields), view[at:batch_end], append_ms)
-            if not at and not position:
-                segment.first_timestamp = max_timestamp
-            expected = last_offset + 1
-            at = batch_end
-        self.expected, self._epoch = expected, current_epoch
-        segment.max_timestamp, segment.max_timestamp_offset = largest, largest_offset
-        segment.unindexed_bytes = unindexed_bytes
-        segment.size_bytes = position + at
-        return at
-
-    def fits(self, header: BatchHeader) -> bool:
-        """Whether a header is at least in its place."""
-        return (
-            header.magic == MAGIC
-            and header.base_offset >= self.expected
-            and header.size_bytes >= HEADER_SIZE
-            and header.last_offset_delta >= 0
-            and self._segment is not None
-            and header.next_offset <= self._segment.end_offset
-        )
-
-    def pass_over(self, header: BatchHeader, position: int) -> None:
-        assert self._segment is not None
-        self._segment.unindexed_bytes += header.size_bytes
-        self._segment.size_bytes = position + header.size_bytes
-        self.expected = header.next_offset

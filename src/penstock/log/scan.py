@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-from penstock.log.indexes import TIME_ENTRY
+from penstock.log.index_entries import TIME_ENTRY
 from penstock.log.producers import ProducerState
 from penstock.log.segment import SPAN, SPAN_BYTES, Segment
 from penstock.runtime import Runtime

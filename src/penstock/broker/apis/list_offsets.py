@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from penstock.broker.node import Node
 from penstock.broker.partition import Partition
 from penstock.broker.service import RequestContext
+from penstock.broker.slices import Slices
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_offsets import (
@@ -29,8 +30,6 @@ from penstock.wire.messages.list_offsets import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
-SLICE_MS = 5.0
-"""Searches give the loop back after this long."""
 
 
 def serve(
@@ -55,7 +54,7 @@ def serve(
 async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     asked = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
-    began_ms = node.runtime.now_ms()
+    slices = Slices(node.runtime)
     for topic in request.topics:
         answers = []
         for entry in topic.partitions:
@@ -74,9 +73,7 @@ async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListO
                 gone = partition is None or partition.retired
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR
                 answers.append(refusal(entry, code))
-            if node.runtime.now_ms() - began_ms > SLICE_MS:
-                await node.runtime.sleep(0)
-                began_ms = node.runtime.now_ms()
+            await slices.breathe()
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
 

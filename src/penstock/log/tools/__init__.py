@@ -1,0 +1,37 @@
+"""Looking into a log's files while no broker uses them: `penstock log dump` and `penstock log verify`.
+
+Everything is a generator and reads a megabyte at a time, so that the size of a log does not matter.
+"""
+
+from penstock.log.tools.dumping import (
+    BatchDump,
+    IndexEntryDump,
+    ProducerDump,
+    RecordDump,
+    TimeIndexEntryDump,
+    as_json,
+    dump,
+    dump_index,
+    dump_snapshot,
+    dump_time_index,
+)
+from penstock.log.tools.verifying import Verdict, verify
+from penstock.log.tools.walking import Problem, Severity, segment_bases
+
+__all__ = [
+    "BatchDump",
+    "IndexEntryDump",
+    "Problem",
+    "ProducerDump",
+    "RecordDump",
+    "Severity",
+    "TimeIndexEntryDump",
+    "Verdict",
+    "as_json",
+    "dump",
+    "dump_index",
+    "dump_snapshot",
+    "dump_time_index",
+    "segment_bases",
+    "verify",
+]
