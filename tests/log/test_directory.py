@@ -116,8 +116,6 @@ def test_logs_are_whole_after_a_clean_stop_even_if_the_power_goes() -> None:
             assert directory.is_clean
             log = directory.logs["a-0"]
             assert [one.first for one in await contents(log)] == list(range(0, 20, 2))
-            await log.warm()
-            assert not log.is_cold
             retry = batch(2, producer_id=5, epoch=0, sequence=18)
             assert log.append_leader(retry, 0, WALL_MS).duplicate
             assert await log.max_timestamp_offset() == (WALL_MS + 1, 1, 0)

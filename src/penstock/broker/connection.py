@@ -124,7 +124,6 @@ class Connection(BufferedProtocol):
         "active_ms",
         "admitted",
         "buffer",
-        "client_software",
         "closed",
         "deferred",
         "entrance",
@@ -165,7 +164,6 @@ class Connection(BufferedProtocol):
         self.sent_ms = 0.0
         """When a peer that had fallen behind last took what waited for it."""
         self.peer = ""
-        self.client_software = ""
         self.deferred: Slot | None = None
         """The slot that the request being served has taken, if it took one."""
         self.on_lost: Callable[[], None] | None = None

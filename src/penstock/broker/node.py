@@ -12,7 +12,7 @@ from penstock.config import BrokerConfig
 from penstock.metadata import BrokerRegistration, MetadataImage
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
-from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey, ServedApi
+from penstock.wire.apis import SERVED, ApiKey, ServedApi
 from penstock.wire.messages.api_versions import ApiVersion
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class ControllerNode:
         self.duties = duties
         self.cluster_id = quorum.cluster_id
         self.node_id = config.node_id
-        self.controller_apis = advertised(OF_CONTROLLERS)
 
     @property
     def image(self) -> MetadataImage:

@@ -131,7 +131,6 @@ class Run:
         self.load: Load | None = None
         self._screen = screen
         self._started_s = time.monotonic()
-        self._fault_from_s: float | None = None
 
     # ---- waiting: everything happens meanwhile
 

@@ -243,7 +243,7 @@ class LogCore:
 
     @property
     def is_cold(self) -> bool:
-        """The first idempotent append will wait for a small read, unless someone awaits `Log.warm` before."""
+        """The first idempotent append will wait for a small read."""
         return self._producers is None
 
     def first_unstable_offset(self) -> int:

@@ -80,11 +80,6 @@ class Log(Appending, TimeSearching, Swapping):
             log.flusher.segment_closed(segment)
         return log
 
-    async def warm(self) -> None:
-        """Read what the first append would otherwise wait for: for whoever is about to lead a log that `is_cold`."""
-        if self.is_cold:
-            await self.reload_producers()
-
     async def close(self, *, clean: bool = True) -> LogState | None:
         """Let go of the log. A clean close makes everything durable and tells what the next start needs to know."""
         if self.is_closed:

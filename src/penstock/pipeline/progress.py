@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.pipeline.planning import OUT_METRIC
@@ -73,22 +73,6 @@ class QueryFigures:
                 self.rows_written += _whole(_mapping(values).get("rows"))
             elif name.startswith("source."):
                 self.bad += _whole(_mapping(values).get("bad"))
-
-
-@dataclass
-class RunFigures:
-    """All queries of a run."""
-
-    queries: dict[str, QueryFigures] = field(default_factory=dict)
-
-    @property
-    def rows_read(self) -> int:
-        return sum(one.rows_read for one in self.queries.values())
-
-    @property
-    def lag(self) -> int | None:
-        known = [one.lag for one in self.queries.values() if one.lag is not None]
-        return sum(known) if known else None
 
 
 def lag_of(source: Mapping[str, object]) -> int | None:

@@ -27,7 +27,6 @@ from penstock.spark.session import PYTHON_VARIABLES, users_environment
 
 PYTHON_VERSION_MIN = (3, 11)
 SOURCE_MODULE = "pyspark_penstock"
-MODULE_PREFIX = "pyspark_"
 INSTALL = "pip install 'penstock[spark]'"
 ASK_TIMEOUT_S = 60
 FREE_BYTES_MIN = 1_000_000_000

@@ -131,10 +131,6 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if has_delete_horizon(self.attributes) else None
 
     @property
-    def has_producer(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
-
-    @property
     def last_sequence(self) -> int:
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE

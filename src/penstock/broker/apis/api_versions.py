@@ -23,13 +23,10 @@ _SOFTWARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234
 
 
 def serve(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    error = ErrorCode.NONE
-    if context.version < 0:
-        error = ErrorCode.UNSUPPORTED_VERSION
-    elif context.version >= 3:
-        if not (valid_software(request.client_software_name) and valid_software(request.client_software_version)):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
+    named = valid_software(request.client_software_name) and valid_software(request.client_software_version)
+    if context.version >= 3 and not named:
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
     response = ApiVersionsResponse(error_code=error, api_keys=node.advertised_apis)
     return with_features(response, node.image, context.version)
 

@@ -111,11 +111,6 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     def from_json(cls, data: bytes) -> Schedule:
         return msgspec.json.decode(data, type=cls)
 
-    @property
-    def syncs_always(self) -> bool:
-        """Whether every append is synced before it counts."""
-        return self.settings.get("log.flush.interval.messages") == "1"
-
 
 STORM_EVERY = 5
 LENGTHS_MS = (8_000, 12_000, 20_000, 30_000)

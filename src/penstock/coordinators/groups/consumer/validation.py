@@ -110,10 +110,6 @@ def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
     )
 
 
-def group_not_found(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
 def _is_subset(owned: Sequence[TopicPartitions] | None, assigned: Owned) -> bool:
     if owned is None:
         return False
