@@ -1,11 +1,10 @@
-"""Penstock as a server to be measured, and topics on whatever broker it is."""
+"""Topics on a broker that is measured, whichever it is: they are there, or gone, before anything is."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
@@ -15,24 +14,6 @@ from support.server_process import ServerFailed, ServerProcess, admin_client
 ADMIN_TIMEOUT_S = 120
 FILES_GONE_TIMEOUT_S = 10
 PARTITIONS_PER_REQUEST = 1000
-
-
-class Penstock(ServerProcess):
-    """`penstock server` as a user starts it, with nothing set but where it listens and where its data goes."""
-
-    name = "Penstock"
-
-    def __init__(self, command: Sequence[str], directory: Path, properties: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory)
-        self._command = list(command)
-        self._settings = [f"--set={name}={value}" for name, value in (properties or {}).items()]
-
-    def command(self) -> list[str]:
-        where = ["--listen", self.bootstrap, "--data", str(self.data_dir)]
-        return [*self._command, "server", *where, *self._settings]
-
-    def format(self) -> None:
-        """Nothing to do: a new data directory is formatted by the first start."""
 
 
 def create_topics(

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from bench import processes
-from bench.brokers import Penstock, create_topics
+from bench.brokers import create_topics
 from bench.model import Side
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.wire.messages.describe_quorum import (
@@ -20,6 +20,7 @@ from penstock.wire.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from support.apache_kafka import ApacheKafka
+from support.penstock import PenstockServer
 from support.server_process import ServerFailed, ServerProcess, free_ports
 
 NODES: Final = 3
@@ -187,7 +188,7 @@ def _node(
     }
     node: ServerProcess
     if side is Side.PENSTOCK:
-        node = Penstock(command, directory, properties)
+        node = PenstockServer(properties, directory=directory, command=command)
     else:
         assert side is Side.KAFKA, f"{side} is no server"
         node = ApacheKafka(directory=directory, properties=properties)

@@ -16,11 +16,12 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 
-from bench.brokers import Penstock, create_topics, delete_topic
+from bench.brokers import create_topics, delete_topic
 from bench.client import Client, Load, LoadFailed
 from bench.model import Case, Outcome, Sample, Side
 from bench.payloads import RECORD_BYTES, write_payloads
 from support.apache_kafka import ApacheKafka, KafkaToolFailed
+from support.penstock import PenstockServer
 from support.server_process import ServerFailed, ServerProcess
 
 WORK = Path(__file__).with_name("work")
@@ -153,7 +154,7 @@ class Bench:
 
     def _new(self, side: Side, properties: Mapping[str, str], command: Sequence[str] | None = None) -> ServerProcess:
         if side is Side.PENSTOCK:
-            return Penstock(command or self.options.penstock, self.directory, properties)
+            return PenstockServer(properties, directory=self.directory, command=command or self.options.penstock)
         assert side is Side.KAFKA, f"{side} is no server"
         return ApacheKafka(directory=self.directory, properties=properties)
 

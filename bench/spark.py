@@ -30,10 +30,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.brokers import Penstock, create_topics
+from bench.brokers import create_topics
 from bench.payloads import write_payloads
 from penstock.pipeline.lake import to_table
 from support import spark_kafka
+from support.penstock import PenstockServer
 
 MIB = 1024 * 1024
 PARTITIONS = 2
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
     results: dict[str, Any] = {"connector": None if reason else spark_kafka.versions(), "read": {}, "streams": {}}
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as text, session(with_connector=not reason) as spark:
         directory = Path(text)
-        with Penstock([sys.executable, "-m", "penstock"], directory) as broker:
+        with PenstockServer(directory=directory) as broker:
             results["spark"] = spark.version
             for record_bytes, count in RECORDS.items():
                 fill(broker.bootstrap, topic_of(record_bytes), record_bytes, int(count * given.scale), directory)

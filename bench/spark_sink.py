@@ -26,10 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.brokers import Penstock, create_topics
+from bench.brokers import create_topics
 from bench.report import machine
 from penstock.pipeline import to_topic
 from support.apache_kafka import ApacheKafka, available
+from support.penstock import PenstockServer
 from support.server_process import ServerProcess
 from support.spark import LOCAL_CONFIG
 
@@ -149,7 +150,7 @@ def session() -> Iterator[SparkSession]:
 @contextmanager
 def brokers(directory: Path) -> Iterator[list[ServerProcess]]:
     """Penstock, and Apache Kafka where it can be had."""
-    with Penstock([sys.executable, "-m", "penstock"], directory) as penstock:
+    with PenstockServer(directory=directory) as penstock:
         if reason := available():
             print(f"without exactly once: {reason}")
             yield [penstock]

@@ -69,36 +69,62 @@ class Fault(ABC):
         """Apply it, hold it, undo it. Returns what was done, in words."""
 
 
-class Kill(Fault):
-    def __init__(self, role: Role) -> None:
-        super().__init__(f"kill-{role}", f"kill -9 of the {role}, started again after a while")
+class Suffered(Fault):
+    """What the node that has a role suffers for a while."""
+
+    def __init__(
+        self, role: Role, name: str, what: str, *, needs: Needs = Needs.NODES, hold_s: tuple[float, float] = SHORT_S
+    ) -> None:
+        super().__init__(f"{name}-{role}", what, needs=needs, hold_s=hold_s)
         self.role = role
 
     def run(self, place: Place, hold_s: float) -> str:
         nodes, node = _nodes(place), _find(place, self.role)
-        place.tell(f"kill -9 of node {node}, the {self.role}, for {hold_s:.1f} s")
+        place.tell(f"{self.told(f'node {node}, the {self.role},')} for {hold_s:.1f} s")
+        try:
+            self.apply(nodes, node)
+            place.wait(hold_s)
+        finally:
+            self.undo(nodes, node)
+        return f"node {node} for {hold_s:.1f} s"
+
+    @abstractmethod
+    def told(self, node: str) -> str:
+        """What happens to the node, in words."""
+
+    @abstractmethod
+    def apply(self, nodes: Nodes, node: int) -> None: ...
+
+    @abstractmethod
+    def undo(self, nodes: Nodes, node: int) -> None: ...
+
+
+class Kill(Suffered):
+    def __init__(self, role: Role) -> None:
+        super().__init__(role, "kill", f"kill -9 of the {role}, started again after a while")
+
+    def told(self, node: str) -> str:
+        return f"kill -9 of {node}"
+
+    def apply(self, nodes: Nodes, node: int) -> None:
         nodes.kill(node)
-        try:
-            place.wait(hold_s)
-        finally:
-            nodes.release(node)
-        return f"node {node}, down for {hold_s:.1f} s"
+
+    def undo(self, nodes: Nodes, node: int) -> None:
+        nodes.release(node)
 
 
-class Pause(Fault):
+class Pause(Suffered):
     def __init__(self, role: Role) -> None:
-        super().__init__(f"pause-{role}", f"SIGSTOP of the {role}, and SIGCONT after a while", hold_s=LONG_S)
-        self.role = role
+        super().__init__(role, "pause", f"SIGSTOP of the {role}, and SIGCONT after a while", hold_s=LONG_S)
 
-    def run(self, place: Place, hold_s: float) -> str:
-        nodes, node = _nodes(place), _find(place, self.role)
-        place.tell(f"SIGSTOP of node {node}, the {self.role}, for {hold_s:.1f} s")
+    def told(self, node: str) -> str:
+        return f"SIGSTOP of {node}"
+
+    def apply(self, nodes: Nodes, node: int) -> None:
         nodes.pause(node)
-        try:
-            place.wait(hold_s)
-        finally:
-            nodes.resume(node)
-        return f"node {node}, for {hold_s:.1f} s"
+
+    def undo(self, nodes: Nodes, node: int) -> None:
+        nodes.resume(node)
 
 
 class RollingRestart(Fault):
@@ -164,22 +190,21 @@ class Cut(Fault):
         return f"nothing {way} node {node} for {hold_s:.1f} s"
 
 
-class Isolate(Fault):
+class Isolate(Suffered):
     def __init__(self, role: Role) -> None:
         what = f"neither nodes nor clients reach the {role}"
-        super().__init__(f"isolate-{role}", what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
-        self.role = role
+        super().__init__(role, "isolate", what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
 
-    def run(self, place: Place, hold_s: float) -> str:
-        nodes, node = _nodes(place), _find(place, self.role)
+    def told(self, node: str) -> str:
+        return f"{node} is off the network"
+
+    def apply(self, nodes: Nodes, node: int) -> None:
         assert nodes.network is not None
-        place.tell(f"node {node}, the {self.role}, is off the network for {hold_s:.1f} s")
-        try:
-            nodes.network.isolate(node)
-            place.wait(hold_s)
-        finally:
-            nodes.network.heal()
-        return f"node {node} for {hold_s:.1f} s"
+        nodes.network.isolate(node)
+
+    def undo(self, nodes: Nodes, node: int) -> None:
+        assert nodes.network is not None
+        nodes.network.heal()
 
 
 class FullDisk(Fault):
