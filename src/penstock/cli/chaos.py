@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 import shutil
-import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.chaos_cluster import OwnCluster, started
 from penstock.cli.connection import Cluster, parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import DEFAULT_TIMEOUT_S, CommandConfig, Json, examples
@@ -25,8 +21,7 @@ from penstock.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from penstock.chaos.faults import Fault
-    from penstock.chaos.nodes import Nodes
-    from penstock.chaos.runner import Result, Run
+    from penstock.chaos.runner import Options, Result, Run
     from penstock.chaos.view import LineScreen, LiveScreen
 
 EXAMPLES = examples(
@@ -37,13 +32,6 @@ EXAMPLES = examples(
     ("penstock chaos -b test-1:9092 --seconds 300", "only the load and the account, while you break things"),
 )
 SECONDS_DEFAULT = 60.0
-DISK_MEGABYTES = 96
-PORT_TRIES = 50
-NETNS_PORT = 9092
-PORTS = range(12_000, 32_000)
-"""Below those that the system gives to outgoing connections."""
-SOON = {"group.initial.rebalance.delay.ms": "500"}
-"""Nobody comes later than the others here."""
 OWN, THEIRS, LOAD = "A cluster of its own", "Your cluster", "Load"
 
 
@@ -116,13 +104,10 @@ def chaos(
     At the end every record is accounted for: none lost, duplicated or out of order, no reader that skipped one or saw
     one that is gone.
     """
-    from penstock.chaos import faults as catalogue
-    from penstock.chaos import isolation
-    from penstock.chaos.faults import Needs
     from penstock.chaos.runner import Options, Run
 
     if show:
-        print_table("", ("fault", "what is done"), [[one.name, one.what] for one in catalogue.catalogue()])
+        _list_faults()
         return
     if (brokers is None) == (bootstrap_server is None):
         raise CliError(
@@ -136,20 +121,15 @@ def chaos(
     if brokers is None:
         if netns or settings or mixed_with or data:
             raise CliError("--netns, --set, --mixed-with and --data are for a cluster of its own", exit_codes.USAGE)
-        chosen: Sequence[Fault] = [
-            catalogue.Command(name, command) for name, command in parse_settings(fault or [], "--fault").items()
-        ]
+        chosen = _commands(fault or [])
         if rounds is not None and not chosen:
             raise CliError("--rounds without a --fault would end at once", exit_codes.USAGE)
     else:
         if fault:
             raise CliError("--fault is for a cluster of yours; see --faults", exit_codes.USAGE)
-        chosen = _choose(catalogue.catalogue(), faults, netns=netns, mixed=mixed_with is not None, brokers=brokers)
-        if netns and not isolation.inside():
-            if reason := isolation.missing():
-                raise CliError(f"--netns: {reason}", exit_codes.FAILED, "without --netns there are faults enough")
-            sys.stdout.flush()
-            isolation.enter(sys.argv[1:])
+        chosen = _choose(faults, netns=netns, mixed=mixed_with is not None, brokers=brokers)
+        if netns:
+            _enter_namespaces()
     name = f"penstock-chaos-{secrets.token_hex(4)}"
     copies = replication_factor if brokers is None else min(replication_factor, brokers)
     options = Options(
@@ -158,18 +138,43 @@ def chaos(
         replication_factor=copies, min_insync_replicas=min(min_insync_replicas, copies), producers=producers,
         members=members, rate=rate, value_bytes=value_bytes, group_protocol=group_protocol, keep=keep,
     )  # fmt: skip
-    if bootstrap_server is not None:
+    if brokers is not None:
+        own = OwnCluster(brokers, data, netns, settings or [], mixed_with)
+        _break_own(own, options, chosen, json=json)
+    elif bootstrap_server is not None:
         properties = Cluster(bootstrap_server, command_config, DEFAULT_TIMEOUT_S).properties
         with _screen(json=json) as screen:
             result = _run(Run(options, {**properties, "bootstrap.servers": bootstrap_server}, chosen, screen))
         _tell(result, json=json)
+
+
+def _list_faults() -> None:
+    from penstock.chaos.faults import catalogue
+
+    print_table("", ("fault", "what is done"), [[one.name, one.what] for one in catalogue()])
+
+
+def _enter_namespaces() -> None:
+    """Go on in network namespaces; this process gives way to one that is inside."""
+    from penstock.chaos import isolation
+
+    if isolation.inside():
         return
-    assert brokers is not None
-    directory = data or Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    own = _Own(brokers, directory, netns, settings or [], mixed_with, any(Needs.DISK in one.needs for one in chosen))
-    with _screen(json=json) as screen, _own_cluster(own) as (nodes, bootstrap):
+    if reason := isolation.missing():
+        raise CliError(f"--netns: {reason}", exit_codes.FAILED, "without --netns there are faults enough")
+    sys.stdout.flush()
+    isolation.enter(sys.argv[1:])
+
+
+def _break_own(own: OwnCluster, options: Options, chosen: list[Fault], *, json: bool) -> None:
+    from penstock.chaos.faults import Needs
+    from penstock.chaos.runner import Run
+
+    directory = own.data or Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    small_disks = any(Needs.DISK in one.needs for one in chosen)
+    with _screen(json=json) as screen, started(own, directory, small_disks=small_disks) as (nodes, bootstrap):
         result = _run(Run(options, {"bootstrap.servers": bootstrap}, chosen, screen, nodes), directory)
-    if data is None and result.holds and not keep:
+    if own.data is None and result.holds and not options.keep:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         note(f"data and logs of the nodes are in {directory}")
@@ -205,10 +210,18 @@ def _tell(result: Result, *, json: bool) -> None:
         raise typer.Exit(exit_codes.UNHEALTHY)
 
 
-def _choose(known: list[Fault], wanted: str, *, netns: bool, mixed: bool, brokers: int) -> list[Fault]:
-    """The faults that match, without those that this run cannot do unless they were named."""
-    from penstock.chaos.faults import Needs
+def _commands(given: list[str]) -> list[Fault]:
+    """The faults that the user brings."""
+    from penstock.chaos.faults import Command
 
+    return [Command(name, command) for name, command in parse_settings(given, "--fault").items()]
+
+
+def _choose(wanted: str, *, netns: bool, mixed: bool, brokers: int) -> list[Fault]:
+    """The faults that match, without those that this run cannot do unless they were named."""
+    from penstock.chaos.faults import Needs, catalogue
+
+    known = catalogue()
     can = Needs.NODES | (Needs.NETWORK | Needs.DISK if netns else Needs.NOTHING)
     can |= Needs.OTHER_VERSION if mixed else Needs.NOTHING
     chosen: dict[str, Fault] = {}
@@ -223,75 +236,3 @@ def _choose(known: list[Fault], wanted: str, *, netns: bool, mixed: bool, broker
             raise CliError(f"--faults: {pattern} needs {what}", exit_codes.USAGE)
         chosen.update({one.name: one for one in able})
     return list(chosen.values())
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What a cluster of its own is to be like."""
-
-    brokers: int
-    directory: Path
-    netns: bool
-    settings: list[str]
-    mixed_with: str | None
-    small_disks: bool
-
-
-@contextmanager
-def _own_cluster(own: _Own) -> Iterator[tuple[Nodes, str]]:
-    from penstock.chaos.isolation import IsolationFailed, Network, SmallDisk
-    from penstock.chaos.nodes import Node, Nodes
-    from penstock.cli import fleet
-
-    numbers = range(1, own.brokers + 1)
-    programs = [[sys.executable, "-m", "penstock"], *([shlex.split(own.mixed_with)] if own.mixed_with else [])]
-    members: list[Node] = []
-    try:
-        network: Network | None = None
-        if own.netns:
-            network = Network(own.brokers)
-            network.up()
-        host_of = fleet.one_host if network is None else network.host
-        port = NETNS_PORT if network is not None else _free_port(own.brokers)
-        for number in numbers:
-            place = own.directory / f"node-{number}"
-            disk = SmallDisk(place, DISK_MEGABYTES) if own.small_disks else None
-            place.mkdir(parents=True, exist_ok=True)
-            properties = {
-                **fleet.properties(number, own.brokers, port, host_of), **SOON, **parse_settings(own.settings, "--set"),
-            }  # fmt: skip
-            server = ["server", "--data", str(place / "data")]
-            server += [part for name, value in properties.items() for part in ("--set", f"{name}={value}")]
-            commands = [[*program, *server] for program in programs]
-            # The first of them runs the other version, if there is one: in a mixture both lead and both follow.
-            version = number % len(programs)
-            members.append(Node(number, commands, own.directory / f"node-{number}.log", disk, version))
-    except IsolationFailed as error:
-        raise CliError(f"--netns: {error}", exit_codes.FAILED) from None
-    nodes = Nodes(members, network)
-    try:
-        nodes.start()
-        yield nodes, ",".join(f"{host_of(number)}:{port + number - 1}" for number in numbers)
-    finally:
-        nodes.close()
-
-
-def _free_port(brokers: int) -> int:
-    """A port from which on all are free, a moment ago, that the nodes will want."""
-    from penstock.cli.fleet import CONTROLLERS_ABOVE, HOST
-
-    for _ in range(PORT_TRIES):
-        port = secrets.choice(PORTS)
-        wanted = [port + above + n for above in (0, CONTROLLERS_ABOVE) for n in range(brokers)]
-        if all(_is_free(HOST, one) for one in wanted):
-            return port
-    raise CliError("no free ports were found for the nodes", exit_codes.FAILED)
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
