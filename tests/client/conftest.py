@@ -8,26 +8,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support import apache_kafka
-from support.penstock import PenstockServer
+from support.either import EITHER, server_of
 from support.server_process import ServerProcess
 
 NewTopicFunction = Callable[..., str]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "3"}
 
 
-@pytest.fixture(
-    scope="session",
-    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.long, pytest.mark.needs_maven])],
-)
+@pytest.fixture(scope="session", params=EITHER)
 def broker(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    if request.param == "penstock":
-        running: ServerProcess = PenstockServer(PROPERTIES)
-    else:
-        if reason := apache_kafka.available():
-            pytest.skip(reason)
-        running = apache_kafka.ApacheKafka(heap="512M", properties=PROPERTIES)
-    with running:
+    with server_of(request.param, PROPERTIES) as running:
         yield running
 
 

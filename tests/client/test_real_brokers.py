@@ -31,7 +31,7 @@ from penstock.client import (
     fetch_ranges,
 )
 from support import apache_kafka
-from support.penstock import PenstockServer
+from support.either import APACHE_KAFKA, PENSTOCK, server_of
 from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.timeout(240)
@@ -39,15 +39,9 @@ pytestmark = pytest.mark.timeout(240)
 Row = tuple[object, ...]
 
 
-@pytest.fixture(scope="module", params=["penstock", pytest.param("apache-kafka", marks=pytest.mark.needs_maven)])
+@pytest.fixture(scope="module", params=[PENSTOCK, pytest.param(APACHE_KAFKA, marks=pytest.mark.needs_maven)])
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    if request.param == "penstock":
-        running: ServerProcess = PenstockServer({"log.cleaner.backoff.ms": "100"})
-    else:
-        if reason := apache_kafka.available():
-            pytest.skip(reason)
-        running = apache_kafka.ApacheKafka(heap="512M", properties={"log.cleaner.backoff.ms": "100"})
-    with running:
+    with server_of(request.param, {"log.cleaner.backoff.ms": "100"}) as running:
         yield running
 
 

@@ -6,23 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import apache_kafka
-from support.penstock import PenstockServer
+from support.either import EITHER, server_of
 from support.server_process import ServerProcess
 
 SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
 
 
-@pytest.fixture(
-    scope="module",
-    params=["penstock", pytest.param("apache-kafka", marks=[pytest.mark.needs_maven, pytest.mark.long])],
-)
+@pytest.fixture(scope="module", params=EITHER)
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    if request.param == "penstock":
-        running: ServerProcess = PenstockServer(SETTINGS)
-    else:
-        if reason := apache_kafka.available():
-            pytest.skip(reason)
-        running = apache_kafka.ApacheKafka(heap="512M", properties=SETTINGS)
-    with running:
+    with server_of(request.param, SETTINGS) as running:
         yield running
