@@ -49,11 +49,11 @@ CONTROLLER_ROWS = (
 )
 PLAN_ROWS = (
     ("fourth_replicas", "a fourth broker beside three: replicas to move", "{:,.0f}", None),
-    ("fourth_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("fourth_s", "… planned in, s of processor time", "{:,.2f}", ("1,000,000", 60)),
     ("added_replicas", "one broker more beside 100: replicas to move", "{:,.0f}", None),
-    ("added_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("added_s", "… planned in, s of processor time", "{:,.2f}", ("1,000,000", 60)),
     ("drained_replicas", "one of 100 is drained: replicas to move", "{:,.0f}", None),
-    ("drained_s", "… planned in, s", "{:,.2f}", ("1,000,000", 60)),
+    ("drained_s", "… planned in, s of processor time", "{:,.2f}", ("1,000,000", 60)),
     ("plan_peak_mb", "most memory of the process, with the cluster's model, MB", "{:,.0f}", None),
 )
 GROUP_ROWS = (
