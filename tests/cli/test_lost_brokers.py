@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -170,6 +171,23 @@ def test_the_last_replica_is_not_given_up(four: Four, on_four: Run, orders: str)
     assert (lost.code, f"offline, without a leader: {single}-0" in lost.messages) == (exit_codes.REFUSED, True)
     assert replicas(four.admin, single) == {0: [4]}
     assert "throttled" not in settings(on_four, single)
+
+
+def test_what_an_earlier_run_left_on_a_broker_that_was_away_goes_when_the_throttle_is_another(
+    four: Four, on_four: Run, orders: str, tmp_path: Path
+) -> None:
+    make_topic(four.admin, orders, [[1, 2, 3]])
+    plan = tmp_path / "plan.json"
+    good(on_four("reassign", "generate", "--topic", orders, "--brokers", "2,3,4", "--plan", plan, "--json",
+                 "--throttle", "100KB"))  # fmt: skip
+    document = json.loads(plan.read_text())
+    document["penstock"]["rates_before"] = {"4": [None, None]}
+    plan.write_text(json.dumps(document))
+    rates = ("leader.replication.throttled.rate=100000", "follower.replication.throttled.rate=100000")
+    altered = on_four("configs", "alter", "--broker", 4, "--add", rates[0], "--add", rates[1])
+    assert altered.code == exit_codes.OK, altered.messages
+    good(on_four("reassign", "execute", plan, "--yes", "--json", "--throttle", "20MB"))
+    assert good(on_four("reassign", "status", "--json")) == {"moving": [], "throttles": {}}
 
 
 @pytest.mark.long

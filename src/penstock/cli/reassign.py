@@ -142,8 +142,8 @@ def execute(
     patience_s = parse_span_s(patience, "--patience")
     with port_to(Cluster(bootstrap_server, command_config, timeout), "carry out the plan") as port:
         model = port.observe(disks=True)
-        file = read_plan(plan, model)
-        file = _chosen(file, model, throttle, step)
+        given = read_plan(plan, model)
+        file = _chosen(given, model, throttle, step)
         refuse_misfits(file, model)
         left = [move for move in file.moves if state_of(move, model) is not State.DONE]
         proposal = Proposal(
@@ -164,6 +164,8 @@ def execute(
         if left:
             proposal.require_fit()
             ask(plan_view.summary(model, proposal.plan, file.throttle, file.step) + ". Go on?", yes=yes)
+            if given.rates_before is not None and file.throttle != given.throttle:
+                file = _without_leftovers(port, given, file)
             write_plan(plan, file)
         else:
             note("All of the plan is done.")
@@ -343,13 +345,27 @@ def _chosen(file: PlanFile, model: ClusterModel, throttle: str, step: str) -> Pl
         default = parse_throttle(throttle or DEFAULT_THROTTLE)
         file = msgspec.structs.replace(file, cluster=model.cluster_id, throttle=default)
     elif throttle:
-        if file.rates_before is not None and parse_throttle(throttle) != file.throttle:
+        moving = any(state_of(move, model) is State.MOVING for move in file.moves)
+        if moving and file.rates_before is not None and parse_throttle(throttle) != file.throttle:
             raise PlanRefused(
-                "the throttle of a plan that was begun cannot be changed by its file",
+                "the throttle of a plan cannot be changed while it moves something",
                 "cancel it, and carry it out again with the other throttle",
             )
         file = msgspec.structs.replace(file, throttle=parse_throttle(throttle))
     return msgspec.structs.replace(file, step=parse_share(step, "--step")) if step else file
+
+
+def _without_leftovers(port: ProtocolPort, given: PlanFile, file: PlanFile) -> PlanFile:
+    """The plan with another throttle; what a run before has left of its own, on a broker that was away, is gone."""
+    before = Executor(port, given, save=lambda changed: None)
+    before.release()
+    if before.plan.rates_before is not None:
+        away = ", ".join(map(str, before.plan.rates_before))
+        raise PlanRefused(
+            f"broker {away} has the throttle of an earlier run of the plan, and cannot be asked to take it away",
+            "start it, or carry out the plan with the throttle that it had",
+        )
+    return msgspec.structs.replace(file, rates_before=None)
 
 
 def _unthrottle(port: ProtocolPort, model: ClusterModel) -> None:
