@@ -97,12 +97,20 @@ class ThreeNodes:
         self.wait_whole(topic)
 
     def leaders(self, topic: str) -> list[int]:
-        with self._client() as cluster:
-            return [one.leader_id for one in cluster.topics([topic])[topic].partitions]
+        """Who leads each partition, as soon as each has a leader among the nodes that are up."""
+        found: list[int] = []
 
-    def wait_whole(self, topic: str) -> None:
+        def look() -> bool:
+            found[:] = self._leaders_now(topic)
+            return bool(found) and all(number in self.nodes and number not in self._down for number in found)
+
+        self.wait(look, f"have leaders of {topic}")
+        return found
+
+    def wait_whole(self, topic: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Until every replica of the topic is in sync, as every node has heard."""
-        self.wait(lambda: all(self._whole(topic, number) for number in self.nodes), "have all replicas in sync")
+        whole = "have all replicas in sync"
+        self.wait(lambda: all(self._whole(topic, number) for number in self.nodes), whole, timeout_s)
 
     def controller(self) -> int:
         found: list[int] = []
@@ -127,14 +135,14 @@ class ThreeNodes:
     def living_bootstrap(self) -> str:
         return ",".join(node.bootstrap for number, node in self.nodes.items() if number not in self._down)
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + WAIT_TIMEOUT_S
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        deadline_s = time.monotonic() + timeout_s
         while not condition():
             for number, node in self.nodes.items():
                 if number not in self._down and not node.alive():
                     raise ServerFailed(f"{node.name} {number} has ended:\n{node.log_tail()}")
             if time.monotonic() > deadline_s:
-                raise ServerFailed(f"{self.side.value} did not {what} within {WAIT_TIMEOUT_S} s")
+                raise ServerFailed(f"{self.side.value} did not {what} within {timeout_s:.0f} s")
             time.sleep(PAUSE_S)
 
     def cpu_s(self) -> float:
@@ -143,6 +151,11 @@ class ThreeNodes:
     def memory(self) -> processes.Memory:
         each = [processes.memory(node.pid) for node in self.nodes.values()]
         return processes.Memory(sum(one.rss_mb for one in each), sum(one.pss_mb for one in each))
+
+    def _leaders_now(self, topic: str) -> list[int]:
+        with suppress(ClientError), self._client() as cluster:
+            return [one.leader_id for one in cluster.topics([topic])[topic].partitions]
+        return []
 
     def _whole(self, topic: str, number: int) -> bool:
         with suppress(ClientError), self._client(self.nodes[number].bootstrap) as cluster:
