@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate
+from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate, stamped
 from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, Progress
+from penstock.log.checkpoints import read_offsets
 from penstock.log.opening_many import CONCURRENT_LOGS
 from penstock.runtime import Runtime
 from penstock.sim.disk import SimDisk
@@ -380,3 +381,43 @@ def test_a_damaged_log_does_not_keep_the_others_from_opening() -> None:
     simulate(look, disk)
     disk.restart(power_loss=False)
     simulate(again, disk)
+
+
+@pytest.mark.parametrize("position", [SIZE + 70, SIZE + 16], ids=["rot", "damage that hides the end"])
+def test_a_log_that_others_have_too_is_cut_where_it_is_damaged_even_below_its_recovery_point(position: int) -> None:
+    """So that the rest is copied again; and a crash before that finds nothing that is believed without a look."""
+    disk = SimDisk(0)
+
+    async def write(runtime: SimRuntime) -> None:
+        directory = await directory_with(runtime, ["t-0"])
+        assert directory.logs["t-0"].end_offset > 14
+        await directory.logs["t-0"].flush()
+        await directory.checkpoint()
+
+    async def open_again(runtime: SimRuntime) -> tuple[Log, int]:
+        directory = LogDirectory(runtime)
+        await directory.load()
+        log = await directory.open("t-0", CONFIG, replicated=True)
+        return log, read_offsets(runtime.disk, "recovery-point-offset-checkpoint").get("t-0", 0)
+
+    async def look(runtime: SimRuntime) -> None:
+        log, recovery_point = await open_again(runtime)
+        assert log.end_offset == 12
+        assert recovery_point <= 12
+        assert log.damage[-1] == "t-0 is cut at offset 12: the rest is copied from its leader"
+        batches = await contents(log)
+        assert [one.first for one in batches] == [0, 2, 4, 6, 8, 10]
+        await check_indexes(log, batches)
+        log.append_follower(memoryview(bytearray(stamped(batch(2, size=100), 12, 3))))
+
+    async def look_again(runtime: SimRuntime) -> None:
+        log, _ = await open_again(runtime)
+        assert log.end_offset == 14
+        assert log.damage == ()
+
+    simulate(write, disk)
+    disk.restart(power_loss=True)
+    damage(disk, "t-0/00000000000000000010.log", position, 77)
+    simulate(look, disk)
+    disk.restart(power_loss=False)
+    simulate(look_again, disk)

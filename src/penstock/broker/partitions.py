@@ -127,10 +127,16 @@ class PartitionManager:
         await self._directory.open_all(
             configs,
             self._recovered,
+            replicated=[name for name, (partition, _) in self._to_recover.items() if self._others_have(partition)],
             concurrency=self._config.num_recovery_threads_per_data_dir,
             on_failure=self._not_recovered,
         )
         self._events.info("recovered", partitions=len(configs), took_ms=round(self._runtime.now_ms() - began_ms))
+
+    def _others_have(self, partition: Partition) -> bool:
+        """They do: after an unclean stop this broker leaves the ISR before it is admitted again, and follows them."""
+        state = partition.state
+        return state is not None and any(one != self._config.node_id for one in (*state.isr, *state.elr))
 
     def _recovered(self, log: Log) -> None:
         partition, config = self._to_recover.pop(log.name)

@@ -11,7 +11,7 @@ Life cycle:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 
 from penstock.log import names
@@ -27,6 +27,7 @@ from penstock.log.config import LogConfig
 from penstock.log.indexes import IndexCache
 from penstock.log.log import Log
 from penstock.log.opening_many import CONCURRENT_LOGS, Progress, open_many
+from penstock.log.recovery import CorruptLog
 from penstock.log.scan import SLICE_MS
 from penstock.runtime import Future, Runtime
 
@@ -96,9 +97,35 @@ class LogDirectory:
                 found.append(name)
         return found
 
-    async def open(self, name: str, config: LogConfig, *, slice_ms: float = SLICE_MS) -> Log:
-        """Open a log, or make a new one. Raises CorruptLog."""
+    async def open(
+        self, name: str, config: LogConfig, *, replicated: bool = False, slice_ms: float = SLICE_MS
+    ) -> Log:
+        """Open a log, or make a new one. Raises CorruptLog.
+
+        `replicated`: other replicas have it, too. Then one that turns out to be damaged below its recovery point is cut
+        there like one that was torn, so that the rest is copied again, instead of being kept as it is.
+        """
         assert name not in self.logs, f"{name} is open already"
+        damage: tuple[str, ...]
+        try:
+            log = await self._open(name, config, slice_ms, state=self._states.get(name))
+            if not (replicated and log.damage):
+                return log
+            damage = log.damage
+            del self.logs[name]
+            await log.close(clean=False)
+        except CorruptLog as error:
+            if not replicated:
+                raise
+            damage = (str(error),)
+        # Nothing vouches for any of it: all is read, and what is known of producers and epochs is made anew.
+        self._recovery_points[name] = 0
+        log = await self._open(name, config, slice_ms, state=None)
+        await self.checkpoint()
+        log.damage = (*damage, f"{name} is cut at offset {log.end_offset}: the rest is copied from its leader")
+        return log
+
+    async def _open(self, name: str, config: LogConfig, slice_ms: float, *, state: LogState | None) -> Log:
         directory = self._at(name)
         clean = name in self._untouched
         if not clean and name not in self._present:
@@ -111,7 +138,7 @@ class LogDirectory:
             clean=clean,
             recovery_point=self._recovery_points.get(name, 0),
             start_offset=self._start_offsets.get(name, 0),
-            state=self._states.get(name),
+            state=state,
             cache=self.cache,
             checkpoint=self.checkpoint,
             slice_ms=slice_ms,
@@ -125,6 +152,7 @@ class LogDirectory:
         configs: Mapping[str, LogConfig],
         opened: Callable[[Log], None],
         *,
+        replicated: Container[str] = (),
         concurrency: int = CONCURRENT_LOGS,
         on_failure: Callable[[str, Exception], None] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
@@ -132,7 +160,7 @@ class LogDirectory:
         """Open many logs, some at a time; `opened` gets each as soon as it is of use."""
 
         async def open_one(name: str, slice_ms: float) -> None:
-            opened(await self.open(name, configs[name], slice_ms=slice_ms))
+            opened(await self.open(name, configs[name], replicated=name in replicated, slice_ms=slice_ms))
 
         return await open_many(
             self.runtime,
