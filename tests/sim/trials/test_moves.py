@@ -6,20 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.sim.cluster import BOTH, BROKER
-from penstock.sim.trials.schedule import Kind, Schedule, generate
+from penstock.sim.trials.schedule import Schedule, generate
 from penstock.sim.trials.trial import run_trial
 
 FIVE = (BOTH, BOTH, BOTH, BROKER, BROKER)
 
 
 def moving(seed: int) -> Schedule:
-    """A schedule of any faults but bits that flip, in a cluster with brokers to spare.
-
-    A replica that leaves has the recovery points written down, and what rots below them is found when it is read, not
-    at the next start, which the comparison of all logs in the end does not wait for.
-    """
+    """A schedule of any faults, in a cluster with brokers to spare."""
     schedule = generate(seed)
-    schedule = replace(schedule, faults=tuple(fault for fault in schedule.faults if fault.kind is not Kind.ROT))
     if schedule.nodes < 5:
         schedule = replace(schedule, nodes=5, roles=FIVE)
     return replace(schedule, moves=True)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from penstock.log import names
+from penstock.log.checkpoints import decode_offsets
 from penstock.metadata import MetadataImage
 from penstock.sim.cluster import SimCluster, SimNode
-from penstock.sim.disk import CAPACITY_BYTES_DEFAULT
+from penstock.sim.disk import CAPACITY_BYTES_DEFAULT, SimDisk
 from penstock.sim.network import JITTER_MS, LATENCY_MS
-from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, OFFSETS, Fault, Kind
+from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, METADATA, OFFSETS, Fault, Kind
 from penstock.wire.records import LENGTH_OVERHEAD
 
 __all__ = ["CLIENT_HOST", "Injector"]
@@ -29,7 +32,28 @@ LOSES_SYNCED = (Kind.WIPE, Kind.ROT)
 ENDS = (*LOSES, Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.FULL, Kind.READ_ERROR)
 """After these, the process has ended, or may have, without a clean stop."""
 
+UNPROTECTED_BYTES = 16
+"""At the beginning of a batch: offset, length and epoch, which no checksum covers."""
+
 Undo = Callable[[], None]
+
+
+class Rot(NamedTuple):
+    """A bit that flipped below the recovery point of a log, where a start need not look."""
+
+    disk: SimDisk
+    path: str
+    file: object
+    position: int
+    byte: int
+
+    @property
+    def is_there(self) -> bool:
+        """It has neither been cut off nor removed."""
+        if self.disk.namespace.find(self.path) is not self.file:
+            return False
+        content = self.disk.content(self.path)
+        return len(content) > self.position and content[self.position] == self.byte
 
 
 class Pending:
@@ -51,6 +75,8 @@ class Injector:
         self.applied: list[Fault] = []
         self.storage_faults: dict[int, None] = {}
         """Nodes whose disks reported an error, were full, or rotted: they may say so."""
+        self.rots: dict[int, list[Rot]] = {}
+        """What may have rotted unnoticed, by node."""
         self.pending: dict[int, Pending] = {}
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._undos: list[tuple[float, int, Undo]] = []
@@ -222,7 +248,33 @@ class Injector:
                 able[name] = len(content)
         if able:
             name = rng.choice(list(able))
-            disk.rot(name, rng.randrange(able[name]))
+            position = rng.randrange(able[name])
+            batch = self._synced_batch(disk, name, position)
+            if batch is not None and position - batch < UNPROTECTED_BYTES:
+                # Whoever reads a batch that no start has looked at has nothing but its checksum.
+                position += UNPROTECTED_BYTES
+            disk.rot(name, position)
+            if batch is not None:
+                rot = Rot(disk, name, disk.namespace.file(name), position, disk.content(name)[position])
+                self.rots.setdefault(node.node_id, []).append(rot)
+
+    @staticmethod
+    def _synced_batch(disk: SimDisk, path: str, position: int) -> int | None:
+        """Where the batch at a position begins, if it lies below the recovery point of its log. (The metadata log is
+        read from its beginning at every start.)"""
+        directory = path.partition("/")[0]
+        if not path.endswith(names.LOG_SUFFIX) or directory.startswith(METADATA):
+            return None
+        if disk.namespace.find(names.RECOVERY_POINTS_NAME) is None:
+            return None
+        recovery_point = decode_offsets(disk.content(names.RECOVERY_POINTS_NAME)).get(directory, 0)
+        content = disk.content(path)
+        start = max((at for at, _ in _batches(content) if at <= position), default=0)
+        return start if int.from_bytes(content[start : start + 8], "big") < recovery_point else None
+
+    def rotten(self) -> list[int]:
+        """Nodes on whose disks something has rotted that they have not found."""
+        return [node_id for node_id, rots in self.rots.items() if any(rot.is_there for rot in rots)]
 
     def _links(self, node: SimNode, **values: float) -> Undo:
         network = self.world.network

@@ -13,7 +13,7 @@ from penstock.sim.trials.groups import ClassicMember, ConsumerMember, Group
 from penstock.sim.trials.injector import CLIENT_HOST, Injector
 from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
 from penstock.sim.trials.moves import Moves
-from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Schedule
+from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Kind, Schedule
 from penstock.sim.trials.topics import Topics
 from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
 from penstock.sim.trials.watch import Watch
@@ -65,6 +65,8 @@ class Trial:
                 world, schedule.nodes, schedule.settings, roles=schedule.roles or None
             )
             self.injector = Injector(self.cluster)
+            for ledger in self.ledgers:
+                ledger.rotten = self.injector.rotten
             self.watch = Watch(self.cluster)
             try:
                 self._run()
@@ -84,9 +86,19 @@ class Trial:
             ledger.over = True
         self._until(lambda: clients.is_dead, "the clients are done", DRAIN_LIMIT_MS)
         clients.result()
+        self._replace_rotten_disks()
         self._until(lambda: is_healed(cluster), "all replicas are in sync")
         world.execute(self._read_all, host=CLIENT_HOST)
         self._check()
+
+    def _replace_rotten_disks(self) -> None:
+        """What rots below a recovery point is found by whoever reads it, which may be nobody. It must not have reached
+        another replica: so when the disk is another one, all is well, and no bit may differ."""
+        for node_id in self.injector.rotten():
+            replace = Fault(0, Kind.WIPE, node_id)
+            self.outcome.seen["rotten disk replaced"] += 1
+            self._until(lambda replace=replace: self.injector.apply(replace), "a rotten disk may be replaced")
+            self._until(lambda node_id=node_id: node_id not in self.injector.pending, "its node is back")
 
     async def _prepare(self, runtime: SimRuntime) -> None:
         client = ClusterClient(runtime, self.cluster)
@@ -185,7 +197,7 @@ class Trial:
         no_surprise(cluster, storage_faults=self.injector.storage_faults)
 
     def _count(self, outcome: Outcome) -> None:
-        outcome.seen = self.watch.seen + told_by(self.cluster)
+        outcome.seen += self.watch.seen + told_by(self.cluster)
         for ledger in self.ledgers:
             outcome.seen += ledger.seen
         outcome.faults = Counter({kind.value: count for kind, count in self.injector.done.items()})
