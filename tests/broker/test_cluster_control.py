@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from broker.clusters import a_cluster, ask, create, fenced, state
 from penstock.broker.apis import envelope
+from penstock.broker.controlling import PROBE_CHANNEL, PROBE_WAITS_MS, REFUSALS
+from penstock.broker.peer_connection import PeerUnavailable
 from penstock.broker.starting import StartRefused
 from penstock.metadata import CLUSTER_METADATA, NO_LEADER
 from penstock.sim import SimDisk, World
@@ -383,6 +387,55 @@ def test_a_broken_connection_is_only_a_hint() -> None:
             cluster.world.network.reset_connections(node.name)
             cluster.world.run(500)
         assert not fenced(cluster, node.node_id)
+
+
+def test_a_process_that_still_seems_to_accept_while_it_dies_is_fenced_once_its_port_is_closed() -> None:
+    """The kernel of a host whose process is being killed takes connections for a moment, and resets them."""
+    with a_cluster(seed=2) as cluster:
+        create(cluster, "t", partitions=6)
+        active = cluster.await_controller()
+        gone = next(node for node in cluster.nodes if node is not active)
+        peers = active.served.peers
+        reach, attempts = peers.call, []
+
+        async def reset_at_first(target: Any, request: Any, **options: Any) -> Any:
+            if options.get("channel") == PROBE_CHANNEL:
+                attempts.append(cluster.world.now_ms)
+                if len(attempts) <= 3:
+                    raise PeerUnavailable("reset", sent=True, closed=True)
+            return await reach(target, request, **options)
+
+        peers.call = reset_at_first  # type: ignore[method-assign]
+        began_ms = cluster.world.now_ms
+        gone.crash()
+        cluster.await_(lambda: fenced(cluster, gone.node_id))
+        assert len(attempts) == 3 + REFUSALS
+        assert cluster.world.now_ms - began_ms < 1_000
+
+
+def test_a_broker_whose_listener_only_resets_is_left_to_its_session() -> None:
+    with a_cluster(seed=3) as cluster:
+        active = cluster.await_controller()
+        node = next(node for node in cluster.nodes if node is not active)
+        peers = active.served.peers
+        reach, attempts = peers.call, []
+
+        async def reset(target: Any, request: Any, **options: Any) -> Any:
+            if options.get("channel") == PROBE_CHANNEL:
+                attempts.append(cluster.world.now_ms)
+                raise PeerUnavailable("reset", sent=True, closed=True)
+            return await reach(target, request, **options)
+
+        peers.call = reset  # type: ignore[method-assign]
+        cluster.world.network.reset_connections(node.name)
+        cluster.world.run(5_000)
+        assert len(attempts) >= len(PROBE_WAITS_MS)
+        assert not fenced(cluster, node.node_id)
+        # The next hint is followed again.
+        before = len(attempts)
+        cluster.world.network.reset_connections(node.name)
+        cluster.world.run(2_000)
+        assert len(attempts) > before
 
 
 def test_a_crashed_broker_comes_back_as_a_new_incarnation_outside_of_every_isr() -> None:

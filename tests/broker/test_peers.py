@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from broker.session import Session, records_of
-from penstock.broker.peers import ControllerLocation, Peers, PeerUnavailable
+from penstock.broker.peer_connection import ANSWER_BYTES_MAX, GROW_BYTES, PeerConnection, PeerUnavailable
+from penstock.broker.peers import ControllerLocation, Peers
+from penstock.runtime import BufferedProtocol
 from penstock.sim import SimRuntime, World
 from penstock.sim.broker import KAFKA_PORT, SimBroker
 from penstock.wire.codec import Message
@@ -176,6 +178,97 @@ def test_a_large_answer_arrives_whole() -> None:
             (part,) = answer.responses[0].partitions
             assert [record.value for record in records_of(part)] == [value]
             await peers.call(ADDRESS, MetadataRequest(), timeout_ms=1_000)
+
+        scenario(world, main)
+
+
+# -- peers that say what cannot be ------------------------------------------------------------------------------------
+
+
+class Hostile(BufferedProtocol):
+    """Answers whatever comes with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._buffer = bytearray(65536)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+    def eof_received(self) -> bool:
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._transport.write(self._answer)
+
+
+VERSIONS = b"\0\0\0\0\0\0"
+"""How an answer to the first request of a connection begins: correlation id and error code."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param((ANSWER_BYTES_MAX + 1).to_bytes(4, "big"), id="too long"),
+        pytest.param(b"\xff\xff\xff\xff", id="a negative length"),
+        pytest.param(b"\0\0\0\3abc", id="no correlation id"),
+        pytest.param(b"\0\0\0\x0b" + VERSIONS + b"\xff\xff\xff\xff\x0f", id="four billion elements"),
+        pytest.param(b"\0\0\0\6" + VERSIONS, id="cut short"),
+    ],
+)
+def test_an_answer_that_is_none_ends_the_connection_at_once(answer: bytes) -> None:
+    with World(1) as world:
+
+        async def serve(runtime: SimRuntime) -> None:
+            await runtime.listen("broker", KAFKA_PORT, lambda: Hostile(answer))
+            await runtime.sleep(60_000)
+
+        world.host("broker").start(serve)
+        world.run(10)
+
+        async def main(runtime: SimRuntime, peers: Peers) -> None:
+            began_ms = runtime.now_ms()
+            failed = await failure(peers.call(ADDRESS, MetadataRequest(), timeout_ms=30_000))
+            assert not failed.refused
+            assert runtime.now_ms() - began_ms < 1_000
+
+        scenario(world, main)
+
+
+def test_an_announced_length_takes_no_memory_before_the_bytes_come() -> None:
+    connection = PeerConnection("peer", lambda _: None)
+    said = ANSWER_BYTES_MAX.to_bytes(4, "big") + bytes(100)
+    connection.get_buffer(-1)[: len(said)] = said
+    connection.buffer_updated(len(said))
+    assert len(connection.get_buffer(-1)) <= GROW_BYTES
+
+
+def test_a_peer_that_answers_nothing_is_asked_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.peer_channel.PENDING_MAX", 10)
+    with World(1) as world:
+        node = SimBroker(world)
+        node.start()
+
+        async def main(runtime: SimRuntime, peers: Peers) -> None:
+            await peers.call(ADDRESS, MetadataRequest(), timeout_ms=1_000)
+            node.host.pause()
+            waiting = [
+                runtime.spawn(failure(peers.call(ADDRESS, MetadataRequest(), timeout_ms=5_000)), "call")
+                for _ in range(10)
+            ]
+            await runtime.sleep(1)
+            one_more = await failure(peers.call(ADDRESS, MetadataRequest(), timeout_ms=5_000))
+            assert one_more.reason.endswith("has 10 requests to answer already")
+            assert not one_more.sent
+            for one in waiting:
+                assert (await one).sent
+            node.host.resume()
 
         scenario(world, main)
 

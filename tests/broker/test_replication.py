@@ -115,6 +115,27 @@ def test_a_refused_proposal_is_made_again_later_and_not_all_the_time() -> None:
     replicated(scenario)
 
 
+def test_a_replica_that_is_taken_away_while_it_is_proposed_does_not_join() -> None:
+    async def scenario(client: Client, cluster: Replicas) -> None:
+        cluster.set_isr(1, 2)
+        cluster.without_controller = [1]
+        await client.produce(1, b"a")
+        leader = cluster[1].partition.leader
+        await client.until(lambda: leader.proposed == (1, 2, 3))
+        cluster.eager = False
+        cluster.set_replicas(1, 2)
+        cluster.without_controller = []
+        await client.runtime.sleep(1_000)
+        assert cluster.altered == []
+        cluster.eager = True
+        cluster.all_hear()
+        await client.until(lambda: leader.replicas == (1, 2))
+        assert leader.maximal_isr == cluster.state.isr == (1, 2)
+        assert (await client.produce(1, b"b")).error_code == 0
+
+    replicated(scenario)
+
+
 # ---- min.insync.replicas
 
 
