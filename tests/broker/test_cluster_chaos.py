@@ -12,6 +12,7 @@ from penstock.sim import SimRuntime, World
 from penstock.sim.cluster import BROKER, CONTROLLER, SimCluster
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from support.sampling import some
 
 STEPS = 14
 CALM_MS = 20_000
@@ -45,7 +46,7 @@ def mayhem(cluster: SimCluster, rng: Random) -> None:
         cluster.world.network.reset_connections(node.name)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), usual=(1, 5)))
 @pytest.mark.parametrize("roles", [None, [CONTROLLER] * 3 + [BROKER] * 2], ids=["combined", "apart"])
 def test_no_decision_is_lost_or_made_twice(seed: int, roles: list[str] | None) -> None:
     rng = Random(f"chaos-{seed}")

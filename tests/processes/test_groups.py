@@ -66,7 +66,7 @@ class RawClient:
 def test_kill_during_commits_loses_none_that_was_acknowledged(protocol: str) -> None:
     with PenstockServer(SETTINGS) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(60)
         told: list[bool] = []
         consumer = member(server, protocol, lambda error, parts: told.append(error is None and not any_failed(parts)))
         acknowledged = attempted = 0
@@ -148,7 +148,9 @@ def committed(server: PenstockServer, group: str) -> dict[int, tuple[int, str]]:
         assert time.monotonic() < deadline_s
 
 
+@pytest.mark.long
 def test_a_broker_that_was_stopped_expires_no_member_that_comes_back() -> None:
+    """What tests/broker/test_groups_restarts.py shows in virtual time, of a process that is really stopped."""
     with PenstockServer(SETTINGS) as server:
         client = RawClient(server)
         client.call(FindCoordinatorRequest(key="g"), 3)
