@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from random import Random
 from struct import pack
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pytest
@@ -69,9 +69,9 @@ def attack(scenario: Callable[[Session], Any], settings: dict[str, str] | None =
         await scenario(s)
         await survives(s)
 
-    began = perf_counter()
+    began = process_time()
     run_session(with_topic, settings)
-    assert perf_counter() - began < WORK_SECONDS_MAX
+    assert process_time() - began < WORK_SECONDS_MAX
 
 
 # ---- what is no frame
@@ -342,9 +342,9 @@ def test_records_that_unfold_beyond_measure_are_refused(monkeypatch: pytest.Monk
             assert answer.error_code != 0
             assert peak < 20 * MB
 
-    began = perf_counter()
+    began = process_time()
     run_session(scenario)
-    assert perf_counter() - began < 2 * WORK_SECONDS_MAX
+    assert process_time() - began < 2 * WORK_SECONDS_MAX
 
 
 @simulated()

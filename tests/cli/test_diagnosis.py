@@ -50,19 +50,19 @@ def as_a_broker(request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("reply", "text", "advice"),
+    ("reply", "timeout_s", "text", "advice"),
     [
-        (lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP", "listener"),
-        (lambda request: b"\x15\x03\x03\x00\x02\x02\x46", "TLS", "security.protocol=SSL"),
-        (lambda request: b"", "closed", "authentication"),
-        (lambda request: b"220 mail.example ESMTP\r\n", "not a Kafka broker", "port"),
-        (lambda request: None, "does not answer", "TLS port"),
+        (lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n", 30, "HTTP", "listener"),
+        (lambda request: b"\x15\x03\x03\x00\x02\x02\x46", 30, "TLS", "security.protocol=SSL"),
+        (lambda request: b"", 30, "closed", "authentication"),
+        (lambda request: b"220 mail.example ESMTP\r\n", 30, "not a Kafka broker", "port"),
+        (lambda request: None, 1, "does not answer", "TLS port"),
     ],
     ids=["http", "tls", "closed", "other", "silent"],
 )
-def test_what_is_not_a_broker_is_recognised(reply: Reply, text: str, advice: str) -> None:
+def test_what_is_not_a_broker_is_recognised(reply: Reply, timeout_s: float, text: str, advice: str) -> None:
     with listener(reply) as address:
-        (finding,) = examine([address], timeout_s=0.2)
+        (finding,) = examine([address], timeout_s=timeout_s)
     assert not finding.speaks_kafka
     assert text in finding.text
     assert advice in finding.advice

@@ -23,6 +23,8 @@ from penstock.client import (
     TopicPartition,
 )
 
+TRIES = 8
+
 
 def run(main: Coroutine[Any, Any, object]) -> None:
     async def within() -> None:
@@ -87,10 +89,14 @@ def test_a_full_buffer_does_not_hold_the_loop() -> None:
         ticking = asyncio.create_task(tick())
         for _ in range(50):  # as many as fit
             await producer.send("t", b"v" * 1024)
-        with pytest.raises(BufferExhausted):
-            await producer.send("t", b"v" * 1024)
+        # Were the loop held, each of these would leave it one tick; how many there are in one is the machine's affair.
+        for _ in range(TRIES):
+            with pytest.raises(BufferExhausted):
+                await producer.send("t", b"v" * 1024)
+            if ticks > 2 * TRIES:
+                break
         assert producer.metrics.slowed_records >= 10
-        assert ticks > 10
+        assert ticks > 2 * TRIES
         ticking.cancel()
         producer._sending.stop()
 

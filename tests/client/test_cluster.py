@@ -120,7 +120,7 @@ def answer(code: int) -> ListOffsetsResponse:
 def test_what_passes_is_waited_for_only_so_long_and_what_does_not_is_raised_at_once() -> None:
     with ScriptedBroker({ApiKey.LIST_OFFSETS: lambda *_: answer(ErrorCode.LEADER_NOT_AVAILABLE)}) as broker:
         MemoryLog(broker)
-        with Cluster(broker.settings(default_api_timeout_ms=100)) as cluster:
+        with Cluster(broker.settings(default_api_timeout_ms=1_000)) as cluster:
             with pytest.raises(BrokerError, match=r"t-0: .*\(LEADER_NOT_AVAILABLE\)"):
                 cluster.list_offsets({PARTITION: LATEST})
             asked = len(broker.requests(ApiKey.LIST_OFFSETS))

@@ -141,7 +141,7 @@ def test_a_range_behind_the_log_waits_and_then_says_so() -> None:
     with ScriptedBroker() as broker:
         filled(broker, batches=3)
         with pytest.raises(RangeUnavailable, match="t-0: offsets 30 to 100") as caught:
-            read(broker, 0, 100, default_api_timeout_ms=200)
+            read(broker, 0, 100, default_api_timeout_ms=1_000)
         assert caught.value.readable_end == 30
 
 
@@ -172,7 +172,7 @@ def test_an_open_transaction_is_named_as_what_holds_a_range_back() -> None:
     with ScriptedBroker() as broker:
         log = filled(broker, batches=3)
         log.last_stable_offset, log.high_watermark = 30, 40
-        with Cluster(broker.settings(default_api_timeout_ms=200)) as cluster:
+        with Cluster(broker.settings(default_api_timeout_ms=1_000)) as cluster:
             with pytest.raises(RangeUnavailable, match="a transaction that is still open"):
                 list(fetch_range(cluster, TOPIC, 0, 0, 40, isolation=IsolationLevel.READ_COMMITTED))
             assert offsets(list(fetch_range(cluster, TOPIC, 0, 0, 40)), 0, 40) == list(range(30))

@@ -12,17 +12,23 @@ import pytest
 from penstock.runtime import files, production
 from penstock.runtime.files import RealFile
 from penstock.runtime.production import ProductionRuntime
+from support.waiting import wait_until
 
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def assert_descriptors_at_most(limit: int) -> None:
+    """Now, or in a moment: clients that other tests have left in this process connect and give up by themselves."""
+    wait_until(lambda: open_descriptors() <= limit)
+
+
 def test_unused_files_cost_no_descriptor(tmp_path: Path) -> None:
     async def main(runtime: ProductionRuntime) -> None:
         before = open_descriptors()
         opened = [runtime.disk.open(f"f{number}") for number in range(1000)]
-        assert open_descriptors() == before
+        assert_descriptors_at_most(before)
         assert len(opened) == 1000
 
     production.run(main, root=str(tmp_path))
@@ -35,7 +41,7 @@ def test_idle_files_are_closed_beyond_the_limit_and_opened_again(tmp_path: Path)
         for number, file in enumerate(opened):
             file.pwrite(b"%03d" % number, 0)
         assert runtime.disk.descriptors_open == 10
-        assert open_descriptors() <= before + 10
+        assert_descriptors_at_most(before + 10)
         for number, file in enumerate(opened):
             assert file.read(3, 0) == b"%03d" % number
         assert runtime.disk.descriptors_open == 10
@@ -120,7 +126,7 @@ def test_everything_is_closed_at_the_end(tmp_path: Path) -> None:
     production.run(main, root=str(tmp_path))
     before = open_descriptors()
     kept = production.run(main, root=str(tmp_path))
-    assert open_descriptors() == before
+    assert_descriptors_at_most(before)
     assert len(kept) == 50
 
 

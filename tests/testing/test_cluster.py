@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from penstock.testing import Cluster, NodeFailed, Record
+from support.waiting import wait_until
 
 READY_S = 1.0
 
@@ -21,11 +22,11 @@ READY_S = 1.0
 def test_it_is_ready_in_well_under_a_second(brokers: int) -> None:
     """The best of some: other tests share the machine."""
     took_s = []
-    for _ in range(5):
+    for _ in range(20):
         started_s = time.monotonic()
         with Cluster(brokers):
             took_s.append(time.monotonic() - started_s)
-        if took_s[-1] < READY_S / 2:
+        if took_s[-1] < READY_S:
             break
     assert min(took_s) < READY_S, took_s
 
@@ -37,24 +38,25 @@ def test_nothing_is_left_behind() -> None:
 
     with Cluster(1):
         pass  # what is made once per process is made now
-    before, threads = descriptors(), threading.active_count()
+    before, threads = descriptors(), set(threading.enumerate())
     for _ in range(3):
         with Cluster(3) as cluster:
             cluster.create_topic("t", 3)
             cluster.produce("t", ["a", "b"])
             assert len(cluster.consume("t")) == 2
             assert cluster.directory.exists()
-    assert threading.active_count() == threads
-    assert descriptors() <= before
+    assert set(threading.enumerate()) <= threads
+    # Clients that other tests have left behind look for their brokers now and then.
+    wait_until(lambda: descriptors() <= before)
     assert not cluster.directory.exists()
 
 
 def test_a_cluster_that_does_not_start_leaves_nothing_behind_either() -> None:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     cluster = Cluster(1, settings={"log.segment.bytes": "-5"})
     with pytest.raises(NodeFailed, match=r"log\.segment\.bytes"), cluster:
         pass
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
     assert not cluster.directory.exists()
 
 
@@ -96,7 +98,7 @@ def test_waiting_for_records_that_do_not_come_says_how_many_did() -> None:
         cluster.create_topic("t")
         cluster.produce("t", ["a"])
         with pytest.raises(TimeoutError, match="only 1 of 2 records"):
-            cluster.consume("t", 2, timeout_s=0.3)
+            cluster.consume("t", 2, timeout_s=3)
 
 
 def test_a_group_of_the_application_works() -> None:

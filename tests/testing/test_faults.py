@@ -110,7 +110,7 @@ def test_a_slow_disk_makes_writes_take_longer(one: Cluster) -> None:
     one.node(1).slow_disk(250)
     assert latency_s() >= 0.25
     one.node(1).slow_disk(0)
-    assert latency_s() < 0.25
+    one.wait_until(lambda: latency_s() < 0.25)  # one of them, on a busy machine
 
 
 def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas_and_comes_back(three: Cluster, topic: str) -> None:
@@ -146,7 +146,7 @@ def test_what_was_on_its_way_to_a_client_arrives_after_the_cut(one: Cluster) -> 
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])
     one.produce(topic, ["before"])
-    assert [message.value() for message in consumer.consume(1, 10)] == [b"before"]
+    assert [message.value() for message in consumer.consume(1, 60)] == [b"before"]
     node = one.node(1)
     node.cut_clients()
     assert consumer.poll(0.3) is None
@@ -154,7 +154,7 @@ def test_what_was_on_its_way_to_a_client_arrives_after_the_cut(one: Cluster) -> 
         one.produce(topic, ["lost"], message_timeout_ms=300, retries=0)
     node.heal_clients()
     one.produce(topic, ["after"])
-    assert [message.value() for message in consumer.consume(1, 10)][-1] in (b"lost", b"after")
+    assert [message.value() for message in consumer.consume(1, 60)][-1] in (b"lost", b"after")
     consumer.close()
 
 

@@ -12,12 +12,12 @@ from penstock.wire.compression import Codec, compress, decompress
 
 SIZE_BYTES = 24 << 20
 TURNS_MIN = 3
-TRIES = 3
+TRIES = 20
 
 
-def most_turns_beside(work: Callable[[], object]) -> int:
+def gives_turns(work: Callable[[], object]) -> bool:
     """On a busy machine one try tells little; a codec that holds on to the interpreter gives no turns in any."""
-    return max(turns_beside(threading.Thread(target=work)) for _ in range(TRIES))
+    return any(turns_beside(threading.Thread(target=work)) > TURNS_MIN for _ in range(TRIES))
 
 
 def turns_beside(work: threading.Thread) -> int:
@@ -34,11 +34,11 @@ def turns_beside(work: threading.Thread) -> int:
 def test_other_threads_run_while_a_codec_works(codec: Codec) -> None:
     data = b"".join(Random(1).randbytes(4_000) + bytes(4_000) for _ in range(SIZE_BYTES // 8_000))
     packed: list[bytes] = []
-    assert most_turns_beside(lambda: packed.append(compress(codec, data))) > TURNS_MIN
+    assert gives_turns(lambda: packed.append(compress(codec, data)))
     unpacked: list[int] = []
 
     def unpack() -> None:
         unpacked.append(len(decompress(codec, packed[0], 2 * SIZE_BYTES)))
 
-    assert most_turns_beside(unpack) > TURNS_MIN
-    assert unpacked == [len(data)] * TRIES
+    assert gives_turns(unpack)
+    assert set(unpacked) == {len(data)}
