@@ -21,7 +21,8 @@ from penstock.wire.messages.describe_quorum import (
 )
 from support.apache_kafka import ApacheKafka
 from support.penstock import PenstockServer
-from support.server_process import ServerFailed, ServerProcess, free_ports
+from support.ports import free_ports
+from support.server_process import ServerFailed, ServerProcess
 
 NODES: Final = 3
 WAIT_TIMEOUT_S: Final = 60

@@ -11,7 +11,7 @@ from cli.running import Run
 from penstock.cli import exit_codes
 from penstock.spark import doctor as checks
 from penstock.spark.doctor import Check, Status
-from support.server_process import free_ports
+from support.ports import free_ports
 
 WELL = Check("python", Status.OK, "3.11.2")
 UNSURE = Check("kafka alias", Status.WARNING, "no jar", "install a JDK")

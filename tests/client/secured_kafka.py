@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from support.apache_kafka import CLUSTER_ID, ApacheKafka, kafka_tool
-from support.server_process import free_ports
+from support.ports import free_ports
 
 USER = "alice"
 PASSWORD = 'al,ice="s" secret'

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_UNAVAILABLE, EXIT_USAGE
-from support.server_process import free_ports
+from support.ports import free_ports
 
 SERVER = [sys.executable, "-m", "penstock", "server"]
 READY = re.compile(r"penstock: ready on 127\.0\.0\.1:(\d+) ")

@@ -13,7 +13,8 @@ from typing import Self
 from confluent_kafka.admin import AdminClient
 
 from support.apache_kafka import CLUSTER_ID, ApacheKafka
-from support.server_process import admin_client, free_ports
+from support.ports import free_ports
+from support.server_process import admin_client
 from support.waiting import wait_until
 
 HEAP = "256M"

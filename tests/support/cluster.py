@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
+from support.ports import port_with_room
 from support.server_process import ServerFailed, die_with_parent
 
 READY_TIMEOUT_S = 90
@@ -131,20 +130,3 @@ class PenstockCluster:
             if time.monotonic() > deadline_s:
                 raise ServerFailed(f"it did not {what} within {timeout_s:.0f} s:\n{self.log()[-3000:]}")
             time.sleep(0.1)
-
-
-def port_with_room() -> int:
-    """A port after which those are free that the cluster will want; below those of outgoing connections."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        if all(_is_free(port + above + number) for above in (0, 100, 200) for number in range(10)):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.server_process import ServerFailed, die_with_parent, free_ports
+from support.ports import free_ports
+from support.server_process import ServerFailed, die_with_parent
 
 READY_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 300

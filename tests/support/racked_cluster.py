@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.cli.fleet import properties
-from support.cluster import port_with_room
+from support.ports import port_with_room
 from support.server_process import ServerProcess
 
 

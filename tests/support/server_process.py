@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from support.ports import free_ports
 
 READY_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
@@ -142,18 +143,6 @@ def admin_client(bootstrap: str) -> AdminClient:
             "log_level": 0,
         }
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held at once so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def die_with_parent() -> list[str]:

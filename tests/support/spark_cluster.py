@@ -21,7 +21,8 @@ from typing import Self
 import psutil
 
 from penstock.spark.java import find_java
-from support.server_process import die_with_parent, free_ports
+from support.ports import free_ports
+from support.server_process import die_with_parent
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 90
