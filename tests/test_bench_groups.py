@@ -18,6 +18,8 @@ from bench.groups_rebalances import Killed, Stable
 from bench.model import Case, Side
 from bench.runner import Options
 
+pytestmark = pytest.mark.xdist_group("benchmarks of groups")
+
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
 

@@ -45,6 +45,7 @@ def test_the_table_and_the_check(on: Run, bootstrap: str) -> None:
     assert "All partitions have a leader" in result.messages
 
 
+@pytest.mark.compat
 @pytest.mark.needs_maven
 def test_the_cluster_id_is_what_kafkas_own_tool_says(on: Run, bootstrap: str) -> None:
     if reason := available():

@@ -124,6 +124,7 @@ def test_a_group_that_waits_for_a_member_to_give_something_up(
             second.close()
 
 
+@pytest.mark.compat
 @pytest.mark.needs_maven
 def test_the_numbers_are_those_of_kafkas_own_tool(on: Run, bootstrap: str, orders: str, group: str) -> None:
     if reason := available():

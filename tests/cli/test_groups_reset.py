@@ -129,6 +129,7 @@ def test_offsets_are_kept_in_a_file_and_brought_back(
     assert only.output == f"{orders},1,7\n"
 
 
+@pytest.mark.compat
 @pytest.mark.needs_maven
 def test_files_go_both_ways_between_kafkas_tool_and_ours(
     on: Run, bootstrap: str, orders: str, group: str, tmp_path: Path

@@ -21,6 +21,8 @@ from support.apache_kafka_cluster import ApacheKafkaCluster
 from support.cluster import PenstockCluster
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.xdist_group("four brokers")
+
 BROKERS = 4
 PARTITIONS = 6
 # Four Java processes take their time to start, and the first test's time includes that.
@@ -55,7 +57,7 @@ def orders(four: ApacheKafkaCluster | PenstockCluster, topic: str) -> Iterator[s
     """A topic with three replicas on brokers 1 to 3; the only one there is, but those that are internal."""
     on_three(four.admin, topic)
     yield topic
-    four.admin.delete_topics([topic])[topic].result(30)
+    four.admin.delete_topics([topic])[topic].result(60)
 
 
 def on_three(admin: AdminClient, topic: str) -> None:
@@ -295,7 +297,7 @@ def test_a_minute_of_copying_under_load_fails_no_write_and_at_most_doubles_p99(
         during = load.latencies_of(lambda: _grown_and_shrunk(on_four))
     finally:
         load.finish()
-        four.admin.delete_topics([bulk])[bulk].result(30)
+        four.admin.delete_topics([bulk])[bulk].result(60)
     with capsys.disabled():
         sys.stderr.write(
             f"\n{type(four).__name__}: p99 of {len(before):,} acknowledgements before {p99(before):.1f} ms, "

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewT
 from penstock.config import BROKER, NOT_YET, TOPIC, BrokerConfig, ConfigSource, UpdateMode, describe_topic
 from penstock.config.definitions import render
 from penstock.config.unserved import WITHOUT_MEANING, refusal
-from support.apache_kafka import ApacheKafka, available
+from support.apache_kafka import SHORT_LIVED, ApacheKafka, available
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("settings of Apache Kafka")]
 
 TOPIC_NAME = "settings"
 OVERRIDES = {"retention.ms": "5", "flush.messages": "1"}
@@ -25,7 +25,7 @@ SET_AT_RUN_TIME_ONLY = ("leader.replication.throttled.rate", "follower.replicati
 def admin() -> Iterator[AdminClient]:
     if reason := available():
         pytest.skip(reason)
-    with ApacheKafka(heap="256M") as kafka:
+    with ApacheKafka(heap="256M", jvm_flags=SHORT_LIVED) as kafka:
         client = AdminClient({"bootstrap.servers": kafka.bootstrap})
         client.create_topics([NewTopic(TOPIC_NAME, 1, 1, config=OVERRIDES)])[TOPIC_NAME].result(30)
         yield client

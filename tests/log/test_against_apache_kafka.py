@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from penstock.log import LogConfig, LogDirectory
 from penstock.runtime.production import ProductionRuntime, run
 from penstock.wire.compression import Codec
 from penstock.wire.records import BatchHeader, iter_batches
-from support.apache_kafka import available, kafka_tool
+from support import java
+from support.apache_kafka import available
+from support.kafka_tools import KafkaTools
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("logs of Apache Kafka")]
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +52,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "topic-0"
 
 
-def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
-    done = kafka_tool("DumpLogSegments", "--files", ",".join(map(str, files)), *options)
-    return done.stdout + done.stderr
+Dump = Callable[..., str]
 
 
-def test_kafka_reads_the_batches(files: Path) -> None:
+@pytest.fixture(scope="module")
+def dump() -> Iterator[Dump]:
+    """What Kafka's own tool says of these files."""
+    if reason := java.unavailable():
+        pytest.skip(reason)
+    with KafkaTools() as tools:
+
+        def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
+            done = tools.run("kafka-dump-log", "--files", ",".join(map(str, files)), *options)
+            assert done.code == 0, done
+            return done.output + done.errors
+
+        yield dump
+
+
+def test_kafka_reads_the_batches(files: Path, dump: Dump) -> None:
     text = dump(*sorted(files.glob("*.log")), options=("--deep-iteration",))
     offsets = [int(number) for number in re.findall(r"^\| offset: (\d+)", text, re.MULTILINE)]
     assert offsets == list(range(360))
@@ -62,7 +78,7 @@ def test_kafka_reads_the_batches(files: Path) -> None:
     assert {int(epoch) for epoch in re.findall(r"partitionLeaderEpoch: (\d+)", text)} == {0, 1, 2}
 
 
-def test_kafka_finds_the_indexes_right(files: Path) -> None:
+def test_kafka_finds_the_indexes_right(files: Path, dump: Dump) -> None:
     # Each index is compared with the log beside it; what does not match is listed at the end.
     text = dump(*sorted(files.glob("*.index")), *sorted(files.glob("*.timeindex")))
     assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 10
@@ -70,12 +86,12 @@ def test_kafka_finds_the_indexes_right(files: Path) -> None:
     assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)
 
 
-def test_kafka_passes_the_sanity_check_of_the_indexes(files: Path) -> None:
+def test_kafka_passes_the_sanity_check_of_the_indexes(files: Path, dump: Dump) -> None:
     text = dump(*sorted(files.glob("*.index")), options=("--index-sanity-check",))
     assert text.count("passed sanity check") == len(list(files.glob("*.index")))
 
 
-def test_kafka_reads_the_snapshots(files: Path) -> None:
+def test_kafka_reads_the_snapshots(files: Path, dump: Dump) -> None:
     text = dump(max(files.glob("*.snapshot")))
     entries = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?lastSequence: (\d+).*?lastOffset: (\d+)", text)
     # The last entry of a producer is the one that Kafka goes by.
@@ -132,7 +148,7 @@ def headers_of(root: Path) -> list[BatchHeader]:
     return [header for file in files for header, _ in iter_batches(file.read_bytes())]
 
 
-def test_kafka_reads_a_compacted_log(compacted: Path) -> None:
+def test_kafka_reads_a_compacted_log(compacted: Path, dump: Dump) -> None:
     text = dump(*sorted(compacted.glob("*.log")), options=("--deep-iteration", "--print-data-log"))
     assert "isvalid: false" not in text
     headers = headers_of(compacted.parent)
@@ -146,7 +162,7 @@ def test_kafka_reads_a_compacted_log(compacted: Path) -> None:
     assert "deleteHorizonMs: OptionalLong[" in text
 
 
-def test_kafka_finds_the_indexes_of_a_compacted_log_right(compacted: Path) -> None:
+def test_kafka_finds_the_indexes_of_a_compacted_log_right(compacted: Path, dump: Dump) -> None:
     text = dump(*sorted(compacted.glob("*.index")), *sorted(compacted.glob("*.timeindex")))
     assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 3
     assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)

@@ -30,7 +30,7 @@ from penstock.raft import (
 from penstock.wire.messages.metadata_records import encode_metadata_record
 from support.apache_kafka import available, kafka_tool
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("metadata of Apache Kafka")]
 
 LOG = "00000000000000000000.log"
 SNAPSHOT = OffsetAndEpoch(40, 3)

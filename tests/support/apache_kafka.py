@@ -28,7 +28,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.server_process import ServerProcess, free_ports
+from support.ports import free_ports
+from support.server_process import ServerProcess
 
 VERSION = os.environ.get("PENSTOCK_APACHE_KAFKA_VERSION", "4.3.1")
 JAVA_VERSION_MIN = 17
@@ -48,6 +49,10 @@ JVM_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+
+# What lives for a few seconds, or serves a few tests, is not worth compiling thoroughly.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
+TOOL_FLAGS = (*SHORT_LIVED, "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 SHORT_NAMES = {
     "AclCommand": "org.apache.kafka.tools.AclCommand",
@@ -172,7 +177,7 @@ def kafka_tool(
 
     With `check`, a tool that exits with an error raises `KafkaToolFailed` with what it said.
     """
-    command = [*java_command(TOOL_HEAP), SHORT_NAMES.get(main_class, main_class), *arguments]
+    command = [*java_command(TOOL_HEAP, machine=TOOL_FLAGS), SHORT_NAMES.get(main_class, main_class), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
     if check and done.returncode != 0:
         raise KafkaToolFailed(
@@ -238,7 +243,12 @@ def _server_properties(port: int, controller_port: int, data_dir: Path, more: Ma
 
 
 def java_command(
-    heap_max: str, *, heap_min: str | None = None, flags: tuple[str, ...] = (), classes: Path | None = None
+    heap_max: str,
+    *,
+    heap_min: str | None = None,
+    machine: tuple[str, ...] = JVM_FLAGS,
+    flags: tuple[str, ...] = (),
+    classes: Path | None = None,
 ) -> list[str]:
     """What runs a class of Kafka's jars (or of `classes`) when the class name is appended."""
     home = installation()
@@ -246,7 +256,7 @@ def java_command(
         java(),
         f"-Xmx{heap_max}",
         *([f"-Xms{heap_min}"] if heap_min else []),
-        *JVM_FLAGS,
+        *machine,
         *flags,
         f"-Dlog4j2.configurationFile={home / 'log4j2.yaml'}",
         "-cp",

@@ -13,7 +13,7 @@ from support.kafka_tools import KafkaTools, Said
 from support.server_process import ServerProcess
 
 T = TypeVar("T")
-WAIT_TIMEOUT_S = 20
+WAIT_TIMEOUT_S = 60
 
 _ERROR = re.compile(r"org\.apache\.kafka\.common\.errors\.\w+")
 

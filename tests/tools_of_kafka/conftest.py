@@ -7,7 +7,7 @@ import pytest
 
 from clients.groups.brokers import SETTINGS
 from support import java
-from support.apache_kafka import ApacheKafka
+from support.apache_kafka import SHORT_LIVED, ApacheKafka
 from support.kafka_tools import KafkaTools
 from support.penstock import PenstockServer
 from tools_of_kafka.both import Both
@@ -27,7 +27,7 @@ FEATURES = {"eligible.leader.replicas.version": 0}
 
 @pytest.fixture(scope="session")
 def both(tools: KafkaTools) -> Iterator[Both]:
-    kafka = ApacheKafka(heap="256M", properties=SETTINGS, features=FEATURES)
+    kafka = ApacheKafka(heap="256M", properties=SETTINGS, features=FEATURES, jvm_flags=SHORT_LIVED)
     with kafka, PenstockServer(SETTINGS) as penstock:
         yield Both(kafka, penstock, tools)
         assert penstock.alive(), f"Penstock ended by itself:\n{penstock.log_tail()}"

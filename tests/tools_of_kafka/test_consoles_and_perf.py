@@ -9,7 +9,7 @@ import pytest
 from support.server_process import ServerProcess
 from tools_of_kafka.both import Both
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("tools of Kafka")]
 EVERYTHING = (
     "print.key=true", "print.headers=true", "print.partition=true", "print.offset=true", "print.value=true"
 )  # fmt: skip

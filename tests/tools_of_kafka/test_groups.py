@@ -16,7 +16,7 @@ from support.kafka_tools import Said
 from support.server_process import ServerProcess
 from tools_of_kafka.both import Both
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("tools of Kafka")]
 OFFSETS_PARTITIONS = 50
 READ_TIMEOUT_MS = 800
 

@@ -18,9 +18,15 @@ from confluent_kafka.admin import NewTopic
 
 from support.cluster import PenstockCluster
 from support.kafka_tools import KafkaTools, Said
-from support.server_process import die_with_parent, free_ports
+from support.ports import free_ports
+from support.server_process import die_with_parent
 
-pytestmark = [pytest.mark.needs_maven, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.needs_maven,
+    pytest.mark.xdist_group("tools of Kafka"),
+    pytest.mark.long,
+    pytest.mark.timeout(400),
+]
 
 TOPIC = "orders"
 

@@ -16,7 +16,12 @@ from processes.test_cluster import TOPIC, Load
 from support.cluster import PenstockCluster
 from support.kafka_tools import KafkaTools, Said
 
-pytestmark = [pytest.mark.needs_maven, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.needs_maven,
+    pytest.mark.xdist_group("tools of Kafka"),
+    pytest.mark.long,
+    pytest.mark.timeout(400),
+]
 
 BULK = "bulk"
 WAIT_S = 90
@@ -110,17 +115,15 @@ def test_a_throttled_move_is_listed_and_cancelled_and_the_throttle_goes(cluster:
         producer.produce(BULK, bytes(100_000), partition=0)
     assert producer.flush(60) == 0
     plan = tool.plan(bulk=[[3, 4]])
-    said = tool.run("--execute", "--reassignment-json-file", plan, "--throttle", "1000000")
+    # 30 MB at 100 kB/s to each of two: it goes on for minutes, unless it is cancelled.
+    said = tool.run("--execute", "--reassignment-json-file", plan, "--throttle", "100000")
     assert "Successfully started partition reassignment" in said.output, said
-    time_began_s = time.monotonic()
     listed = tool.run("--list").output
     assert re.search(r"bulk-0: replicas: 3,4,1,2\. adding: 3,4\. removing: 1,2\.", listed), listed
     told = tool.run("--verify", "--reassignment-json-file", plan, "--preserve-throttles").output
     assert "Reassignment of partition bulk-0 is still in progress." in told
     said = tool.run("--cancel", "--reassignment-json-file", plan)
     assert "Successfully cancelled partition reassignment for: bulk-0" in said.output, said
-    # 30 MB at 1 MB/s to each of two.
-    assert time.monotonic() - time_began_s < 25
     assert sorted(replicas_of(cluster, BULK)[0]) == [1, 2]
     cluster.wait(lambda: not list((cluster.data / "node-4").glob(f"{BULK}-[0-9]")), "remove what was copied")
     said = tool.run("--cancel", "--reassignment-json-file", plan)

@@ -12,7 +12,7 @@ from clients.groups.librdkafka import produce
 from penstock.wire.apis import SERVED
 from tools_of_kafka.both import Both
 
-pytestmark = pytest.mark.needs_maven
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("tools of Kafka")]
 
 
 def test_topics_are_created_listed_described_grown_and_deleted(both: Both, name: str) -> None:

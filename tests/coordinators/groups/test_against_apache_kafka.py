@@ -51,9 +51,9 @@ from penstock.wire.messages.offset_fetch import (
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from penstock.wire.records import Record, iter_batches, iter_records
-from support.apache_kafka import ApacheKafka, available
+from support.apache_kafka import SHORT_LIVED, ApacheKafka, available
 
-pytestmark = [pytest.mark.needs_maven, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("groups of Apache Kafka"), pytest.mark.timeout(300)]
 
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "group_max_size": 3}
 COORDINATOR_TIMEOUT_S = 60
@@ -482,7 +482,8 @@ def kafka() -> Iterator[ApacheKafka]:
     if reason := available():
         pytest.skip(reason)
     properties = {name.replace("_", "."): str(value) for name, value in SETTINGS.items()}
-    with ApacheKafka(heap="512M", properties={**properties, "offsets.topic.num.partitions": "1"}) as broker:
+    properties["offsets.topic.num.partitions"] = "1"
+    with ApacheKafka(heap="512M", properties=properties, jvm_flags=SHORT_LIVED) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.create_topics([NewTopic(n, p, 1) for n, p in TOPICS.items()]).values():
             future.result(30)
