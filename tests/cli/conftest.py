@@ -21,6 +21,7 @@ import pytest
 from cli.running import Result, Run
 from penstock.__main__ import main
 from support.apache_kafka import ApacheKafka, available
+from support.retention import KEPT_FOR_EVER
 from support.server_process import die_with_parent
 
 READY = re.compile(r"penstock: ready on (\S+:\d+)")
@@ -33,12 +34,13 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "apache-kafka":
         if reason := available():
             pytest.skip(reason)
-        with ApacheKafka(heap="256M") as kafka:
+        with ApacheKafka(heap="256M", properties=KEPT_FOR_EVER) as kafka:
             yield kafka.bootstrap
     elif importlib.util.find_spec("penstock.broker.server") is None:
         pytest.skip("there is no broker in this tree")
     else:
-        with _penstock(tmp_path_factory.mktemp("penstock")) as address:
+        settings = [part for name, value in KEPT_FOR_EVER.items() for part in ("--set", f"{name}={value}")]
+        with _penstock(tmp_path_factory.mktemp("penstock"), *settings) as address:
             yield address
 
 

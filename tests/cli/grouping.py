@@ -31,7 +31,7 @@ def commit(bootstrap: str, group: str, topic: str, offsets: Mapping[int, int]) -
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, offset) for p, offset in offsets.items()])
     deadline_s = time.monotonic() + WAIT_S
     # The first group of a cluster finds a coordinator that is still being set up.
-    while any(one.error for one in admin.alter_consumer_group_offsets([wanted])[group].result(30).topic_partitions):
+    while any(one.error for one in admin.alter_consumer_group_offsets([wanted])[group].result(60).topic_partitions):
         assert time.monotonic() < deadline_s
 
 

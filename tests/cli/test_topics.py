@@ -160,7 +160,7 @@ def test_groups_that_read_the_topic_are_named(on: Run, topic: str, bootstrap: st
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
     # The first group of a cluster finds a coordinator that is still being set up.
-    while admin.alter_consumer_group_offsets([wanted])[group].result(30).topic_partitions[0].error is not None:
+    while admin.alter_consumer_group_offsets([wanted])[group].result(60).topic_partitions[0].error is not None:
         pass
     after = on("topics", "alter", topic, "--partitions", 2, "--dry-run")
     assert f"    {group} (empty, members: 0)" in after.lines

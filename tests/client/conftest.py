@@ -34,7 +34,7 @@ def create_topic(bootstrap: str) -> NewTopicFunction:
         name = f"t-{uuid.uuid4().hex[:12]}"
         # Records with times of long ago are kept: Kafka looks for what is out of date half a minute after its start.
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=60)
         return name
 
     return create

@@ -23,7 +23,7 @@ from penstock.client import (
     UnknownTopic,
 )
 from support.penstock import PenstockServer
-from support.server_process import free_ports
+from support.ports import free_ports
 from support.waiting import wait_until
 
 Row = tuple[int, int, bytes | None, bytes | None]
@@ -77,7 +77,7 @@ def test_a_result_can_be_waited_for_from_any_thread(bootstrap: str, create_topic
     with Producer(bootstrap) as producer:
 
         def send(number: int) -> None:
-            found.append(producer.send(topic, str(number)).result(20).offset)
+            found.append(producer.send(topic, str(number)).result(60).offset)
 
         threads = [threading.Thread(target=send, args=(number,)) for number in range(20)]
         for thread in threads:
@@ -94,9 +94,9 @@ def test_a_failure_is_told_to_errbacks_and_results(bootstrap: str, create_topic:
     with Producer(bootstrap) as producer:
         delivery = producer.send(topic, b"v" * 5000).add_callback(stored.append).add_errback(failed.append)
         with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
-            delivery.result(20)
+            delivery.result(60)
         wait_until(lambda: failed)
-        assert producer.send(topic, b"v").result(20).offset == 0
+        assert producer.send(topic, b"v").result(60).offset == 0
     assert stored == []
     assert producer.metrics.value("record-error-total") == 1
 
@@ -180,7 +180,7 @@ def test_records_survive_a_broker_that_dies_and_comes_back_once_and_in_order() -
     with PenstockServer() as server, Producer(
         server.bootstrap, reconnect_backoff_ms=20, reconnect_backoff_max_ms=100, log_level=0, error_cb=lambda _: None
     ) as producer:
-        producer.send("t", b"0").result(20)
+        producer.send("t", b"0").result(60)
         for number in range(1, 1200):
             producer.send("t", str(number), partition=0)
             if number in (400, 900):
@@ -230,7 +230,7 @@ def test_a_function_decides_the_partition(bootstrap: str, create_topic: Callable
 def test_round_robin_takes_partitions_in_turn(bootstrap: str, create_topic: Callable[..., str]) -> None:
     topic = create_topic(3)
     with Producer(bootstrap, partitioner=RoundRobin()) as producer:
-        found = [producer.send(topic, b"v", b"same key").result(20).partition for _ in range(7)]
+        found = [producer.send(topic, b"v", b"same key").result(60).partition for _ in range(7)]
     assert found == [0, 1, 2, 0, 1, 2, 0]
 
 

@@ -34,7 +34,7 @@ def test_a_producer_finds_its_quota_out_and_is_throttled_less() -> None:
             f"producer_byte_rate={QUOTA}", "--entity-type", "clients", "--entity-name", "writer",
         )  # fmt: skip
         with Producer(kafka.bootstrap, client_id="writer", buffer_memory=1_000_000, throttle_cb=throttled) as producer:
-            producer.send("t", b"v").result(30)
+            producer.send("t", b"v").result(60)
             started_s = time.monotonic()
             sent: list[tuple[float, int]] = []
             while (now_s := time.monotonic()) < started_s + LEARN_S + KEEP_S:

@@ -32,16 +32,18 @@ from penstock.client import (
 )
 from support import apache_kafka
 from support.either import APACHE_KAFKA, PENSTOCK, server_of
+from support.retention import KEPT_FOR_EVER
 from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.timeout(240)
 
+SETTINGS = {"log.cleaner.backoff.ms": "100", **KEPT_FOR_EVER}
 Row = tuple[object, ...]
 
 
 @pytest.fixture(scope="module", params=[PENSTOCK, pytest.param(APACHE_KAFKA, marks=pytest.mark.needs_maven)])
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    with server_of(request.param, {"log.cleaner.backoff.ms": "100"}) as running:
+    with server_of(request.param, SETTINGS) as running:
         yield running
 
 
@@ -52,7 +54,7 @@ def new_topic(server: ServerProcess) -> Callable[..., str]:
     def create(partitions: int = 1, *, name: str | None = None, **config: str) -> str:
         name = name or f"t-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=60)
         return name
 
     return create
@@ -160,7 +162,7 @@ def test_log_append_time_is_told(server: ServerProcess, cluster: Cluster, new_to
 
 
 def test_offsets_by_time(server: ServerProcess, cluster: Cluster, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(2, retention_ms="-1")  # they are older than a week
+    topic = new_topic(2)
     producer = producer_of(server)
     for number in range(10):
         producer.produce(topic, b"v", partition=0, timestamp=1_000_000 + 10 * number)
@@ -196,7 +198,7 @@ def test_records_that_were_deleted_are_out_of_range(
     write(server, topic, 100)
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
-        future.result(timeout=20)
+        future.result(timeout=60)
     with pytest.raises(OffsetOutOfRange) as caught:
         read(cluster, topic, 0, 100)
     assert (caught.value.log_start_offset, caught.value.log_end_offset) == (40, 100)
@@ -235,7 +237,7 @@ def test_a_compacted_topic_is_read_to_its_end(
 def test_a_range_beyond_the_end_of_the_log_is_unavailable(server: ServerProcess, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     write(server, topic, 10)
-    with Cluster(settings_of(server, default_api_timeout_ms=600)) as cluster, pytest.raises(RangeUnavailable):
+    with Cluster(settings_of(server, default_api_timeout_ms=2_000)) as cluster, pytest.raises(RangeUnavailable):
         read(cluster, topic, 0, 20)
 
 
@@ -246,7 +248,7 @@ def test_a_topic_that_goes_and_comes_back_is_another(
     write(server, topic, 100)
     topic_id = cluster.topics([topic])[topic].topic_id
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.delete_topics([topic])[topic].result(timeout=20)
+    admin.delete_topics([topic])[topic].result(timeout=60)
     deadline_s = time.monotonic() + 20
     while cluster.existing_topics([topic]):
         assert time.monotonic() < deadline_s
@@ -284,7 +286,7 @@ def test_committed_readers_see_no_aborted_transaction() -> None:
     with apache_kafka.ApacheKafka(heap="512M") as kafka:
         topic = "transactions"
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=60)
         one = producer_of(kafka, transactional_id="one")
         two = producer_of(kafka, transactional_id="two")
         one.init_transactions()

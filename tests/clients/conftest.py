@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.penstock import PenstockServer
+from support.retention import KEPT_FOR_EVER
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PenstockServer]:
-    with PenstockServer({"num.partitions": "3"}) as running:
+    with PenstockServer({"num.partitions": "3", **KEPT_FOR_EVER}) as running:
         yield running
 
 
@@ -31,7 +32,7 @@ def new_topic(bootstrap: str) -> Callable[..., str]:
         name = f"t-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
-        admin.create_topics([topic])[name].result(timeout=10)
+        admin.create_topics([topic])[name].result(timeout=60)
         return name
 
     return create

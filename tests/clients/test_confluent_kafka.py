@@ -27,7 +27,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object)
     for number, value in enumerate(values):
         producer.produce(topic, value=value, key=b"k%d" % number, headers=[("n", b"%d" % number)], on_delivery=report)
         producer.poll(0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert not failed
     return delivered
 
@@ -38,7 +38,7 @@ def consume(bootstrap: str, topic: str, count: int, partitions: int = 1, **setti
     found: list[Message] = []
     try:
         while len(found) < count:
-            batch = consumer.consume(count - len(found), timeout=10)
+            batch = consumer.consume(count - len(found), timeout=60)
             assert batch, f"only {len(found)} of {count} arrived"
             for message in batch:
                 assert message.error() is None
@@ -99,12 +99,12 @@ def test_offsets_by_time_and_ends(server: PenstockServer, new_topic: Callable[..
     producer = Producer({"bootstrap.servers": server.bootstrap})
     for n in range(10):
         producer.produce(topic, b"%d" % n, timestamp=1_700_000_000_000 + n * 1000)
-        producer.flush(10)
+        producer.flush(60)
     partition = TopicPartition(topic, 0)
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
 
     def offset(spec: OffsetSpec) -> int:
-        return int(admin.list_offsets({partition: spec})[partition].result(10).offset)
+        return int(admin.list_offsets({partition: spec})[partition].result(60).offset)
 
     assert offset(OffsetSpec.earliest()) == 0
     assert offset(OffsetSpec.latest()) == 10
@@ -125,7 +125,7 @@ def test_offset_reset(server: PenstockServer, new_topic: Callable[..., str], res
             message = consumer.poll(0.5)
             if reset == "latest" and message is None:
                 producer.produce(topic, b"new")
-                producer.flush(10)
+                producer.flush(60)
         assert message.value() == first
     finally:
         consumer.close()
@@ -146,26 +146,26 @@ def test_reset_none_reports_the_offset_out_of_range(server: PenstockServer, new_
 
 def test_topics_are_created_described_grown_and_deleted(server: PenstockServer) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.create_topics([NewTopic("life", 2, 1, config={"retention.ms": "1234567"})])["life"].result(10)
+    admin.create_topics([NewTopic("life", 2, 1, config={"retention.ms": "1234567"})])["life"].result(60)
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-        admin.create_topics([NewTopic("life", 2, 1)])["life"].result(10)
+        admin.create_topics([NewTopic("life", 2, 1)])["life"].result(60)
     with pytest.raises(KafkaException, match="INVALID_CONFIG"):
-        admin.create_topics([NewTopic("bad", 2, 1, config={"retention.ms": "soon"})])["bad"].result(10)
-    admin.create_partitions([NewPartitions("life", 5)])["life"].result(10)
+        admin.create_topics([NewTopic("bad", 2, 1, config={"retention.ms": "soon"})])["bad"].result(60)
+    admin.create_partitions([NewPartitions("life", 5)])["life"].result(60)
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
-        admin.create_partitions([NewPartitions("life", 3)])["life"].result(10)
-    assert len(admin.list_topics("life", timeout=10).topics["life"].partitions) == 5
+        admin.create_partitions([NewPartitions("life", 3)])["life"].result(60)
+    assert len(admin.list_topics("life", timeout=60).topics["life"].partitions) == 5
     resource = ConfigResource(ResourceType.TOPIC, "life")
-    described = admin.describe_configs([resource])[resource].result(10)
+    described = admin.describe_configs([resource])[resource].result(60)
     assert described["retention.ms"].value == "1234567"
     assert described["segment.bytes"].value == "1073741824"
-    admin.delete_topics(["life"])["life"].result(10)
-    assert "life" not in admin.list_topics(timeout=10).topics
+    admin.delete_topics(["life"])["life"].result(60)
+    assert "life" not in admin.list_topics(timeout=60).topics
 
 
 def test_topics_are_created_by_use(server: PenstockServer) -> None:
     produce(server.bootstrap, "made-by-use", [b"hello"])
-    topics = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(timeout=60).topics
     assert len(topics["made-by-use"].partitions) == 3
 
 
@@ -174,7 +174,7 @@ def test_delete_records_moves_the_start(server: PenstockServer, new_topic: Calla
     produce(server.bootstrap, topic, [b"%d" % n for n in range(10)])
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     partition = TopicPartition(topic, 0, 7)
-    result = admin.delete_records([partition])[partition].result(10)
+    result = admin.delete_records([partition])[partition].result(60)
     assert result.low_watermark == 7
     assert [message.value() for message in consume(server.bootstrap, topic, 3)] == [b"7", b"8", b"9"]
 

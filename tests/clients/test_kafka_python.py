@@ -29,7 +29,7 @@ def test_every_codec_arrives_as_sent_and_is_stored_compressed(
         enable_idempotence=idempotent,
     )
     futures = [producer.send(topic, value, key=b"k", headers=[("h", b"1")]) for value in values]
-    producer.flush(20)
+    producer.flush(60)
     assert [future.get(10).offset for future in futures] == list(range(300))
     producer.close()
     assert stored.codecs(server.data_dir, topic) == {codec or "none"}

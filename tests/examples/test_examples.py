@@ -31,7 +31,7 @@ from support.databases import Postgres, RedisServer
 from support.server_process import ServerProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-WAIT_TIMEOUT_S = 30
+WAIT_TIMEOUT_S = 60
 WAIT_STEP_S = 0.02
 ORDERS = 120
 PAYMENTS = 2000
@@ -48,7 +48,7 @@ def server() -> Iterator[ServerProcess]:
 def topic(server: ServerProcess) -> str:
     name = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     return name
 
 
@@ -199,7 +199,7 @@ def test_a_table_has_the_newest_value_of_every_key(server: ServerProcess) -> Non
     assert run(server, "table.py", "--topic", table, "show") == "berlin = 22.0\n"
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, table)
-    assert admin.describe_configs([resource])[resource].result(10)["cleanup.policy"].value == "compact"
+    assert admin.describe_configs([resource])[resource].result(60)["cleanup.policy"].value == "compact"
 
 
 def test_a_parallel_worker_does_every_order_once_and_goes_on_where_it_was(server: ServerProcess, topic: str) -> None:
@@ -208,7 +208,7 @@ def test_a_parallel_worker_does_every_order_once_and_goes_on_where_it_was(server
     with worker(server, "parallel_worker.py", *options) as first:
         wait_until(lambda: len(first.orders()) == ORDERS, first)
         (page,) = [line.rpartition(" ")[2] for line in first.lines if line.startswith("metrics at ")]
-        with urllib.request.urlopen(page, timeout=10) as answer:
+        with urllib.request.urlopen(page, timeout=60) as answer:
             assert "kafka_consumer_consumer_fetch_manager_metrics_records_lag_max" in answer.read().decode()
         first.stop()
         assert sorted(first.orders()) == list(range(ORDERS))

@@ -175,7 +175,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 admin = AdminClient({"bootstrap.servers": sys.argv[1]})
 asked = [TopicPartition(os.environ["CHAOS_TOPIC"], 0, 20)]
-[future.result(20) for future in admin.delete_records(asked).values()]
+[future.result(60) for future in admin.delete_records(asked).values()]
 print("leader", os.environ["CHAOS_LEADER"])
 """
 

@@ -21,7 +21,7 @@ PARTITIONS = 3
 def cluster() -> Iterator[PenstockCluster]:
     with PenstockCluster() as running:
         new = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-        running.admin.create_topics([new])[TOPIC].result(30)
+        running.admin.create_topics([new])[TOPIC].result(60)
         yield running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -66,7 +67,7 @@ def read_table(bootstrap: str) -> tuple[dict[bytes, int], int]:
     consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
     _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=TIMEOUT_S)
     table: dict[bytes, int] = {}
-    count = 0
+    found = 0
     last = -1
     while consumer.position([TopicPartition("t", 0)])[0].offset < end:
         message = consumer.poll(TIMEOUT_S)
@@ -80,9 +81,9 @@ def read_table(bootstrap: str) -> tuple[dict[bytes, int], int]:
         assert offset > last
         last = offset
         table[key] = int(value[:12])
-        count += 1
+        found += 1
     consumer.close()
-    return table, count
+    return table, found
 
 
 def stored_bytes(server: PenstockServer) -> int:
@@ -101,12 +102,19 @@ def await_small(server: PenstockServer, limit_bytes: int) -> None:
         time.sleep(0.05)
 
 
-def await_files(server: PenstockServer, pattern: str) -> None:
-    """Until a compaction is under way: it writes, or has just put something in its place."""
+def await_files(server: PenstockServer, writer: Writer, pattern: str) -> None:
+    """Until a compaction is under way: it writes, or has just put something in its place.
+
+    One may have come and gone before anyone looked: what is written meanwhile makes for another.
+    """
     directory = Path(server.data_dir) / "t-0"
     deadline_s = time.monotonic() + TIMEOUT_S
-    while not any(directory.glob(pattern)):
+    for look in count():
+        if any(directory.glob(pattern)):
+            return
         assert time.monotonic() < deadline_s, f"no compaction within {TIMEOUT_S} s"
+        if look % 100 == 99:
+            writer.write(100)
         time.sleep(0.0005)
 
 
@@ -114,12 +122,12 @@ def await_files(server: PenstockServer, pattern: str) -> None:
 def test_a_table_is_kept_through_compaction_and_kills(kills: int) -> None:
     with PenstockServer(SETTINGS) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1, config=TOPIC)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 1, 1, config=TOPIC)])["t"].result(60)
         writer = Writer(server)
         for round_number in range(5):
             writer.write(5_000)
             if round_number < kills:
-                await_files(server, "*.cleaned" if round_number % 2 else "*.deleted")
+                await_files(server, writer, "*.cleaned" if round_number % 2 else "*.deleted")
                 server.kill()
                 server.start()
         writer.flush()
@@ -127,9 +135,9 @@ def test_a_table_is_kept_through_compaction_and_kills(kills: int) -> None:
         assert read_table(server.bootstrap)[0] == writer.acknowledged
         # 25 MB were written: what is left is the newest of each key, and the active segment.
         await_small(server, 2_500_000)
-        table, count = read_table(server.bootstrap)
+        table, found = read_table(server.bootstrap)
         assert table == writer.acknowledged
-        assert count < writer.sent / 5
+        assert found < writer.sent / 5
         server.stop()
         server.start()
         assert read_table(server.bootstrap)[0] == writer.acknowledged

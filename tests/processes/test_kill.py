@@ -23,7 +23,7 @@ ACKNOWLEDGED_BEFORE_KILL = 2_000
 def test_kill_under_load_loses_nothing_acknowledged_and_repeats_nothing(settings: dict[str, str]) -> None:
     with PenstockServer(settings) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(60)
         acknowledged: dict[int, list[int]] = {0: [], 1: []}
         sent = 0
 

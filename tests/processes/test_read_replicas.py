@@ -29,7 +29,7 @@ def cluster() -> Iterator[RackedCluster]:
 def fill(cluster: RackedCluster, topic: str) -> int:
     """A topic with three replicas; returns who leads it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(60)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 20})
     for number in range(COUNT):
         producer.produce(topic, b"%0500d" % number)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-READ_TIMEOUT_S = 20
+READ_TIMEOUT_S = 60
 
 
 class Written(NamedTuple):

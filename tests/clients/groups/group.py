@@ -25,7 +25,7 @@ from support.server_process import die_with_parent
 
 WORKERS = Path(__file__).with_name("workers")
 KAFKAJS_VERSION = "2.2.4"
-LEAVE_TIMEOUT_S = 20
+LEAVE_TIMEOUT_S = 60
 RECORDS_PER_SECOND = 300
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 300

@@ -12,7 +12,7 @@ from pathlib import Path
 Place = tuple[int, int]
 """A record's partition and offset."""
 
-WAIT_TIMEOUT_S = 40
+WAIT_TIMEOUT_S = 60
 WAIT_STEP_S = 0.02
 
 

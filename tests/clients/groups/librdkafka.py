@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-WAIT_TIMEOUT_S = 30
+WAIT_TIMEOUT_S = 60
 Owned = set[tuple[str, int]]
 
 
@@ -97,4 +97,4 @@ def produce(
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
     for value, timestamp in zip(values, timestamps or (0,) * len(values), strict=True):
         producer.produce(topic, value, partition=partition, timestamp=timestamp)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0

@@ -29,7 +29,7 @@ def test_groups_go_on_after_the_broker_was(how: str, tmp_path: Path) -> None:
     kinds = [kind for kind in KINDS if not kind.unavailable()]
     with broker_under_test() as server, ExitStack() as ending:
         admin = admin_client(server.bootstrap)
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
         load = ending.enter_context(Load(server.bootstrap, TOPIC, PARTITIONS, per_second=100))
         groups = [
             ending.enter_context(Group(server.bootstrap, TOPIC, tmp_path, name=str(kind))) for kind in kinds

@@ -15,7 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 from clients.groups.librdkafka import produce
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-WAIT_TIMEOUT_S = 30
+WAIT_TIMEOUT_S = 60
 
 
 @asynccontextmanager

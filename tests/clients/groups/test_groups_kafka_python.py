@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from clients.groups.librdkafka import produce
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-WAIT_TIMEOUT_S = 30
+WAIT_TIMEOUT_S = 60
 # kafka-python 3.0 begins joining a group anew with every poll: one that is too short never gets there, with any broker.
 POLL_TIMEOUT_MS = 500
 

@@ -26,7 +26,7 @@ def test_kcat_goes_on_where_its_group_was(bootstrap: str, new_topic: Callable[..
             assert running.stdout is not None
             lines = [running.stdout.readline().rstrip("\n") for _ in range(count)]
             running.send_signal(signal.SIGTERM)
-            rest, _ = running.communicate(timeout=20)
+            rest, _ = running.communicate(timeout=60)
         return lines + rest.splitlines()
 
     produce(bootstrap, topic, "a", "b", "c")

@@ -31,7 +31,7 @@ def test_partitions_added_are_given_out(
         a.subscribe(topic)
         b.subscribe(topic)
         poll_until("two shared", lambda: len(a.owned) == len(b.owned) == 1, a, b)
-        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(10)
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
         poll_until("four shared", lambda: a.owned | b.owned == all_partitions(topic, 4), a, b)
         assert not a.owned & b.owned
         produce(bootstrap, topic, "to a new one", partition=3)
@@ -67,16 +67,16 @@ def test_a_changed_subscription_is_followed(
 def test_a_pattern_picks_up_topics_that_are_created_later(bootstrap: str, group_id: str, protocol: str) -> None:
     prefix = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(f"{prefix}-eu", 1, 1)])[f"{prefix}-eu"].result(10)
+    admin.create_topics([NewTopic(f"{prefix}-eu", 1, 1)])[f"{prefix}-eu"].result(60)
     member = Member(bootstrap, group_id, protocol)
     with members(member):
         member.subscribe(f"^{prefix}-.*")
         poll_until("the first", lambda: member.owned == {(f"{prefix}-eu", 0)}, member)
-        admin.create_topics([NewTopic(f"{prefix}-us", 1, 1)])[f"{prefix}-us"].result(10)
+        admin.create_topics([NewTopic(f"{prefix}-us", 1, 1)])[f"{prefix}-us"].result(60)
         produce(bootstrap, f"{prefix}-us", "hello")
         poll_until("both", lambda: member.owned == {(f"{prefix}-eu", 0), (f"{prefix}-us", 0)}, member)
         poll_until("a record of the new one", lambda: member.values() == ["hello"], member)
-        admin.delete_topics([f"{prefix}-eu"])[f"{prefix}-eu"].result(10)
+        admin.delete_topics([f"{prefix}-eu"])[f"{prefix}-eu"].result(60)
         poll_until("the deleted one is gone", lambda: member.owned == {(f"{prefix}-us", 0)}, member)
 
 
@@ -128,9 +128,9 @@ def test_seek_pause_resume_positions_and_lag(
         poll_until("again from 3", lambda: member.values() == ["0:3", "0:4", "0:5"], member)
 
         consumer.commit(offsets=[TopicPartition(topic, 0, 2, metadata="half way")], asynchronous=False)
-        at = consumer.committed([zero, one], timeout=10)
+        at = consumer.committed([zero, one], timeout=60)
         assert [(place.offset, place.metadata) for place in at] == [(2, "half way"), (OFFSET_INVALID, None)]
-        _, end = consumer.get_watermark_offsets(zero, timeout=10)
+        _, end = consumer.get_watermark_offsets(zero, timeout=60)
         assert end - at[0].offset == 4
 
 
@@ -203,9 +203,9 @@ def test_groups_are_listed_described_altered_and_deleted(
         member.subscribe(topic)
         poll_until("read", lambda: len(member.read) == 3, member)
         member.consumer.commit(asynchronous=False)
-        (listed,) = [group for group in admin.list_consumer_groups().result(10).valid if group.group_id == group_id]
+        (listed,) = [group for group in admin.list_consumer_groups().result(60).valid if group.group_id == group_id]
         assert (listed.state, listed.type.name) == (ConsumerGroupState.STABLE, protocol.upper())
-        described = admin.describe_consumer_groups([group_id])[group_id].result(10)
+        described = admin.describe_consumer_groups([group_id])[group_id].result(60)
         assert described.state == ConsumerGroupState.STABLE
         assert described.partition_assignor == ("range" if protocol == "classic" else "uniform")
         (one,) = described.members
@@ -213,25 +213,25 @@ def test_groups_are_listed_described_altered_and_deleted(
         assert one.host == "/127.0.0.1"
         assert {(place.topic, place.partition) for place in one.assignment.topic_partitions} == member.owned
         with pytest.raises(KafkaException) as refused:
-            admin.delete_consumer_groups([group_id])[group_id].result(10)
+            admin.delete_consumer_groups([group_id])[group_id].result(60)
         assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
         with pytest.raises(KafkaException) as refused:
             alter(admin, group_id, topic, 1)
         assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
-    assert admin.describe_consumer_groups([group_id])[group_id].result(10).state == ConsumerGroupState.EMPTY
+    assert admin.describe_consumer_groups([group_id])[group_id].result(60).state == ConsumerGroupState.EMPTY
     alter(admin, group_id, topic, 1)
     again = Member(bootstrap, group_id, protocol)
     with members(again):
         again.subscribe(topic)
         poll_until("from where it was set", lambda: again.values() == ["b", "c"], again)
-    admin.delete_consumer_groups([group_id])[group_id].result(10)
-    assert group_id not in [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    admin.delete_consumer_groups([group_id])[group_id].result(60)
+    assert group_id not in [group.group_id for group in admin.list_consumer_groups().result(60).valid]
     assert committed(bootstrap, group_id, topic) is None
 
 
 def alter(admin: AdminClient, group_id: str, topic: str, offset: int) -> None:
     wanted = ConsumerGroupTopicPartitions(group_id, [TopicPartition(topic, 0, offset)])
-    for place in admin.alter_consumer_group_offsets([wanted])[group_id].result(10).topic_partitions:
+    for place in admin.alter_consumer_group_offsets([wanted])[group_id].result(60).topic_partitions:
         if place.error is not None:
             raise KafkaException(place.error)
 
@@ -239,6 +239,6 @@ def alter(admin: AdminClient, group_id: str, topic: str, offset: int) -> None:
 def committed(bootstrap: str, group_id: str, topic: str) -> int | None:
     """What the broker has for partition 0."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[group_id].result(10)
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])[group_id].result(60)
     offsets = {(place.topic, place.partition): int(place.offset) for place in answer.topic_partitions}
     return offsets.get((topic, 0))

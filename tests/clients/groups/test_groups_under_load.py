@@ -97,7 +97,7 @@ def test_a_group_moves_to_the_new_protocol_and_back_while_it_works(
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def group_type() -> str:
-        listed = admin.list_consumer_groups().result(10).valid
+        listed = admin.list_consumer_groups().result(60).valid
         return next(str(group.type.name) for group in listed if group.group_id == group_id)
 
     with Load(bootstrap, topic, PARTITIONS) as load, Group(bootstrap, topic, tmp_path, name=group_id) as group:
@@ -129,5 +129,5 @@ def committed(bootstrap: str, group_id: str) -> dict[int, int]:
     """What the broker says is committed, by partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = ConsumerGroupTopicPartitions(group_id)
-    answer = admin.list_consumer_group_offsets([asked])[group_id].result(10)
+    answer = admin.list_consumer_group_offsets([asked])[group_id].result(60)
     return {partition.partition: partition.offset for partition in answer.topic_partitions}
