@@ -1,47 +1,46 @@
 """Real drivers, killed for real, at every step, while a read_committed reader watches all the time.
 
-The matrix of deaths: each step × a death at once and one a little later (in the middle of what follows), with another
-number of cores at each start; deaths in aborts; then a zombie that wakes up too late, speculation, executors and
-brokers that die. Every row has a random column, so a batch written twice, or half by one driver and half by another,
-would show.
+The matrix: a stop at every step × what can happen there. Every row has a random column, so a batch written twice, or
+half by one driver and half by another, would show; each start has another number of cores.
+
+| | after the write | after the commit, before Spark's log | in the abort |
+|---|---|---|---|
+| the driver killed | `…_killed_at_every_step…` | the same | `…_into_an_abort`, `…_in_the_middle_of_aborts` |
+| an executor killed | `…_executors_killed_at_every_step` | the same | the same |
+| the broker killed | `…_brokers_killed…`, `…_together` | the same | the same |
+| a zombie | `…_zombie…` | the same | the same |
+| speculation | `…_speculative_attempts…` | the same | the same |
+
+Writers without Spark are born and killed in a second, so they make the fine grids; whole drivers make the rest.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import Consumer, TopicPartition
 
 from support.apache_kafka import ApacheKafka, available
-from support.committed import CommittedReader
-from support.server_process import admin_client, die_with_parent
 from support.spark import require_spark
-from support.spark_cluster import StandaloneCluster
+from support.spark_cluster import StandaloneCluster, executors_below
 from support.topic_driver import RETURNED
+from support.topic_scene import (
+    ABORT_STEPS,
+    AT_START,
+    COMMITTED_STEPS,
+    PARTITIONS,
+    STEPS,
+    TAKEN_OVER,
+    WRITTEN_STEPS,
+    Scene,
+)
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.needs_maven, pytest.mark.long, pytest.mark.timeout(3600)]
 
-ROWS = 60
-PARTITIONS = 3
-DRIVER_TIMEOUT_S = 180.0
 CORES = ("local[1]", "local[3]", "local[2]", "local[4]")
-
-AT_START = ("OPENED", "INITIALISED", "MARKER_READ")
-COMMITTED_STEPS = ("COMMITTED", RETURNED)
-STEPS = (*AT_START, "EVALUATED", "BEGUN", "PRODUCED", "FLUSHED", "MARKED", *COMMITTED_STEPS)
-
 DELAYS_MS = (0, 1, 2, 4, 8, 16, 32)
 MANY = 10_000
 """More batches than a process that is killed gets to."""
@@ -52,129 +51,15 @@ def kafka() -> Iterator[ApacheKafka]:
     if reason := available():
         pytest.skip(reason)
     require_spark()
-    with ApacheKafka(heap="512M") as server:
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with ApacheKafka(heap="512M", properties=properties) as server:
         yield server
 
 
-@dataclass
-class Scene:
-    """A topic, a checkpoint, a reader that never looks away, and drivers that come and go."""
-
-    kafka: ApacheKafka
-    directory: Path
-    batches: int = 4
-    topic: str = field(default_factory=lambda: f"out-{uuid.uuid4().hex[:8]}")
-    reader: CommittedReader = field(init=False)
-
-    def __enter__(self) -> Self:
-        admin = admin_client(self.kafka.bootstrap)
-        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result()
-        self.reader = CommittedReader(self.kafka.bootstrap, self.topic, PARTITIONS, ROWS)
-        self.reader.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.reader.__exit__(kind, error, trace)
-
-    def driver(self, module: str = "support.topic_driver", **plan: object) -> Driver:
-        plan = {
-            "bootstrap": self.kafka.bootstrap,
-            "topic": self.topic,
-            "checkpoint": str(self.directory / "checkpoint"),
-            "batches": self.batches,
-            "rows_per_batch": ROWS,
-            "marker_topic": f"markers-{self.topic}",
-            **plan,
-        }
-        return Driver(module, plan, self.directory / "driver.log")
-
-    def attempts(self) -> Path:
-        directory = self.directory / "attempts"
-        directory.mkdir()
-        return directory
-
-    def process(self, **plan: object) -> Driver:
-        """A writer without Spark: see `support.topic_process`."""
-        return self.driver(module="support.topic_process", **plan)
-
-    def finish_soon(self) -> None:
-        """A last writer without Spark, for a few batches behind those that are there."""
-        self.batches = len(list((self.directory / "checkpoint").iterdir())) + 3
-        self.process().wait_until("DONE")
-        self.reader.wait_for(self.batches)
-
-    def finish(self, **plan: object) -> Driver:
-        """The last driver, which is let live; then all is there, whole and once."""
-        last = self.driver(**plan)
-        last.wait_until("DONE")
-        self.reader.wait_for(self.batches)
-        return last
-
-
-class Driver:
-    """A process that writes, and prints each step that it reaches."""
-
-    def __init__(self, module: str, plan: dict[str, object], log: Path) -> None:
-        tests = str(Path(__file__).resolve().parents[1])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
-        self._log = log
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [*die_with_parent(), sys.executable, "-m", module, json.dumps(plan)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        self.steps: list[str] = []
-        self._drained = threading.Event()
-        threading.Thread(target=self._follow, daemon=True).start()
-
-    def wait_until(self, line: str) -> None:
-        """Until the driver says so; fails if it ends first."""
-        deadline_s = time.monotonic() + DRIVER_TIMEOUT_S
-        while line not in self.steps:
-            assert time.monotonic() < deadline_s, f"not {line} in time: {self._story()}"
-            assert not self._drained.is_set() or line in self.steps, f"ended before {line}: {self._story()}"
-            time.sleep(0.05)
-
-    def wait_until_killed(self) -> None:
-        assert self._ended() == -9, self._story()
-
-    def wait_until_failed(self) -> str:
-        assert self._ended() == 3, self._story()
-        return "\n".join(self.steps[next(n for n, line in enumerate(self.steps) if line.startswith("FAILED")) :])
-
-    def wake(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def _ended(self) -> int:
-        """How the process ended. Not when its output did: Spark's Java holds that, and takes a while to follow."""
-        try:
-            code = self.process.wait(DRIVER_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            pytest.fail(f"the driver does not end: {self._story()}")
-        self._drained.wait(DRIVER_TIMEOUT_S if code >= 0 else 0.2)
-        return code
-
-    def _story(self) -> str:
-        return f"{self.steps[-8:]}\n{self._log.read_text()[-3000:]}"
-
-    def _follow(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.steps.append(line.rstrip("\n"))
-        self._drained.set()
+# The driver killed
 
 
 def test_writers_killed_at_every_step_and_a_few_moments_after_each(kafka: ApacheKafka, tmp_path: Path) -> None:
-    """Without Spark around it, a process is born and killed in a second: the fine grid."""
     with Scene(kafka, tmp_path, batches=MANY) as scene:
         for die_after_ms in DELAYS_MS:
             for die_at in STEPS:
@@ -186,7 +71,7 @@ def test_writers_killed_at_every_step_and_a_few_moments_after_each(kafka: Apache
 def test_writers_killed_a_few_moments_into_an_abort(kafka: ApacheKafka, tmp_path: Path) -> None:
     with Scene(kafka, tmp_path, batches=MANY) as scene:
         for die_after_ms in DELAYS_MS:
-            for die_at in ("ABORTING", "ABORTED"):
+            for die_at in ABORT_STEPS:
                 scene.process(die_at=die_at, die_after_ms=die_after_ms, fail_commit_in=0).wait_until_killed()
                 scene.reader.check()
         scene.finish_soon()
@@ -196,19 +81,23 @@ def test_writers_killed_a_few_moments_into_an_abort(kafka: ApacheKafka, tmp_path
 def test_drivers_killed_at_every_step_one_after_the_other(
     kafka: ApacheKafka, tmp_path: Path, die_after_ms: int
 ) -> None:
-    """Each driver finds what the one before it left behind, and dies one step later, on another number of cores."""
+    """Each finds what the one before it left behind, and dies one step later, on another number of cores."""
     with Scene(kafka, tmp_path, batches=len(STEPS) + 1) as scene:
+        # Once from topic to topic, once from rows that Spark makes up.
+        source = None if die_after_ms else scene.source()
         passed_over: str | None = None
         for number, die_at in enumerate(STEPS):
             die_in = 0 if die_at in AT_START else number
             cores = CORES[number % len(CORES)]
-            driver = scene.driver(master=cores, die_at=die_at, die_in=die_in, die_after_ms=die_after_ms)
+            driver = scene.driver(
+                master=cores, source=source, die_at=die_at, die_in=die_in, die_after_ms=die_after_ms
+            )
             driver.wait_until_killed()
             scene.reader.check()
             if passed_over:
                 assert passed_over in driver.steps, "written before, and so passed over"
             passed_over = f"PASSED_OVER {die_in}" if die_at in COMMITTED_STEPS and not die_after_ms else None
-        last = scene.finish(master=CORES[-1])
+        last = scene.finish(master=CORES[-1], source=source)
         assert passed_over is None or passed_over in last.steps
 
 
@@ -217,25 +106,93 @@ def test_drivers_killed_in_the_middle_of_aborts(kafka: ApacheKafka, tmp_path: Pa
     with Scene(kafka, tmp_path, batches=len(deaths) + 1) as scene:
         for batch_id, (die_at, die_after_ms) in enumerate(deaths):
             plan = {"die_at": die_at, "die_in": batch_id, "die_after_ms": die_after_ms, "fail_commit_in": batch_id}
-            scene.driver(**plan).wait_until_killed()
+            scene.driver(**plan, master=CORES[batch_id % len(CORES)]).wait_until_killed()
             scene.reader.check()
         scene.finish(master=CORES[1])
 
 
-@pytest.mark.parametrize("pause_at", ["EVALUATED", "FLUSHED", "MARKED", "COMMITTED"])
-def test_a_zombie_driver_that_wakes_up_after_another_took_over(
-    kafka: ApacheKafka, tmp_path: Path, pause_at: str
+# A driver that lives on while another runs
+
+
+def test_of_two_writers_at_any_two_steps_the_one_that_initialised_last_writes_alone(
+    kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    """The older wakes up while the newer stands still in the middle of something; then the newer goes on."""
+    with Scene(kafka, tmp_path) as scene:
+        for newer_at in ("OPENED", "INITIALISED", "FLUSHED", "MARKED", "COMMITTED"):
+            for older_at in (*STEPS, *ABORT_STEPS):
+                scene.batches = scene.done() + 4
+                refused = {"fail_commit_in": 0} if older_at in ABORT_STEPS else {}
+                older = scene.process(pauses=[[older_at, None]], **refused)
+                older.wait_until(older_at)
+                newer = scene.process(pauses=[[newer_at, None]])
+                newer.wait_until(newer_at)
+                older.wake()
+                pair = f"older at {older_at}, newer at {newer_at}"
+                if "OPENED" in (older_at, newer_at):
+                    # Nobody has taken over yet, or it is the older one that does so now.
+                    older.wait_until("DONE")
+                else:
+                    assert TAKEN_OVER in older.wait_until_failed(), pair
+                scene.reader.check()
+                newer.wake()
+                if newer_at != "OPENED" and older_at == "OPENED":
+                    assert TAKEN_OVER in newer.wait_until_failed(), pair
+                else:
+                    newer.wait_until("DONE")
+                scene.reader.wait_for(scene.batches)
+        scene.check_all()
+
+
+@pytest.mark.parametrize(
+    ("zombie_at", "other_at"),
+    [("EVALUATED", None), ("FLUSHED", "EVALUATED"), ("MARKED", "FLUSHED"), ("COMMITTED", None), ("ABORTING", "MARKED")],
+)
+def test_a_zombie_driver_that_wakes_up_while_another_runs_or_after_it(
+    kafka: ApacheKafka, tmp_path: Path, zombie_at: str, other_at: str | None
 ) -> None:
     with Scene(kafka, tmp_path) as scene:
-        zombie = scene.driver(pauses=[[pause_at, 1]])
-        zombie.wait_until(f"{pause_at} 1")
-        scene.finish(master=CORES[1])
+        zombie = scene.driver(pauses=[[zombie_at, 1]], **({"fail_commit_in": 1} if zombie_at in ABORT_STEPS else {}))
+        zombie.wait_until(zombie_at, 1)
+        other = scene.driver(master=CORES[1], pauses=[[other_at, 1]] if other_at else [])
+        other.wait_until(other_at or "DONE")
         zombie.wake()
         told = zombie.wait_until_failed()
         # One that had committed only learns from Spark's own log that it is not alone.
-        assert pause_at == "COMMITTED" or "was taken over: another driver runs the same query" in told
-        scene.reader.wait_for(scene.batches)
+        assert zombie_at == "COMMITTED" or TAKEN_OVER in told
+        scene.reader.check()
+        if other_at is not None:
+            other.wake()
+            other.wait_until("DONE")
+        scene.check_all()
 
+
+def test_a_write_that_takes_longer_than_the_transaction_may_fails_and_is_not_seen(
+    kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    with Scene(kafka, tmp_path) as scene:
+        slow = scene.process(pauses=[["FLUSHED", 1]], properties={"transaction.timeout.ms": "3000"})
+        slow.wait_until("FLUSHED", 1)
+        wait_until(lambda: decided(kafka, scene.topic), timeout_s=60)
+        slow.wake()
+        assert "was open for longer than transaction.timeout.ms" in slow.wait_until_failed()
+        assert sorted(scene.reader.batches) == [0]
+        scene.process().wait_until("DONE")
+        scene.check_all()
+
+
+def decided(kafka: ApacheKafka, topic: str) -> bool:
+    """Whether no transaction is open in the topic: all that is in its logs is stable."""
+    ends = []
+    for isolation in ("read_uncommitted", "read_committed"):
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "ends", "isolation.level": isolation})
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ends.append([consumer.get_watermark_offsets(place, timeout=30, cached=False) for place in places])
+        consumer.close()
+    return ends[0] == ends[1]
+
+
+# Executors and second attempts at tasks
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -244,26 +201,30 @@ SPECULATION = {
     "spark.speculation.quantile": "0.3",
     "spark.speculation.minTaskRuntime": "50ms",
     "spark.speculation.efficiency.enabled": "false",
+    "spark.executor.memory": "512m",
 }
-CLUSTER = {"master": "local-cluster[2,1,1024]", "config": {**SPECULATION, "spark.executor.memory": "512m"}}
+CLUSTER = {"master": "local-cluster[2,1,1024]", "config": SPECULATION}
 
 
-class TwoHosts(StandaloneCluster):
-    """Workers that seem to be on two hosts: Spark starts a second attempt only on another host than the first."""
-
-    def _start(self, name: str, arguments: list[str]) -> None:
-        if name.endswith(".Worker"):
-            assert arguments[0] == "--host"
-            arguments = ["--host", f"127.0.0.{len(self._processes) + 1}", *arguments[2:]]
-        super()._start(name, arguments)
-
-
-def test_speculative_attempts_write_nothing_twice(kafka: ApacheKafka, tmp_path: Path) -> None:
-    with Scene(kafka, tmp_path) as scene, TwoHosts(workers=2) as cluster:
+def test_speculative_attempts_write_nothing_twice_wherever_the_driver_dies(kafka: ApacheKafka, tmp_path: Path) -> None:
+    """Tasks that run twice at the same time, in every batch, also in those that are written or passed over again."""
+    deaths = [("FLUSHED", 0), ("MARKED", 1), ("COMMITTED", 2), (RETURNED, 3), ("ABORTING", 4)]
+    with Scene(kafka, tmp_path, batches=len(deaths) + 1) as scene, StandaloneCluster(workers=2, hosts=True) as cluster:
         attempts = scene.attempts()
-        config = {**SPECULATION, "spark.executor.memory": "512m"}
-        scene.finish(master=cluster.master, config=config, slow_first_attempt_s=8.0, attempts=str(attempts))
-        assert any(path.name.endswith("-0-1") for path in attempts.iterdir()), "no second attempt was made: no test"
+        plan = {
+            "master": cluster.master, "config": SPECULATION, "slow_first_attempt_s": 20.0, "attempts": str(attempts),
+        }  # fmt: skip
+        passed_over: list[str] = []
+        for die_at, die_in in deaths:
+            refused = {"fail_commit_in": die_in} if die_at in ABORT_STEPS else {}
+            driver = scene.driver(**plan, die_at=die_at, die_in=die_in, **refused)
+            driver.wait_until_killed()
+            scene.reader.check()
+            passed_over += [line for line in driver.steps if line.startswith("PASSED_OVER")]
+        scene.finish(**plan)
+        assert passed_over == ["PASSED_OVER 2", "PASSED_OVER 3"]
+    second = {int(name.split("-")[0]) for name in names(attempts) if "-0-1." in name}
+    assert second == set(range(scene.batches)), "a second attempt was made in every batch, or this is no test"
 
 
 def test_an_executor_that_dies_in_a_batch_and_a_driver_that_dies_in_the_next(
@@ -275,20 +236,64 @@ def test_an_executor_that_dies_in_a_batch_and_a_driver_that_dies_in_the_next(
         scene.driver(**plan, kill_executor_in=1, die_at="MARKED", die_in=2).wait_until_killed()
         scene.reader.check()
         scene.finish(**plan, kill_executor_in=3)
-        assert {"1-0-1", "3-0-1"} <= {path.name for path in attempts.iterdir()}, "no executor died: no test"
+        assert {"1-0-1", "3-0-1"} <= {name.split(".")[0] for name in names(attempts)}, "no executor died: no test"
+
+
+def test_executors_killed_at_every_step_change_nothing_and_have_nothing_evaluated_again(
+    kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    """All of them at once, while the driver writes, commits or aborts: the rows are the driver's by then."""
+    stops = [[step, number] for number, step in enumerate(["EVALUATED", *WRITTEN_STEPS, *COMMITTED_STEPS, "ABORTING"])]
+    with Scene(kafka, tmp_path, batches=len(stops) + 1) as scene:
+        attempts = scene.attempts()
+        driver = scene.driver(**CLUSTER, attempts=str(attempts), pauses=stops, fail_commit_in=len(stops) - 1)
+        for step, batch_id in stops:
+            driver.wait_until(str(step), int(str(batch_id)))
+            wait_until(lambda: len(executors_below(driver.process.pid)) == 2, timeout_s=60)
+            for executor in executors_below(driver.process.pid):
+                executor.kill()
+            driver.wake()
+        driver.wait_until("DONE")
+        assert f"ABORTED {len(stops) - 1}" in driver.steps
+        scene.check_all()
+    whole = [name.split(".")[0] for name in names(attempts) if int(name.split("-")[0]) in range(scene.batches)]
+    assert len({name.rpartition("-")[0] for name in whole}) == len(whole), "each task of each batch ran once"
+
+
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+# Brokers
 
 
 def test_brokers_killed_in_the_middle_of_batches(kafka: ApacheKafka, tmp_path: Path) -> None:
-    steps = ["BEGUN", "FLUSHED", "MARKED", "COMMITTED"]
-    with Scene(kafka, tmp_path, batches=len(steps) + 2) as scene:
-        pauses = [[step, number] for number, step in enumerate(steps, 1)]
-        driver = scene.driver(pauses=pauses)
+    """From a topic to a topic of the broker that dies, while the driver goes on."""
+    stops = ["BEGUN", *WRITTEN_STEPS, *COMMITTED_STEPS, *ABORT_STEPS]
+    aborted = len(stops) - 1
+    with Scene(kafka, tmp_path, batches=len(stops) + 1) as scene:
+        pauses = [[step, aborted if step in ABORT_STEPS else number] for number, step in enumerate(stops, 1)]
+        driver = scene.driver(pauses=pauses, source=scene.source(), fail_commit_in=aborted)
         for step, batch_id in pauses:
-            driver.wait_until(f"{step} {batch_id}")
+            driver.wait_until(str(step), int(str(batch_id)))
             scene.reader.broker_is_down = True
             kafka.kill()
             driver.wake()
             kafka.start()
             scene.reader.broker_is_down = False
         driver.wait_until("DONE")
-        scene.reader.wait_for(scene.batches)
+        scene.check_all()
+
+
+def test_writers_and_brokers_killed_together_at_every_step(kafka: ApacheKafka, tmp_path: Path) -> None:
+    with Scene(kafka, tmp_path, batches=MANY) as scene:
+        for step in ("INITIALISED", "PRODUCED", *WRITTEN_STEPS, *COMMITTED_STEPS, *ABORT_STEPS):
+            refused = {"fail_commit_in": 0} if step in ABORT_STEPS else {}
+            writer = scene.process(pauses=[[step, None]], **refused)
+            writer.wait_until(step)
+            scene.reader.broker_is_down = True
+            kafka.kill()
+            writer.kill()
+            kafka.start()
+            scene.reader.broker_is_down = False
+        scene.finish_soon()

@@ -34,12 +34,16 @@ EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 class StandaloneCluster:
     """A master and some workers, each a process of its own. Each worker starts one executor per application."""
 
-    def __init__(self, workers: int = 2, *, worker_cores: int = 1, worker_memory: str = "1g") -> None:
+    def __init__(
+        self, workers: int = 2, *, worker_cores: int = 1, worker_memory: str = "1g", hosts: bool = False
+    ) -> None:
+        """With `hosts`, each worker seems to be on a host of its own: Spark speculates only on another host."""
         import pyspark
 
         self.home = Path(pyspark.__file__).parent
         self.directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
         self._worker_count = workers
+        self._hosts = [f"127.0.0.{number + 2}" if hosts else LOOPBACK for number in range(workers)]
         self._worker_options = ["--cores", str(worker_cores), "--memory", worker_memory]
         self._port, self._web_port = free_ports(2)
         self.master = f"spark://{LOOPBACK}:{self._port}"
@@ -47,17 +51,16 @@ class StandaloneCluster:
 
     def __enter__(self) -> Self:
         try:
-            address = ["--host", LOOPBACK]
             self._start(
                 "org.apache.spark.deploy.master.Master",
-                [*address, "--port", str(self._port), "--webui-port", str(self._web_port)],
+                ["--host", LOOPBACK, "--port", str(self._port), "--webui-port", str(self._web_port)],
             )
             self._wait("the master", lambda: self._state() is not None)
-            for number in range(self._worker_count):
+            for number, host in enumerate(self._hosts):
                 self._start(
                     "org.apache.spark.deploy.worker.Worker",
                     [
-                        *address, "--webui-port", "0", "--work-dir", str(self.directory / f"work-{number}"),
+                        "--host", host, "--webui-port", "0", "--work-dir", str(self.directory / f"work-{number}"),
                         *self._worker_options, self.master,
                     ],
                 )  # fmt: skip
@@ -74,13 +77,7 @@ class StandaloneCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The executor processes of all applications, oldest first."""
-        found = []
-        for worker in self._processes[1:]:
-            with suppress(psutil.NoSuchProcess):
-                for child in psutil.Process(worker.pid).children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        if EXECUTOR_CLASS in child.cmdline():
-                            found.append(child)
+        found = [executor for worker in self._processes[1:] for executor in executors_below(worker.pid)]
         return sorted(found, key=lambda process: process.create_time())
 
     def kill_executor(self) -> int:
@@ -144,6 +141,17 @@ class StandaloneCluster:
                 return state
         except (OSError, urllib.error.URLError, json.JSONDecodeError):
             return None
+
+
+def executors_below(pid: int) -> list[psutil.Process]:
+    """The executors that a process has started: a worker's, or those of a driver with the master `local-cluster`."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if EXECUTOR_CLASS in child.cmdline():
+                    found.append(child)
+    return found
 
 
 def cluster_environment(home: Path) -> dict[str, str]:

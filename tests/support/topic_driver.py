@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.pipeline.to_topic import to_topic
+from penstock.pipeline.to_topic import TopicWriter, to_topic
 from penstock.pipeline.transactions import Step
 from support.spark import LOCAL_CONFIG
 
@@ -48,27 +48,27 @@ class Plan(NamedTuple):
     fail_commit_in: int | None = None
     """The first batch from this one on has its first commit refused, which leads to an abort."""
     pauses: list[list[object]] = []  # noqa: RUF012  # read only
-    """[step, batch] at which the process waits for a line on its input: a zombie in the making."""
+    """[step, batch] at which the process waits for a line on its input: a zombie in the making. Without a batch
+    ([step, null]), the first time that it gets there."""
     slow_first_attempt_s: float = 0.0
     """Tasks wait this long in their first attempt, so that speculation starts another."""
     kill_executor_in: int | None = None
     """The batch in which one executor is killed, from within a task."""
     attempts: str | None = None
-    """A directory in which each attempt at a task leaves a file `<batch>-<partition>-<attempt>`."""
+    """A directory in which each attempt at a task leaves a file `<batch>-<partition>-<attempt>.<id of its own>`."""
     marker_topic: str = "__penstock_markers"
+    source: str | None = None
+    """A topic of one partition whose records are the rows, by their offsets; without one, Spark makes them up."""
+    properties: dict[str, str] = {}  # noqa: RUF012  # read only
+    """Of the producer."""
 
 
 def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
     spark = session(plan)
-    rows = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", plan.rows_per_batch)
-        .option("numPartitions", 3)
-        .load()
-    )
-    writer = to_topic(plan.bootstrap, topic=plan.topic, marker_topic=plan.marker_topic, watch=Reaper(plan).watch)
-
+    rows = source(spark, plan)
+    reaper = Reaper(plan)
+    writer = writer_of(plan, reaper)
     written: list[int] = []
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -76,7 +76,7 @@ def main() -> None:
             return
         writer(numbered(batch, batch_id, plan), batch_id)
         written.append(batch_id)
-        Reaper(plan).reached(RETURNED, batch_id)
+        reaper.reached(RETURNED, batch_id)
 
     if plan.fail_commit_in is not None:
         refuse_a_commit(plan.fail_commit_in)
@@ -107,6 +107,31 @@ def session(plan: Plan) -> SparkSession:
     return session
 
 
+def source(spark: SparkSession, plan: Plan) -> DataFrame:
+    """Rows of whom `value` is the number; batch b has the numbers from b·n to (b+1)·n − 1."""
+    if plan.source is None:
+        made = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", plan.rows_per_batch)
+        return made.option("numPartitions", 3).load()
+    options = {
+        "kafka.bootstrap.servers": plan.bootstrap,
+        "subscribe": plan.source,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(plan.rows_per_batch),
+        "minPartitions": "3",
+    }
+    return spark.readStream.format("penstock").options(**options).load().selectExpr("offset AS value")
+
+
+def writer_of(plan: Plan, reaper: Reaper) -> TopicWriter:
+    return to_topic(
+        plan.bootstrap,
+        topic=plan.topic,
+        marker_topic=plan.marker_topic,
+        properties=plan.properties,
+        watch=reaper.watch,
+    )
+
+
 def numbered(batch: DataFrame, batch_id: int, plan: Plan) -> DataFrame:
     """Rows that say which batch and which evaluation they are of, with a column that is never the same twice."""
     from pyspark.sql import functions as F
@@ -128,7 +153,7 @@ def hampered(plan: Plan, batch_id: int) -> Callable[[Iterator[T]], Iterator[T]]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.attemptNumber()
-        (Path(attempts or "") / f"{batch_id}-{partition}-{attempt}").touch()
+        (Path(attempts or "") / f"{batch_id}-{partition}-{attempt}.{context.taskAttemptId()}").touch()
         if partition == attempt == 0:
             if kill:
                 os.kill(_parent_of(os.getppid()), signal.SIGKILL)
@@ -148,6 +173,7 @@ class Reaper:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._pauses = [list(pause) for pause in plan.pauses]
 
     def watch(self, step: Step, batch_id: int) -> None:
         self.reached(step.name, batch_id)
@@ -155,8 +181,11 @@ class Reaper:
     def reached(self, name: str, batch_id: int) -> None:
         plan = self._plan
         print(f"{name} {batch_id}", flush=True)
-        if [name, batch_id] in plan.pauses:
-            sys.stdin.readline()
+        for pause in ([name, batch_id], [name, None]):
+            if pause in self._pauses:
+                self._pauses.remove(pause)
+                sys.stdin.readline()
+                break
         if plan.die_at == name and plan.die_in <= batch_id:
             if plan.die_after_ms:
                 threading.Timer(plan.die_after_ms / 1000, _die).start()

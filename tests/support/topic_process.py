@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import sys
 import uuid
@@ -18,9 +19,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.pipeline.to_topic import to_topic
+from penstock.pipeline.topic_errors import TopicSinkError
 from penstock.spark.producing import RecordColumns
-from support.topic_driver import RETURNED, Plan, Reaper, refuse_a_commit
+from support.topic_driver import RETURNED, Plan, Reaper, refuse_a_commit, writer_of
 
 QUERY_ID = "by-hand"
 
@@ -50,13 +51,16 @@ def main() -> None:
     reaper = Reaper(plan)
     if plan.fail_commit_in is not None:
         refuse_a_commit(plan.fail_commit_in)
-    writer = to_topic(plan.bootstrap, topic=plan.topic, marker_topic=plan.marker_topic, watch=reaper.watch)
-    transactions = writer._transactions(f"{QUERY_ID}-{plan.topic}")
+    transactions = writer_of(plan, reaper)._transactions(f"{QUERY_ID}-{plan.topic}")
     commits = Path(plan.checkpoint)
     commits.mkdir(parents=True, exist_ok=True)
     first = next(number for number in itertools.count() if not (commits / str(number)).exists())
     for batch_id in range(first, plan.batches):
-        transactions.write(batch_id, HandMadeBatch(batch_id, plan.rows_per_batch, plan.topic))
+        try:
+            transactions.write(batch_id, HandMadeBatch(batch_id, plan.rows_per_batch, plan.topic))
+        except TopicSinkError as error:
+            print(f"FAILED {error}", flush=True)
+            os._exit(3)
         reaper.reached(RETURNED, batch_id)
         (commits / str(batch_id)).touch()
     print("DONE", flush=True)
