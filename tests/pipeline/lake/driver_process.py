@@ -16,6 +16,7 @@ from penstock.pipeline.lake import Step, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 MISBEHAVIOUR_S = 60.0
 
@@ -38,14 +39,13 @@ def main(settings: dict[str, Any]) -> None:
         print(f"{batch_id} {step.value}", flush=True)
         if [batch_id, step.value] == settings.get("kill_at"):
             _end(signal.SIGKILL)
-        if [batch_id, step.value] == settings.get("stop_at"):
+        if [batch_id, step.value] in settings.get("stops", ()):
             _end(signal.SIGSTOP)
         if step is Step.STARTED and batch_id == settings.get("kill_while_writing"):
             known = set(table.rglob("*.parquet"))
             threading.Thread(target=_kill_when_written, args=(table, known), daemon=True).start()
 
-    events = spark.readStream.schema("id long, batch long, at timestamp").option("maxFilesPerTrigger", 1)
-    rows = events.json(settings["input"]).repartition(int(settings["tasks"]))
+    rows = _events(spark, settings).repartition(int(settings["tasks"]))
     rows = rows.selectExpr("*", "uuid() AS random").withColumn("attempt", lit(settings["attempt"]))
     if "misbehaviour" in settings:
         rows = rows.mapInArrow(_misbehaving(settings["misbehaviour"], settings["once"]), rows.schema)
@@ -57,6 +57,22 @@ def main(settings: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination()
+
+
+def _events(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
+    """Rows of a topic, by their offsets, or of files, each of which is a batch."""
+    if "topic" not in settings:
+        events = spark.readStream.schema("id long, batch long, at timestamp").option("maxFilesPerTrigger", 1)
+        return events.json(settings["input"])
+    rows_per_batch = settings["rows_per_batch"]
+    options = {
+        "kafka.bootstrap.servers": settings["bootstrap"],
+        "subscribe": settings["topic"],
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(rows_per_batch),
+    }
+    records = spark.readStream.format("penstock").options(**options).load()
+    return records.selectExpr("offset AS id", f"offset div {rows_per_batch} AS batch", "timestamp AS at")
 
 
 def _kill_when_written(table: Path, known: set[Path]) -> None:

@@ -1,4 +1,16 @@
-"""Drivers killed for real, at every step, on a table that is compacted all the time: each batch whole and once."""
+"""Drivers killed for real, at every step, on a table that is compacted all the time: each batch whole and once.
+
+| | with files written | after the commit, before Spark's log | before, and while files are written |
+|---|---|---|---|
+| the driver killed | `…_kills_at_every_step_and_compactions` | the same | the same |
+| an executor killed | `test_executors_killed…` | the same | the same, `…_lose_their_executor…` |
+| the broker killed | `test_a_broker_killed…` | the same | the same |
+| a zombie | `…_sleeps_while_another…`, `test_two_drivers…` | the same | the same |
+| speculation | `…_tasks_that_stall…` | the same | the same |
+
+Two compactions run all the time in each, one column is random, and each start has another number of cores. A table has
+no aborts: files that no commit names are what is left of an attempt.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,13 +28,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 from deltalake import DeltaTable
 
 from penstock.pipeline.lake import compact_table, vacuum_table
 from pipeline.lake.tables import parquet_files
-from support.server_process import die_with_parent
+from support.penstock import PenstockServer
+from support.server_process import admin_client, die_with_parent
 from support.spark import require_spark
 from support.spark_cluster import StandaloneCluster
+from support.waiting import wait_until
 
 TESTS = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).with_name("driver_process.py")
@@ -58,7 +73,8 @@ class Query:
             "master": master, "tasks": tasks, "table": str(self.table), "input": str(self.directory / "in"),
             "checkpoint": str(self.directory / "checkpoint"), "attempt": f"attempt {self.attempts}", **settings,
         }  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(TESTS), "SPARK_LOCAL_IP": "127.0.0.1"}
+        python_path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": python_path, "SPARK_LOCAL_IP": "127.0.0.1"}
         with (self.directory / f"driver-{self.attempts}.log").open("w") as events:
             return subprocess.Popen(
                 [*die_with_parent(), sys.executable, str(DRIVER), json.dumps(chosen)],
@@ -182,57 +198,135 @@ def test_batches_are_whole_and_once_through_kills_at_every_step_and_compactions(
     query.check(complete=True)
 
 
-@pytest.mark.parametrize("step", ["started", "written"])
+@pytest.mark.parametrize("step", ["started", "written", "committed"])
 def test_a_driver_that_sleeps_while_another_takes_over_changes_nothing(query: Query, step: str) -> None:
-    zombie = query.start("local[1]", 2, stop_at=[1, step])
-    try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while _state(zombie.pid) != "T":
-            assert time.monotonic() < deadline, query.events()
-            assert zombie.poll() is None, query.events()
-            time.sleep(0.05)
-        code, _ = query.run("local[2]", 1)
-        assert code == 0, query.events()
-        query.check(complete=True)
-        os.killpg(zombie.pid, signal.SIGCONT)
-        zombie.communicate(timeout=RUN_TIMEOUT_S)
-        assert zombie.returncode != 0, "it learns that it is not the query's driver any more"
-    finally:
-        end(zombie)
-    assert "StaleCheckpoint" in (query.directory / "driver-1.log").read_text()
+    with watched(query, compacting=True):
+        zombie = query.start("local[1]", 2, stops=[[1, step]])
+        try:
+            wait_until_stopped(query, zombie)
+            code, _ = query.run("local[2]", 1)
+            assert code == 0, query.events()
+            query.check(complete=True)
+            assert goes_on(zombie) != 0, "it learns that it is not the query's driver any more"
+        finally:
+            end(zombie)
+    # One that had committed learns it from Spark's own log.
+    assert step == "committed" or "StaleCheckpoint" in (query.directory / "driver-1.log").read_text()
     query.check(complete=True)
 
 
-class TwoHosts(StandaloneCluster):
-    """Spark runs a second attempt only on another host than the first, so each worker has an address of its own."""
+@pytest.mark.parametrize("step", ["started", "written", "committed"])
+def test_two_drivers_that_run_at_the_same_time_write_each_batch_once(query: Query, step: str) -> None:
+    """Both stand at a step and go on together; whatever becomes of them, a third one comes to the end."""
+    with watched(query, compacting=True):
+        both = []
+        try:
+            for master in ("local[1]", "local[2]"):
+                # Behind a commit of the first, the second has passed that batch over.
+                batch = 2 if step == "committed" and both else 1
+                both.append(query.start(master, 2, stops=[[batch, step]]))
+                wait_until_stopped(query, both[-1])
+            for process in both:
+                os.killpg(process.pid, signal.SIGCONT)
+            for process in both:
+                process.communicate(timeout=RUN_TIMEOUT_S)
+        finally:
+            for process in both:
+                end(process)
+        code, _ = query.run("local[3]", 1)
+        assert code == 0, query.events()
+    query.check(complete=True)
 
-    def _start(self, name: str, arguments: list[str]) -> None:
-        if name.endswith("Worker"):
-            host = arguments.index("--host") + 1
-            arguments = [*arguments[:host], f"127.0.0.{1 + len(self._processes)}", *arguments[host + 1 :]]
-        super()._start(name, arguments)
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.0",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.executor.memory": "512m",
+}
 
 
 @pytest.mark.parametrize("misbehaviour", ["stall", "kill"])
 def test_attempts_of_tasks_that_stall_or_lose_their_executor_leave_nothing_in_the_table(
     query: Query, misbehaviour: str
 ) -> None:
-    """A cluster of two workers, with speculation on: a stalled task runs a second time beside itself."""
-    config = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.0",
-        "spark.speculation.quantile": "0.1",
-        "spark.speculation.minTaskRuntime": "500ms",
-        "spark.executor.memory": "512m",
-    }
-    once = query.directory / "once"
-    with TwoHosts(2) as cluster:
-        code, _ = query.run(cluster.master, 2, config=config, misbehaviour=misbehaviour, once=str(once))
-        assert code == 0, query.events() + cluster.logs()
-    attempts = (query.directory / "once.attempts").read_text().split()
-    assert "1" in attempts, "a task was tried a second time"
+    """A cluster of two workers, with speculation on: a stalled task runs a second time beside itself.
+
+    The first driver dies with its files written, the second with its batch committed, each after such a task.
+    """
+    with StandaloneCluster(2, hosts=True) as cluster, watched(query, compacting=True):
+        for number, kill_at in enumerate([[0, "written"], [2, "committed"], None]):
+            once = query.directory / f"once-{number}"
+            wanted = {} if kill_at is None else {"kill_at": kill_at}
+            code, steps = query.run(
+                cluster.master, 2, config=SPECULATION, misbehaviour=misbehaviour, once=str(once), **wanted
+            )
+            assert code == (0 if kill_at is None else -signal.SIGKILL), query.events() + cluster.logs()
+            attempts = (query.directory / f"{once.name}.attempts").read_text().split()
+            assert "1" in attempts, "a task was tried a second time"
+        assert steps[0] == "2 repeated"
     query.check(complete=True)
+
+
+def test_executors_killed_at_every_step_change_nothing(query: Query) -> None:
+    """All of them at once, while the driver stands before the files, behind them, and behind the commit."""
+    stops = [[1, "started"], [3, "written"], [5, "committed"]]
+    with StandaloneCluster(2) as cluster, watched(query, compacting=True):
+        driver = query.start(cluster.master, 2, config={"spark.executor.memory": "512m"}, stops=stops)
+        try:
+            for _ in stops:
+                wait_until_stopped(query, driver)
+                for executor in cluster.executors():
+                    executor.kill()
+                os.killpg(driver.pid, signal.SIGCONT)
+                wait_until(lambda: _state(driver.pid) != "T")
+            assert goes_on(driver) == 0, query.events() + cluster.logs()
+        finally:
+            end(driver)
+    query.check(complete=True)
+
+
+def test_a_broker_killed_at_every_step_costs_no_row(query: Query) -> None:
+    """From a topic; the broker dies while the driver stands, and comes back after it went on."""
+    stops = [[1, "started"], [3, "written"], [5, "committed"]]
+    with PenstockServer() as broker, watched(query, compacting=True):
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        admin_client(broker.bootstrap).create_topics([NewTopic("rows", 1, 1)])["rows"].result()
+        for _ in range(BATCHES * ROWS):
+            producer.produce("rows", b"row")
+        assert producer.flush(30) == 0
+        source = {"bootstrap": broker.bootstrap, "topic": "rows", "rows_per_batch": ROWS}
+        driver = query.start("local[2]", 2, stops=stops, **source)
+        try:
+            for _ in stops:
+                wait_until_stopped(query, driver)
+                broker.kill()
+                os.killpg(driver.pid, signal.SIGCONT)
+                wait_until(lambda: _state(driver.pid) != "T")
+                broker.start()
+            assert goes_on(driver) == 0, query.events()
+        finally:
+            end(driver)
+    query.check(complete=True)
+
+
+def wait_until_stopped(query: Query, process: subprocess.Popen[str]) -> None:
+    """Until the driver has come to its step, and stands still."""
+
+    def stopped() -> bool:
+        assert process.poll() is None, query.events()
+        return _state(process.pid) == "T"
+
+    wait_until(stopped, timeout_s=START_TIMEOUT_S)
+
+
+def goes_on(process: subprocess.Popen[str]) -> int:
+    """Lets a driver run on to its end, and tells which."""
+    os.killpg(process.pid, signal.SIGCONT)
+    process.communicate(timeout=RUN_TIMEOUT_S)
+    return process.returncode
 
 
 def _state(pid: int) -> str:
