@@ -16,10 +16,10 @@ from typing import Self
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 
 from support.committed import CommittedReader
-from support.server_process import ServerProcess, admin_client, die_with_parent
+from support.records import create_topic
+from support.server_process import ServerProcess, die_with_parent
 from support.topic_driver import RETURNED
 
 ROWS = 60
@@ -117,7 +117,7 @@ class Scene:
         return CommittedReader(self.kafka.bootstrap, self.topic, PARTITIONS, ROWS)
 
     def _create(self, topic: str, partitions: int) -> None:
-        admin_client(self.kafka.bootstrap).create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        create_topic(self.kafka.bootstrap, topic, partitions)
 
 
 class Driver:

@@ -29,13 +29,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 from deltalake import DeltaTable
 
 from penstock.pipeline.lake import compact_table, vacuum_table
 from pipeline.lake.tables import parquet_files
 from support.penstock import PenstockServer
-from support.server_process import admin_client, die_with_parent
+from support.records import create_topic
+from support.server_process import die_with_parent
 from support.spark import require_spark
 from support.spark_cluster import StandaloneCluster
 from support.waiting import wait_until
@@ -293,7 +293,7 @@ def test_a_broker_killed_at_every_step_costs_no_row(query: Query) -> None:
     stops = [[1, "started"], [3, "written"], [5, "committed"]]
     with PenstockServer() as broker, watched(query, compacting=True):
         producer = Producer({"bootstrap.servers": broker.bootstrap})
-        admin_client(broker.bootstrap).create_topics([NewTopic("rows", 1, 1)])["rows"].result()
+        create_topic(broker.bootstrap, "rows")
         for _ in range(BATCHES * ROWS):
             producer.produce("rows", b"row")
         assert producer.flush(30) == 0
