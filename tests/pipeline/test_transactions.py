@@ -349,6 +349,23 @@ def test_fenced_during_an_abort_is_told_as_fenced() -> None:
         driver.run(0)
 
 
+@pytest.mark.parametrize("how", ["reported", "raised", "wrapped"])
+def test_fenced_while_rows_are_acknowledged_is_told_as_fenced(how: str) -> None:
+    driver = Driver()
+    driver.run(0)
+    driver.producers[0].fatal_in_flush = how
+
+    def overtake(name: str) -> None:
+        if name == "flush" and len(driver.producers) == 1:
+            driver.one(driver.beside(), 1)
+
+    driver.on_call = overtake
+    with pytest.raises(DriverFenced, match="was taken over: another driver"):
+        driver.one(driver.process, 1)
+    assert len(driver.kafka.transactions) == 2
+    driver.check()
+
+
 def test_an_abort_that_fails_gives_the_producer_up() -> None:
     driver = Driver()
     driver.faults["commit"] = [Fault(ABORTABLE)]

@@ -45,6 +45,7 @@ class Recording:
         self.polls: list[float] = []
         self.refusal: KafkaError | None = None
         self.flushes: list[int] = []
+        self.end: Exception | None = None
 
     def produce(
         self,
@@ -69,6 +70,8 @@ class Recording:
         return 0
 
     def flush(self, timeout: float = -1) -> int:
+        if self.end is not None:
+            raise self.end
         return self.flushes.pop(0) if self.flushes else 0
 
 
@@ -175,6 +178,22 @@ def test_flush_waits_until_nothing_is_left() -> None:
     producer.flushes = [3, 1, 0, 99]
     RecordSender(producer, RecordColumns(value=0, fixed_topic="t"), Deliveries()).flush()
     assert producer.flushes == [99]
+
+
+def test_an_error_that_ends_the_producer_is_a_failure_however_it_is_raised() -> None:
+    producer = Recording()
+    sender = RecordSender(producer, RecordColumns(value=0, fixed_topic="t"), Deliveries())
+    producer.end = KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance", True))
+    with pytest.raises(DeliveryFailed, match="fenced by a newer instance") as failed:
+        sender.flush()
+    assert failed.value.code == KafkaError._FENCED
+    wrapped = SystemError("returned a result with an exception set")
+    wrapped.__cause__, producer.end = producer.end, wrapped
+    with pytest.raises(DeliveryFailed, match="fenced by a newer instance"):
+        sender.flush()
+    producer.end = SystemError("of another kind")
+    with pytest.raises(SystemError, match="of another kind"):
+        sender.flush()
 
 
 def test_the_first_failure_is_told_with_its_fix_and_the_others_are_counted() -> None:

@@ -76,6 +76,8 @@ class FakeProducer:
     calls: list[str] = field(default_factory=list)
     undelivered: list[KafkaError] = field(default_factory=list)
     """Errors that `flush` reports, one for each record that did not arrive."""
+    fatal_in_flush: str = "reported"
+    """Or `raised`, or `wrapped` in a SystemError: what a real one does depends on what else it has to report."""
 
     def init_transactions(self, timeout: float = -1) -> None:
         with _Call(self, "init", fenced=False):
@@ -105,12 +107,16 @@ class FakeProducer:
         return 0
 
     def flush(self, timeout: float = -1) -> int:
-        """Never raises, as the real one: what did not arrive is told to `deliveries`."""
+        """What did not arrive is told to `deliveries`."""
         try:
             with _Call(self, "flush"):
                 while self.undelivered:
                     self.deliveries(self.undelivered.pop(0), None)
         except KafkaException as error:
+            if error.args[0].fatal() and self.fatal_in_flush == "raised":
+                raise
+            if error.args[0].fatal() and self.fatal_in_flush == "wrapped":
+                raise SystemError("a callback returned a result with an exception set") from error
             self.deliveries(error.args[0], None)
         return 0
 

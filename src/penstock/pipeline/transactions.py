@@ -32,7 +32,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock.pipeline.markers import Marker
 from penstock.pipeline.topic_errors import DriverFenced, OutcomeUnknown, TopicSinkError, TransactionFailed
-from penstock.spark.producing import Deliveries, DeliveryFailed, ProducerLike, RecordColumns, RecordSender
+from penstock.spark.producing import (
+    Deliveries,
+    DeliveryFailed,
+    ProducerLike,
+    RecordColumns,
+    RecordSender,
+    told_by_librdkafka,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,10 +219,10 @@ class QueryTransactions:
     def _attempt(
         self, producer: TransactionalProducer, batch_id: int, columns: RecordColumns, rows: Iterable[pa.RecordBatch]
     ) -> None:
-        producer.poll(0)  # what an aborted attempt still had to tell
-        self._deliveries.reset()
         started_s = self._clock()
         try:
+            self._call(lambda: producer.poll(0), "go on")  # what an aborted attempt still had to tell
+            self._deliveries.reset()
             self._call(producer.begin_transaction, "begin a transaction")
             self._watch(Step.BEGUN, batch_id)
             sender = RecordSender(producer, columns, self._deliveries)
@@ -266,15 +273,19 @@ class QueryTransactions:
     # Calls to the producer, and what librdkafka says of their errors
 
     def _call(self, call: Callable[[], object], doing: str) -> None:
+        queue_is_full = False
         while True:
             try:
+                if queue_is_full:
+                    assert self._producer is not None
+                    self._producer.poll(CALL_TIMEOUT_S)
                 call()
                 return
             except BufferError:
-                assert self._producer is not None
-                self._producer.poll(CALL_TIMEOUT_S)
-            except KafkaException as error:
-                raise self._judged(error, doing) from error
+                queue_is_full = True
+            except (KafkaException, SystemError) as error:
+                told = self._told(error)
+                raise self._judged(told, doing) from told
 
     def _repeat(self, call: Callable[[float], object], timeout_s: float, doing: str) -> None:
         """Calls until it is done or cannot be, or no time is left (_OutOfTime)."""
@@ -283,12 +294,20 @@ class QueryTransactions:
             try:
                 call(CALL_TIMEOUT_S)
                 return
-            except KafkaException as error:
-                reason: KafkaError = error.args[0]
+            except (KafkaException, SystemError) as error:
+                told = self._told(error)
+                reason: KafkaError = told.args[0]
                 if not reason.retriable() or reason.txn_requires_abort() or reason.fatal():
-                    raise self._judged(error, doing) from error
+                    raise self._judged(told, doing) from told
                 if self._clock() >= deadline_s:
-                    raise _OutOfTime(f"{doing} within {timeout_s:.0f} s: {_text(reason)}") from error
+                    raise _OutOfTime(f"{doing} within {timeout_s:.0f} s: {_text(reason)}") from told
+
+    @staticmethod
+    def _told(error: KafkaException | SystemError) -> KafkaException:
+        told = told_by_librdkafka(error)
+        if told is None:
+            raise error
+        return told
 
     def _judged(self, error: KafkaException, doing: str) -> Exception:
         reason: KafkaError = error.args[0]

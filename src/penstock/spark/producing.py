@@ -17,7 +17,8 @@ of the others, because a broker that refuses one record of a batch often refuses
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
@@ -196,7 +197,7 @@ class RecordSender:
             topics = [columns.fixed_topic] * count if columns.topic is None else cells(columns.topic)
             partitions, headers = cells(columns.partition), cells(columns.headers)
             self._send_records(zip(topics, cells(columns.key), values, partitions, headers, strict=True))
-        self._producer.poll(0)
+        self._look(lambda: self._producer.poll(0))
         self._deliveries.check()
 
     def flush(self) -> None:
@@ -204,9 +205,19 @@ class RecordSender:
 
         It ends: each record that cannot be delivered fails after `delivery.timeout.ms`.
         """
-        while self._producer.flush(FLUSH_STEP_S):
+        while self._look(lambda: self._producer.flush(FLUSH_STEP_S)):
             self._deliveries.check()
         self._deliveries.check()
+
+    def _look(self, call: Callable[[], int]) -> int:
+        """A call that tells what happened meanwhile; the first of them tells what ended the producer, too."""
+        try:
+            return call()
+        except (KafkaException, SystemError) as error:
+            told = told_by_librdkafka(error)
+            if told is None:
+                raise
+            raise DeliveryFailed.of(_reason(told.args[0]), told.args[0]) from told
 
     def _send_plain(self, topic: str, keys: Sequence[object], values: Sequence[object]) -> None:
         """The common case, without a check per row: nothing in these rows can be wrong."""
@@ -248,7 +259,8 @@ class RecordSender:
         """Waits for room in the producer's queue. It does not take forever: records time out."""
         while True:
             refused = isinstance(error, KafkaException)
-            self._producer.poll(0 if refused else QUEUE_FULL_WAIT_S)
+            wait_s = 0 if refused else QUEUE_FULL_WAIT_S
+            self._look(functools.partial(self._producer.poll, wait_s))
             # An earlier record that failed is the cause, where a transaction then refuses all that follow.
             self._deliveries.check()
             if refused:
@@ -259,6 +271,18 @@ class RecordSender:
                 return
             except (BufferError, KafkaException) as next_error:
                 error = next_error
+
+
+def told_by_librdkafka(error: BaseException) -> KafkaException | None:
+    """The error of librdkafka in one of confluent-kafka; None where there is none.
+
+    A fatal error (fenced, for one) is raised within the call that serves callbacks. Where that call has more of them to
+    make, Python finds an error set in the next one, and raises SystemError around it.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KafkaException):
+        found = found.__cause__ or found.__context__
+    return found
 
 
 def producer_properties(properties: Mapping[str, object]) -> dict[str, str]:
