@@ -114,34 +114,33 @@ def test_drivers_killed_in_the_middle_of_aborts(kafka: ApacheKafka, tmp_path: Pa
 # A driver that lives on while another runs
 
 
+@pytest.mark.parametrize("newer_at", ["FLUSHED", "INITIALISED", "MARKED", "COMMITTED", "OPENED"])
 def test_of_two_writers_at_any_two_steps_the_one_that_initialised_last_writes_alone(
-    kafka: ApacheKafka, tmp_path: Path
+    kafka: ApacheKafka, tmp_path: Path, newer_at: str
 ) -> None:
-    """The older wakes up while the newer stands still in the middle of something; then the newer goes on."""
+    """The older, at each of its steps, wakes up while the newer stands still; then the newer goes on."""
     with Scene(kafka, tmp_path) as scene:
-        for newer_at in ("OPENED", "INITIALISED", "FLUSHED", "MARKED", "COMMITTED"):
-            for older_at in (*STEPS, *ABORT_STEPS):
-                scene.batches = scene.done() + 4
-                refused = {"fail_commit_in": 0} if older_at in ABORT_STEPS else {}
-                older = scene.process(pauses=[[older_at, None]], **refused)
-                older.wait_until(older_at)
-                newer = scene.process(pauses=[[newer_at, None]])
-                newer.wait_until(newer_at)
-                older.wake()
-                pair = f"older at {older_at}, newer at {newer_at}"
-                if "OPENED" in (older_at, newer_at):
-                    # Nobody has taken over yet, or it is the older one that does so now.
-                    older.wait_until("DONE")
-                else:
-                    assert TAKEN_OVER in older.wait_until_failed(), pair
-                scene.reader.check()
-                newer.wake()
-                if older_at == "OPENED" and newer_at not in AT_START:
-                    assert TAKEN_OVER in newer.wait_until_failed(), pair
-                else:
-                    # It writes, or finds all written: it reads its marker only now.
-                    newer.wait_until("DONE")
-                scene.reader.wait_for(scene.batches)
+        for older_at in (*STEPS, *ABORT_STEPS):
+            scene.batches = scene.done() + 4
+            refused = {"fail_commit_in": 0} if older_at in ABORT_STEPS else {}
+            older = scene.process(pauses=[[older_at, None]], **refused)
+            older.wait_until(older_at)
+            newer = scene.process(pauses=[[newer_at, None]])
+            newer.wait_until(newer_at)
+            older.wake()
+            if "OPENED" in (older_at, newer_at):
+                # Nobody has taken over yet, or it is the older one that does so now.
+                older.wait_until("DONE")
+            else:
+                assert TAKEN_OVER in older.wait_until_failed(), f"older at {older_at}"
+            scene.reader.check()
+            newer.wake()
+            if older_at == "OPENED" and newer_at not in AT_START:
+                assert TAKEN_OVER in newer.wait_until_failed()
+            else:
+                # It writes, or finds all written: it reads its marker only now.
+                newer.wait_until("DONE")
+            scene.reader.wait_for(scene.batches)
         scene.check_all()
 
 
