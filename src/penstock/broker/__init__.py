@@ -10,8 +10,17 @@ which administrative requests are submitted. `Broker` (`server.py`) puts it all 
 
     Broker
     ├── Service ── Connection …            one per client
-    ├── MetadataQuorum ── RaftCore         decides and stores metadata, publishes images
+    ├── ControllerListener ── Service      for other nodes, where this one is a controller
+    ├── Peers ── Channel …                 what this node asks of others
+    ├── MetadataQuorum                     decides and stores metadata, publishes images
+    │   ├── RaftCore                       the pure core; the quorum does what it says
+    │   ├── MetadataStore, QuorumPeers     on disk, and with the other replicas
+    │   └── AppliedMetadata                the image, its publishers, and who waits for it
     ├── PartitionManager ── Partition …    follows the images; owns the logs
+    │   └── ReplicaRoles                   who leads and who follows
+    │       ├── Fetchers ── Fetcher …      copies from leaders, one for each
+    │       └── IsrChanges                 proposes who is in sync
+    ├── Coordinators                       of groups
     └── BrokerMetrics
 
 Everything runs on one loop. A produce request is parsed in the receive buffer, appended with one write, and answered in

@@ -10,7 +10,8 @@ crash harmless:
 
 A log or a snapshot that is damaged, or shorter than it once was, is not repaired here: others hold what this node
 lost. It forgets what it cannot trust, and its vote is *suspect* from then on: until it has everything again it must not
-help to elect anyone. Without others there is nobody to ask, and a damaged log keeps the node from starting.
+help to elect anyone. Without others there is nobody to ask, and a damaged log keeps the node from starting. So does a
+snapshot that a newer release wrote, in a way that this one does not know: nothing is wrong with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from penstock.broker.layout import METADATA_DIRECTORY, QUORUM_STATE_PATH
 from penstock.broker.synced_end import SyncedEnd
 from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, names
-from penstock.metadata import MetadataLoader
+from penstock.metadata import MetadataError, MetadataLoader
 from penstock.raft import (
     BOOTSTRAP_SNAPSHOT,
     HardState,
@@ -48,6 +49,10 @@ from penstock.wire.records import check_batch
 READ_BYTES = 1 << 20
 METADATA_LOG = LogConfig(retention_ms=-1, max_message_bytes=1 << 30)
 LOG_FILE_SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+
+
+class UnreadableMetadata(Exception):
+    """A snapshot is whole, and has records that this release cannot make sense of."""
 
 
 class Found(NamedTuple):
@@ -86,9 +91,7 @@ class MetadataStore:
         if disk.exists(QUORUM_STATE_PATH):
             state = parse_quorum_state(disk.read_bytes(QUORUM_STATE_PATH))
         try:
-            snapshot_id = max(self._snapshots())
-            snapshot = read_snapshot(disk.read_bytes(snapshot_path(snapshot_id)))
-            loader.load_snapshot(snapshot_id, snapshot.values)
+            snapshot_id, snapshot = self._load_newest(loader)
             batches = await self._open_log(directory, snapshot_id)
         except (CorruptLog, WireError, SnapshotError) as error:
             if not self._has_others:
@@ -111,6 +114,17 @@ class MetadataStore:
             state = await self._suspect(state)
         await self._synced_end.lower(end)
         return Found(state, snapshot_id, snapshot.voter_set, self.log.start_offset, batches)
+
+    def _load_newest(self, loader: MetadataLoader) -> tuple[OffsetAndEpoch, Snapshot]:
+        snapshot_id = max(self._snapshots())
+        path = snapshot_path(snapshot_id)
+        snapshot = read_snapshot(self._runtime.disk.read_bytes(path))
+        try:
+            loader.load_snapshot(snapshot_id, snapshot.values)
+        except (WireError, MetadataError) as error:
+            # Its checksums are right, so it is no damage, and the leader would send the same.
+            raise UnreadableMetadata(f"{path}: {error}") from None
+        return snapshot_id, snapshot
 
     async def _suspect(self, state: HardState) -> HardState:
         # Without others there is nobody who could have what is missing.

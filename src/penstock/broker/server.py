@@ -39,6 +39,7 @@ from penstock.broker.gauges import Gauges
 from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.lag_gauges import LagGauges
+from penstock.broker.metadata_store import UnreadableMetadata
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.partition import Wakes
@@ -77,6 +78,17 @@ PLAINTEXT = 0
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests that are under way."""
 PRODUCER_IDS_MS = 30_000
+
+REFUSALS = (
+    MetaPropertiesError,
+    NoOneCluster,
+    QuorumStateError,
+    RegistrationRefused,
+    UnreadableMetadata,
+    WrongRole,
+)
+"""What keeps a node from starting, and is not its own fault."""
+
 
 class Stage(IntEnum):
     """How far a node has come in its start. What a stage adds is there from then on."""
@@ -141,7 +153,7 @@ class Broker:
         except StartInterrupted:
             await self._undo_start()
             raise
-        except (MetaPropertiesError, QuorumStateError, RegistrationRefused, NoOneCluster, WrongRole) as error:
+        except REFUSALS as error:
             raise StartRefused(f"{runtime.disk.root}: {error}") from None
 
     async def _start(self) -> None:
