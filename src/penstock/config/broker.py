@@ -41,7 +41,6 @@ class BrokerConfig:
     controller_quorum_election_timeout_ms: int
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_fetch_timeout_ms: int
-    controller_quorum_append_linger_ms: int
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
     metadata_log_max_record_bytes_between_snapshots: int
@@ -105,9 +104,7 @@ class BrokerConfig:
     replica_fetch_wait_max_ms: int
     replica_fetch_backoff_ms: int
     replica_socket_timeout_ms: int
-    replica_socket_receive_buffer_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
-    num_replica_fetchers: int
     leader_replication_throttled_rate: int
     follower_replication_throttled_rate: int
     replication_quota_window_num: int

@@ -138,12 +138,6 @@ _QUORUM = (
         importance=HIGH,
     ),
     Definition(
-        "controller.quorum.append.linger.ms", INT, 25, at_least(0),
-        "How long metadata records may wait for company before they are written and synced together. A "
-        "cluster of one writes at once: it already gathers what arrives while a sync is under way.",
-        cluster_only=True,
-    ),
-    Definition(
         "controller.quorum.request.timeout.ms", INT, 2000, at_least(0),
         "How long a voter waits for an answer of another.",
         cluster_only=True,
@@ -483,18 +477,8 @@ _REPLICATION = (
         importance=HIGH, cluster_only=True,
     ),
     Definition(
-        "replica.socket.receive.buffer.bytes", INT, 65_536, at_least_or(1, -1),
-        "The receive buffer of a follower's connection to its leader.",
-        importance=HIGH, cluster_only=True,
-    ),
-    Definition(
         "replica.high.watermark.checkpoint.interval.ms", LONG, 5000, at_least(1),
         "How often high watermarks are written down.",
-        importance=HIGH, cluster_only=True,
-    ),
-    Definition(
-        "num.replica.fetchers", INT, 1, at_least(1),
-        "Connections over which a follower fetches from each leader.",
         importance=HIGH, cluster_only=True,
     ),
     Definition(
