@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from bench import processes
-from bench.brokers import create_topics
 from bench.model import Side
+from bench.topics import create_topics
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,

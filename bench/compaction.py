@@ -29,11 +29,11 @@ from confluent_kafka.admin import (
 )
 
 from bench import command_line, processes, wire
-from bench.brokers import create_topics
 from bench.client import LoadFailed
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
+from bench.topics import create_topics
 from support.server_process import ServerProcess, admin_client
 
 _TOPIC = "bench-compacted"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from bench import processes, wire
-from bench.brokers import await_partitions, create_topics
 from bench.client import Load
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.runner import Bench
+from bench.topics import await_partitions, create_topics
 from support.server_process import ServerProcess
 
 TOPIC = "bench-first"

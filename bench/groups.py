@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from bench import command_line
-from bench.brokers import create_topics, delete_topic
 from bench.groups_client import run, within
 from bench.groups_footprint import IdleGroups
 from bench.groups_members import GroupShape
@@ -22,6 +21,7 @@ from bench.groups_rebalances import Killed, Stable, form_once
 from bench.groups_settings import timing
 from bench.model import Case, Side
 from bench.runner import Bench
+from bench.topics import create_topics, delete_topic
 from support.server_process import ServerProcess
 
 _WARMUP_TOPIC = "bench-groups-warmup"

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 
 from bench import processes
-from bench.brokers import create_topics
 from bench.groups_client import Connection, all_of, await_coordinator, closing, open_many, run, within
 from bench.groups_members import GroupShape, join_alone, leave_classic
 from bench.groups_offsets import commit_once, commit_request
 from bench.groups_settings import timing
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.runner import Bench
+from bench.topics import create_topics
 
 _TOPIC = "bench-idle-groups"
 _SHAPE = GroupShape("classic", 1, _TOPIC, 1, 0, 0)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
 from bench import processes
-from bench.brokers import create_topics, delete_topic
 from bench.client import LoadFailed
 from bench.groups_client import (
     NOT_YET,
@@ -27,6 +26,7 @@ from bench.groups_client import (
 from bench.groups_members import GroupShape, join_alone, leave_classic
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.runner import Bench
+from bench.topics import create_topics, delete_topic
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode
 from penstock.wire.errors import ErrorCode

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from bench import processes
-from bench.brokers import create_topics
 from bench.groups_client import run
 from bench.groups_members import GroupShape, connected
 from bench.groups_settings import timing
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.runner import Bench
+from bench.topics import create_topics
 from support.server_process import ServerProcess, admin_client
 
 REBALANCE_MAX_S = 30

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench import processes
-from bench.brokers import create_topics, delete_topic
 from bench.client import Load
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
+from bench.topics import create_topics, delete_topic
 
 # What librdkafka's mock cluster gives a topic, so that all sides have the same.
 PARTITIONS = 4

@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bench import processes, wire
-from bench.brokers import create_topics, delete_topic
 from bench.client import LoadFailed
 from bench.model import Better, Case, Metric, Sample, Side
 from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
+from bench.topics import create_topics, delete_topic
 
 _TOPIC = "bench-raw-produce"
 _PARTITIONS = 4

@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 
 from bench import command_line, processes
-from bench.brokers import await_partitions, create_topics
 from bench.client import Load, LoadFailed
 from bench.footprint import TOPIC, start_to_first_acknowledgement_s
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
+from bench.topics import await_partitions, create_topics
 
 _DATA_TOPIC = "bench-recovery"
 _RUN_MESSAGES = 64

@@ -16,10 +16,10 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 
-from bench.brokers import create_topics, delete_topic
 from bench.client import Client, Load, LoadFailed
 from bench.model import Case, Outcome, Sample, Side
 from bench.payloads import RECORD_BYTES, write_payloads
+from bench.topics import create_topics, delete_topic
 from support.apache_kafka import ApacheKafka, KafkaToolFailed
 from support.penstock import PenstockServer
 from support.server_process import ServerFailed, ServerProcess

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from bench import command_line, processes, wire
-from bench.brokers import create_topics
 from bench.client import Load
 from bench.model import Better, Case, Metric, Sample, Side, Target
 from bench.payloads import RECORD_BYTES
 from bench.runner import Bench
+from bench.topics import create_topics
 
 _TOPIC = "bench-slow"
 _RECEIVE_BUFFER_BYTES = 64 * 1024

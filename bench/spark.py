@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.brokers import create_topics
 from bench.payloads import write_payloads
+from bench.topics import create_topics
 from penstock.pipeline.lake import to_table
 from support import spark_kafka
 from support.penstock import PenstockServer

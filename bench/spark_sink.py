@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.brokers import create_topics
 from bench.report import machine
+from bench.topics import create_topics
 from penstock.pipeline import to_topic
 from support.apache_kafka import ApacheKafka, available
 from support.penstock import PenstockServer
