@@ -33,11 +33,10 @@ class Logged(NamedTuple):
 class Answer:
     """A ticket, and what came back for it."""
 
-    __slots__ = ("_response", "answered_at_ms")
+    __slots__ = ("_response",)
 
     def __init__(self) -> None:
         self._response: Message | None = None
-        self.answered_at_ms = -1.0
 
     @property
     def done(self) -> bool:
@@ -48,10 +47,9 @@ class Answer:
         assert self._response is not None, "there is no answer yet"
         return self._response
 
-    def give(self, response: Message, now_ms: float) -> None:
+    def give(self, response: Message) -> None:
         assert self._response is None, "a ticket is answered once"
         self._response = response
-        self.answered_at_ms = now_ms
 
 
 class FakeTurn:
@@ -80,7 +78,7 @@ class FakeTurn:
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         assert isinstance(response, Message)
-        cast(Answer, ticket).give(response, self.now_ms)
+        cast(Answer, ticket).give(response)
 
     def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
         self._driver.set_timer(key, delay_ms, callback)
@@ -178,18 +176,6 @@ class ShardDriver:
         topic = self.image.topic(name)
         assert topic is not None
         self.change_metadata(r.RemoveTopicRecord(topic_id=topic.topic_id))
-
-    def register_broker(self, broker_id: int, *, rack: str | None = None) -> None:
-        self.change_metadata(
-            r.RegisterBrokerRecord(
-                broker_id=broker_id,
-                broker_epoch=self.image.offset + 1,
-                incarnation_id=self.rng.randbytes(16),
-                end_points=[r.BrokerEndpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
-                rack=rack,
-                fenced=False,
-            )
-        )
 
     def change_metadata(self, *records: r.MetadataRecord) -> None:
         """Apply metadata records and tell the shard."""
