@@ -22,6 +22,11 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark that xdist knows is set below with and without it."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs (pytest-xdist)")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share what takes long to start run in one process: one Spark session, one Apache Kafka per folder.
