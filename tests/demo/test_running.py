@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import signal
@@ -11,14 +12,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.cli import exit_codes
 from penstock.demo import choice, dead_letters, runner
-from penstock.demo.spark_job import Followed, first_line, positions_of
+from penstock.demo.screens import LineScreen
+from penstock.demo.spark_job import Followed, SparkPipeline, first_line, positions_of
 from support.spark import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COMMAND = [sys.executable, "-m", "penstock", "demo"]
 
@@ -47,16 +52,36 @@ def test_a_run_without_spark_adds_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_run_on_spark_adds_up_to_the_tables(tmp_path: Path) -> None:
+def test_a_run_on_spark_adds_up_to_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "demo"
+    done = runner.run(
+        runner.Options(data=data, port=0, seconds=2, rate=300),
+        SparkPipeline(data, spark),
+        make_screen=lambda: LineScreen(io.StringIO()),
+        announce=lambda address: None,
+    )
+    check_run_on_spark(done.as_json(), data)
+    assert spark.range(1).count() == 1, "a session that was there before is there afterwards"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_command_on_spark_adds_up_to_the_tables(tmp_path: Path) -> None:
+    """In a process of its own, with the session that users get."""
     require_spark()
-    code, summary, messages = run_demo(tmp_path / "demo", "--seconds", "4", "--rate", "300")
+    code, summary, messages = run_demo(tmp_path / "demo", "--seconds", "4")
     assert code == exit_codes.OK, messages
-    assert summary["adds_up"]
+    check_run_on_spark(summary, tmp_path / "demo")
+
+
+def check_run_on_spark(summary: dict[str, Any], data: Path) -> None:
+    assert summary["adds_up"], summary
     assert summary["engine"].startswith("Spark")
     assert [check["name"] for check in summary["checks"]] == ["events", "bad records", "archive", "money"]
     assert summary["outcome"]["archived"] == summary["sent"]["events"] - summary["sent"]["on_purpose"]["bad"] > 200
+    assert 0 < summary["outcome"]["late"] <= summary["sent"]["on_purpose"]["late"]
     assert summary["results"]["visits"] > 20
-    assert sorted(path.name for path in (tmp_path / "demo" / "tables").iterdir()) == ["events", "hours", "visits"]
+    assert sorted(path.name for path in (data / "tables").iterdir()) == ["events", "hours", "visits"]
 
 
 def test_ctrl_c_ends_it_with_a_balance(tmp_path: Path) -> None:

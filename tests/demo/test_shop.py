@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from itertools import islice, pairwise
 
@@ -11,9 +12,10 @@ import pytest
 from penstock.demo.accounts import Outcome, Sent, balance
 from penstock.demo.catalogue import PRODUCTS, Assortment
 from penstock.demo.counting import ShopCounter, Verdict
-from penstock.demo.generator import DELAY_MAX_S, Fate, Generator, Kind, Outgoing
+from penstock.demo.generator import ALLOWED_DELAY_S, DELAY_MAX_S, Fate, Generator, Kind, Outgoing
 from penstock.demo.seasons import DAY_S, HOUR_S, ShopClock, epoch_ms, traffic
 from penstock.demo.shop_events import ShopEvent, decode
+from penstock.demo.spark_job import CLOSES_AFTER_S
 
 FAST = ShopClock(20.0)
 
@@ -88,6 +90,28 @@ def test_late_events_are_hours_late_and_the_others_minutes(day: list[Outgoing]) 
             assert delay_s >= 3 * HOUR_S - 1
         elif event.fate is Fate.GOOD:
             assert -1 <= delay_s <= DELAY_MAX_S + 1
+
+
+@pytest.mark.parametrize("run_s", [4, None], ids=["a short run", "make run"])
+def test_within_a_minute_spark_finds_late_what_was_sent_late_and_nothing_else(run_s: float | None) -> None:
+    clock = ShopClock.for_run(run_s)
+    # The first batch has what was sent while Spark started, the second what was sent while it took its time.
+    ends_s = [30.0, 40.0, 44.0, 48.0, 52.0, 56.0, 60.0]
+    batches: list[list[Outgoing]] = [[] for _ in ends_s]
+    for event in Generator(clock, closes_after_s=CLOSES_AFTER_S):
+        if event.send_at_s > ends_s[-1]:
+            break
+        batches[bisect_left(ends_s, event.send_at_s)].append(event)
+    found: Counter[Fate] = Counter()
+    sent: Counter[Fate] = Counter()
+    for number in range(2, len(batches)):
+        # Spark's rule: a batch is judged by the watermark of the batch before, and that one knows the events before it.
+        newest_ms = max(event.event_time_ms for batch in batches[: number - 1] for event in batch)
+        watermark_ms = newest_ms - ALLOWED_DELAY_S * 1000
+        sent.update(event.fate for event in batches[number])
+        found.update(event.fate for event in batches[number] if event.event_time_ms < watermark_ms)
+    assert set(found) == {Fate.LATE}
+    assert found[Fate.LATE] > 0.9 * sent[Fate.LATE] > 50
 
 
 def test_a_duplicate_is_the_same_event_again(day: list[Outgoing]) -> None:

@@ -54,6 +54,10 @@ class ConsumerPipeline:
     def committed_s(self) -> float | None:
         return self._committed_s
 
+    @property
+    def closes_after_s(self) -> float:
+        return BATCH_WAIT_S
+
     def prepare(self) -> None:
         pass
 

@@ -8,7 +8,7 @@ that, things go wrong here as they do elsewhere, each with its own probability:
 |---|---|---|
 | good | sent within two minutes (of the shop's time) | results and archive |
 | duplicate | an event is sent a second time, as a retry would | the archive; results count it once |
-| late | sent hours later: a phone that was in a tunnel | the archive; behind the watermark for the results |
+| late | sent hours later, when its hour is closed: a phone that was in a tunnel | the archive; results leave it out |
 | bad | cut off, not JSON, no id, a price that is no number … | the dead-letter topic, with the reason |
 """
 
@@ -56,6 +56,7 @@ ALLOWED_DELAY_S: Final = 2 * HOUR_S
 """How late (in the shop's time) an event may be and still count: the watermark of the pipelines."""
 DELAY_MAX_S: Final = 120.0
 LATE_BY_S: Final = (3.0 * HOUR_S, 6.0 * HOUR_S)
+"""In the shop's time, and on top of what the pipeline needs to close an hour."""
 CLOSING_AFTER_S: Final = 12 * HOUR_S
 """How far ahead of the last event the closing heartbeat is: beyond every window, gap and watermark."""
 
@@ -88,11 +89,23 @@ class Outgoing(NamedTuple):
 
 
 class Generator:
-    """An endless sequence of events; `rate` is their mean number per second over a week of the shop."""
+    """An endless sequence of events; `rate` is their mean number per second over a week of the shop.
 
-    def __init__(self, clock: ShopClock, rate: float = RATE_DEFAULT, seed: int = SEED_DEFAULT) -> None:
+    `closes_after_s` is how long the pipeline may take, by our clocks, to close an hour whose time has come. Days in the
+    shop are short, so that two batches of a pipeline are hours there, and what is to be late has to be later than that.
+    """
+
+    def __init__(
+        self,
+        clock: ShopClock,
+        rate: float = RATE_DEFAULT,
+        seed: int = SEED_DEFAULT,
+        *,
+        closes_after_s: float = 0.0,
+    ) -> None:
         assert rate > 0, rate
         self.clock = clock
+        self._late_by_s = tuple(clock.shop_s(closes_after_s) + late_s for late_s in LATE_BY_S)
         self._rng = random.Random(seed)
         self._assortment = Assortment()
         self._customers = Customers()
@@ -177,7 +190,7 @@ class Generator:
         fate = Fate.GOOD
         if chance < BAD_SHARE + LATE_SHARE:
             fate = Fate.LATE
-            at_s = shop_s + rng.uniform(*LATE_BY_S)
+            at_s = shop_s + rng.uniform(*self._late_by_s)
         self._wait(at_s, Outgoing(0, kind, fate, key, value, event_time_ms, amount_cents))
         if chance > 1 - DUPLICATE_SHARE:
             again_s = at_s + rng.uniform(1, DELAY_MAX_S)

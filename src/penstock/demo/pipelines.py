@@ -59,6 +59,10 @@ class ShopPipeline(Protocol):
     def committed_s(self) -> float | None:
         """When the first results were committed, by the monotonic clock."""
 
+    @property
+    def closes_after_s(self) -> float:
+        """How long it may take to close an hour whose time has come: what is later than that is late."""
+
     def prepare(self) -> None:
         """Begins what needs no broker, and returns at once."""
 

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 MASTER: Final = "local[*]"
 TRIGGER: Final = "1 second"
+CLOSES_AFTER_S: Final = 10.0
+"""Spark judges a batch by the watermark of the batch before, which follows from the events of the one before that. So
+late events are late behind two batches, of a few seconds each where the cores are few."""
 LOOK_EVERY_S: Final = 0.3
 STOP_TIMEOUT_S: Final = 15.0
 
@@ -89,9 +92,12 @@ class Followed:
 
 
 class SparkPipeline:
-    """Everything Spark does happens in threads of its own; what the view asks is answered from memory."""
+    """Everything Spark does happens in threads of its own; what the view asks is answered from memory.
 
-    def __init__(self, data: Path) -> None:
+    It runs in the `session` that it is given, and leaves that as it was, or makes one of its own.
+    """
+
+    def __init__(self, data: Path, session: SparkSession | None = None) -> None:
         self._data = data
         self._address = ""
         self._doing = "starting Spark"
@@ -104,7 +110,8 @@ class SparkPipeline:
         self._committed_s: float | None = None
         self._stopping = threading.Event()
         self._has_session = threading.Event()
-        self._session: SparkSession | None = None
+        self._session = session
+        self._has_own_session = session is None
         self._building = threading.Thread(target=self._build, name="demo-spark", daemon=True)
         self._running: threading.Thread | None = None
 
@@ -119,6 +126,10 @@ class SparkPipeline:
     @property
     def committed_s(self) -> float | None:
         return self._committed_s
+
+    @property
+    def closes_after_s(self) -> float:
+        return CLOSES_AFTER_S
 
     def prepare(self) -> None:
         self._building.start()
@@ -185,8 +196,9 @@ class SparkPipeline:
             for one in self._followed.values():
                 with suppress(Exception):
                     one.query.stop()
-            with suppress(Exception):
-                session.stop()
+            if self._has_own_session:
+                with suppress(Exception):
+                    session.stop()
 
     def _processed(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether every query is at these ends and has nothing left to close.
@@ -202,8 +214,9 @@ class SparkPipeline:
         try:
             from penstock.spark import build_session
 
-            with _diverted_stderr(self._data / "logs" / "spark.log"):
-                self._session = build_session("penstock-demo", master=MASTER, config=SETTINGS)
+            if self._session is None:
+                with _diverted_stderr(self._data / "logs" / "spark.log"):
+                    self._session = build_session("penstock-demo", master=MASTER, config=SETTINGS)
             self._doing = "starting queries"
         except Exception as error:
             self._fail("Spark did not start", error)
