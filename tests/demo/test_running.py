@@ -72,6 +72,7 @@ def test_the_command_on_spark_adds_up_to_the_tables(tmp_path: Path) -> None:
     code, summary, messages = run_demo(tmp_path / "demo", "--seconds", "4")
     assert code == exit_codes.OK, messages
     check_run_on_spark(summary, tmp_path / "demo")
+    assert summary["outcome"]["late"] > 0, "some of what was sent late came behind the second batch"
 
 
 def check_run_on_spark(summary: dict[str, Any], data: Path) -> None:
@@ -79,7 +80,7 @@ def check_run_on_spark(summary: dict[str, Any], data: Path) -> None:
     assert summary["engine"].startswith("Spark")
     assert [check["name"] for check in summary["checks"]] == ["events", "bad records", "archive", "money"]
     assert summary["outcome"]["archived"] == summary["sent"]["events"] - summary["sent"]["on_purpose"]["bad"] > 200
-    assert 0 < summary["outcome"]["late"] <= summary["sent"]["on_purpose"]["late"]
+    assert summary["outcome"]["late"] <= summary["sent"]["on_purpose"]["late"]
     assert summary["results"]["visits"] > 20
     assert sorted(path.name for path in (data / "tables").iterdir()) == ["events", "hours", "visits"]
 

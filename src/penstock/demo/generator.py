@@ -105,7 +105,7 @@ class Generator:
     ) -> None:
         assert rate > 0, rate
         self.clock = clock
-        self._late_by_s = tuple(clock.shop_s(closes_after_s) + late_s for late_s in LATE_BY_S)
+        self._closes_after_s = clock.shop_s(closes_after_s)
         self._rng = random.Random(seed)
         self._assortment = Assortment()
         self._customers = Customers()
@@ -190,7 +190,7 @@ class Generator:
         fate = Fate.GOOD
         if chance < BAD_SHARE + LATE_SHARE:
             fate = Fate.LATE
-            at_s = shop_s + rng.uniform(*self._late_by_s)
+            at_s = shop_s + self._closes_after_s + rng.uniform(*LATE_BY_S)
         self._wait(at_s, Outgoing(0, kind, fate, key, value, event_time_ms, amount_cents))
         if chance > 1 - DUPLICATE_SHARE:
             again_s = at_s + rng.uniform(1, DELAY_MAX_S)
