@@ -23,8 +23,11 @@ LOCAL_CONFIG = {
     # Queries are many here and their data is tiny: to compile each costs more than all of its rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m -XX:-UsePerfData",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xss4m",
+    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.streaming.metricsEnabled": "false",
+    # Who waits until a query has nothing left to do hears of it soon.
+    "spark.sql.streaming.noDataProgressEventInterval": "500",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }

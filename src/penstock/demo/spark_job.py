@@ -40,7 +40,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     # Batches are small, and what the compiler would gain in a long run it costs at the start, on few cores most of all.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m",
+    # Spark's classes take 200 MB, and each time they outgrow what was set aside for them the whole heap is collected.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xss4m",
+    # All workers are on this machine and import the same.
+    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "30",
@@ -224,12 +227,16 @@ class SparkPipeline:
             self._has_session.set()
 
     def _run(self, address: str) -> None:
-        self._has_session.wait()
-        if self._session is None or self._stopping.is_set():
-            return
         try:
+            # All that has to be imported, while the JVM starts.
+            import deltalake  # noqa: F401
+            import pyarrow.parquet  # noqa: F401
+
             from penstock.demo.shop_queries import shop_queries
 
+            self._has_session.wait()
+            if self._session is None or self._stopping.is_set():
+                return
             self._waiting = shop_queries(self._session, address, self._data / "tables")
             self._start_next()
             self._doing = "first batches"

@@ -1,0 +1,32 @@
+"""The process from which Spark forks its Python workers, with what they all need already imported.
+
+Spark's own daemon leaves every import to the workers: a thread that a library starts before a fork is not there after
+it, while the locks that it held are. So each worker spends the same half a second of processor time on the same
+modules, and the first batches of a few queries need a dozen workers. Here those modules are imported once, before the
+first fork, but for the ones that start threads: Arrow starts one and is left to the workers, and the library below
+numpy is told to start none.
+
+A session uses it with the setting `spark.python.daemon.module`. For sessions on one machine: elsewhere the Python of
+the workers may not have Penstock.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final
+
+PRELOADED: Final = ("pyspark.worker", "numpy", "penstock.spark.source", "penstock.spark.reading", "penstock.client")
+
+
+def preload() -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    preload()
+    manager()
