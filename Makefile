@@ -26,7 +26,7 @@ compat: $(DEV) ## every client and tool of Kafka against Penstock, and all that 
 	@PENSTOCK_TESTED_BROKER=apache-kafka $(BIN)/python -m pytest -q -m "not long" tests/clients/groups tests/examples
 
 test-long: $(DEV) ## the tests that take longer than every run can afford
-	@$(BIN)/python -m pytest -q -m long $(TESTS)
+	@PENSTOCK_EXAMPLES=fresh $(BIN)/python -m pytest -q -m long $(TESTS)
 
 sim: $(DEV) ## whole clusters under random faults, in virtual time, on all cores; SEEDS=1000 RAFT=20000 FIRST=42 MINUTES=10 to choose
 	@$(BIN)/python -m penstock.sim.trials --seeds $(or $(SEEDS),100) --raft $(or $(RAFT),1000) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES))
