@@ -47,9 +47,9 @@ bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--q
 	@$(BIN)/python -m bench $(BENCH)
 
 bench-spark: $(DEV) ## Spark's source, sinks and tables, beside Spark's own Kafka connector and Parquet (about twenty minutes)
-	@$(BIN)/python -m bench.spark --streams --results bench/results/spark.json
-	@$(BIN)/python -m bench.spark_sink --results bench/results/spark-sink.json
-	@$(BIN)/python -m bench.spark_lake --results bench/results/spark-lake.json
+	@$(BIN)/python -m bench.spark --streams --results bench/results/spark/source.json
+	@$(BIN)/python -m bench.spark_sink --results bench/results/spark/sink.json
+	@$(BIN)/python -m bench.spark_lake --results bench/results/spark/lake.json
 
 docs: $(DEV) ## write the generated pages under docs/ again
 	@$(BIN)/python tools/generate_docs.py
