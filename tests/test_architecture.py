@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "coordinators": {"wire", "config", "metadata"},
     "runtime": set(),
     "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime"},
-    # It runs whole brokers and clusters, speaks to them in their own protocol, shows how they see the cluster, and knows
-    # which of their files it harms.
+    # It runs whole brokers and clusters, speaks to them in their own protocol, shows how they see the cluster, and
+    # knows which of their files it harms.
     "sim": {"runtime", "broker", "config", "log", "metadata", "raft", "wire"},
     # It runs whole brokers too, on real files and sockets that can be harmed, for other people's tests.
     "testing": {"runtime", "broker", "config", "metadata", "raft", "wire"},
