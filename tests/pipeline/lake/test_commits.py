@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake.transaction
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
-from penstock.pipeline.lake import LakeError, StaleCheckpoint, commits, compact_table, table_history
-from penstock.pipeline.lake.changes import Change, merge_of
+from penstock.pipeline.lake import LakeError, StaleCheckpoint, Step, commits, compact_table, table_history, to_table
+from penstock.pipeline.lake.changes import AddFiles, Change, merge_of
 from penstock.pipeline.lake.commits import Mark, Outcome, TableCommits, is_committed
-from penstock.pipeline.lake.schemas import Field, WritePlan
+from penstock.pipeline.lake.schemas import Field, WritePlan, schema_as_json
+from penstock.pipeline.lake.writer import Mode
 from pipeline.lake.tables import DAY, SCHEMA, Driver, ids_in, parquet_files, rows_of
 
 EXTRA = (*SCHEMA, Field("extra", "long"))
@@ -305,14 +309,76 @@ def test_a_table_that_never_rests_ends_in_an_error_that_says_so(
     assert ids_in(tmp_path) == [0]
 
 
-def test_a_table_that_was_removed_and_made_anew_is_found(tmp_path: Path) -> None:
-    import shutil
-
+@pytest.mark.parametrize("versions", [1, 2, 12])
+def test_a_table_that_was_removed_during_the_query_is_made_anew(tmp_path: Path, versions: int) -> None:
     driver = Driver(tmp_path / "t")
-    driver.run(0, [0])
+    for batch_id in range(versions):
+        driver.run(batch_id, [batch_id])
     shutil.rmtree(tmp_path / "t")
-    assert driver.run(1, [1]) is Outcome.COMMITTED
-    assert ids_in(tmp_path / "t") == [1]
+    assert driver.run(versions, [100]) is Outcome.COMMITTED
+    assert ids_in(tmp_path / "t") == [100]
+
+
+def test_a_table_that_was_removed_and_made_anew_is_found(tmp_path: Path) -> None:
+    driver = Driver(tmp_path / "t")
+    for batch_id in range(3):
+        driver.run(batch_id, [batch_id])
+    shutil.rmtree(tmp_path / "t")
+    Driver(tmp_path / "t", "another").run(0, [50])
+    assert driver.run(3, [100]) is Outcome.COMMITTED
+    assert ids_in(tmp_path / "t") == [50, 100]
+
+
+class Unanswered(TableCommits):
+    """Its first commit takes effect, and seems to have failed: as a write that is sent again and meets itself."""
+
+    lost = False
+
+    def _apply(self, *arguments: Any) -> None:
+        super()._apply(*arguments)
+        if not self.lost:
+            self.lost = True
+            raise CommitFailedError("version 1 already exists")
+
+
+class SomeBatch:
+    """All that a writer asks a micro-batch for before it evaluates it."""
+
+    class schema:
+        @staticmethod
+        def jsonValue() -> dict[str, object]:
+            return schema_as_json(SCHEMA)
+
+
+@pytest.mark.parametrize("mode", ["append", "complete", "update"])
+@pytest.mark.parametrize("creates", [False, True])
+def test_a_batch_whose_commit_was_not_answered_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, creates: bool
+) -> None:
+    driver = Driver(tmp_path)
+    if creates:
+        make = deltalake.transaction.create_table_with_add_actions
+
+        def unanswered(*arguments: Any, **options: Any) -> None:
+            make(*arguments, **options)
+            raise OSError("the connection was reset")
+
+        monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", unanswered)
+    else:
+        driver.run(0, [0])
+    steps: list[Step] = []
+    key = ["id"] if mode == "update" else []
+    writer = to_table(tmp_path, mode=mode, key=key, app_id="query", on_step=lambda step, _: steps.append(step))
+    writer._commits = Unanswered(writer.location)
+    change = (
+        merge_of(pa.Table.from_batches([rows_of([1, 2])]), key)
+        if mode == "update"
+        else AddFiles(driver.write([1, 2]), replace=mode == "complete")
+    )
+    monkeypatch.setattr(writer, "_evaluate", lambda batch, plan: change)
+    writer(SomeBatch(), 1)  # type: ignore[arg-type]
+    assert steps == [Step.STARTED, Step.WRITTEN, Step.REPEATED]
+    assert ids_in(tmp_path) == ([1, 2] if creates or mode == "complete" else [0, 1, 2])
 
 
 def test_the_history_tells_whose_batch_a_commit_was(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from penstock.pipeline.lake import LakeError, compact_table, upkeep, vacuum_table
 from penstock.pipeline.lake.compaction import small_files
 from penstock.pipeline.lake.errors import TableMissing
+from penstock.pipeline.lake.files import WrittenFile
 from penstock.pipeline.lake.listing import TableFile
-from penstock.pipeline.lake.locations import locate
+from penstock.pipeline.lake.locations import Location, locate
 from penstock.pipeline.lake.schemas import Field
 from penstock.pipeline.lake.writer import BackgroundCompaction
 from pipeline.lake.tables import DAY, SCHEMA, Driver, ids_in, parquet_files
@@ -86,6 +88,40 @@ def test_two_compactions_at_once_do_not_double_the_rows(table: Path, monkeypatch
     assert (outer.files_removed, outer.passed_over) == (0, 2)
     assert ids_in(table) == [0, 1, 2, 3, 4]
     assert len(parquet_files(table)) == 7, "what lost the race was removed"
+
+
+def test_a_compaction_whose_swap_was_not_answered_counts_and_keeps_its_files(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a write of the log that is sent again and meets itself: it took effect, and seems to have failed."""
+    commit = DeltaTable.create_write_transaction
+    lost: list[str] = []
+
+    def unanswered(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+        commit(self, *arguments, **options)
+        if not lost:
+            lost.append("the answer")
+            raise CommitFailedError("version 5 already exists")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", unanswered)
+    done = compact_table(table)
+    assert (done.files_removed, done.files_added, done.passed_over) == (4, 2, 0)
+    assert ids_in(table) == [0, 1, 2, 3, 4]
+
+
+def test_a_swap_that_would_lose_rows_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python runs without assertions."""
+    before = parquet_files(table)
+    rewrite = upkeep.rewrite
+
+    def less(location: Location, handle: DeltaTable, group: list[TableFile]) -> list[WrittenFile]:
+        return rewrite(location, handle, group[1:])
+
+    monkeypatch.setattr(upkeep, "rewrite", less)
+    with pytest.raises(LakeError, match="hold 1 rows, and its log tells of 2 in them"):
+        compact_table(table)
+    assert ids_in(table) == [0, 1, 2, 3, 4]
+    assert parquet_files(table) == before
 
 
 def test_appends_between_the_rewriting_and_the_swap_stay(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ class Outcome(Enum):
 
     COMMITTED = "committed"
     ALREADY_THERE = "already there"
+    """By another driver, or by a commit of this very call whose answer was lost: nobody can tell."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,17 @@ class TableCommits:
             self._table = find_table(self._location)  # removed and made anew, or its log was cleaned up
         return self._table
 
+    def has(self, mark: Mark) -> bool:
+        """Brings the handle up to now, and asks it for the batch."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return is_committed(self.refresh(), mark)
+        except (DeltaError, OSError):
+            # The log that the handle has read is gone. Looking for new commits does not always notice that.
+            self._table = None
+            return is_committed(self.refresh(), mark)
+
     def plan(self, batch: Schema) -> WritePlan:
         """How a batch with these columns goes into the table as the handle knows it."""
         if self._table is None:
@@ -144,10 +156,9 @@ class TableCommits:
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
                 sleep(backoff_s(attempt))
-            table = self.refresh()
-            if is_committed(table, mark):
+            if self.has(mark):
                 return Outcome.ALREADY_THERE
-            plan = self.plan(batch)
+            table, plan = self._table, self.plan(batch)
             if not plan.fits_files_of(written):
                 raise LakeError(
                     f"the table at {self._location.uri} got other columns while batch {mark.batch_id} was written",

@@ -97,13 +97,24 @@ def swap(
     operation: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Puts files in the place of others. False where one of those is no longer in the table; then nothing happened."""
+    """Puts files in the place of others. False where one of those is no longer in the table; then nothing happened.
+
+    Files that were not put there are deleted, unless a commit with them was tried: one that seemed to fail may have
+    taken effect, and what the table ever named is for vacuum to delete.
+    """
     from deltalake import CommitProperties
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import RemoveAction
 
     told = [file.rows for file in removed if file.rows is not None]
-    assert len(told) < len(removed) or sum(told) == sum(file.rows for file in added), "rows would be lost"
+    rows = sum(file.rows for file in added)
+    if len(told) == len(removed) and sum(told) != rows:
+        _delete(location, added)
+        raise LakeError(
+            f"files of the table at {location.uri} hold {rows} rows, and its log tells of {sum(told)} in them "
+            f"({removed[0].path}, …): they are left as they are",
+            "compare the table with its source; one of its files was changed or replaced",
+        )
     partition_by = partitions_of(table)
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
@@ -111,7 +122,9 @@ def swap(
         table.update_incremental()
         present = {file.path for file in files_of(table)}
         if any(file.path not in present for file in removed):
-            return False
+            if not attempt:
+                _delete(location, added)
+            return attempt > 0 and all(file.path in present for file in added)
         now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(
@@ -140,6 +153,11 @@ def swap(
         f"the table at {location.uri} changed {ATTEMPTS_MAX} times while it was compacted",
         "try again when fewer jobs write to it",
     )
+
+
+def _delete(location: Location, files: Sequence[WrittenFile]) -> None:
+    for file in files:
+        location.delete(file.path)
 
 
 def _batches(location: Location, file: TableFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

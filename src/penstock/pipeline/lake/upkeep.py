@@ -111,8 +111,6 @@ def compact_location(
                 added += files
             else:  # another job has removed or rewritten some of them: ours are not needed
                 passed += 1
-                for file in files:
-                    location.delete(file.path)
     if on_progress is not None:
         on_progress(len(small), len(small), "")
     return Compacted(

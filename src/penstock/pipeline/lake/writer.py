@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
 from penstock.pipeline.lake.changes import AddFiles, Change, merge_of
-from penstock.pipeline.lake.commits import Mark, Outcome, TableCommits, is_committed
+from penstock.pipeline.lake.commits import Mark, Outcome, TableCommits
 from penstock.pipeline.lake.errors import LakeError
 from penstock.pipeline.lake.files import RESULT_DDL, FileTask, WrittenFile
 from penstock.pipeline.lake.handles import require_deltalake
@@ -43,7 +43,7 @@ class Step(Enum):
     COMMITTED = "committed"
     """The batch is in the table; Spark does not know it yet."""
     REPEATED = "repeated"
-    """The batch was in the table before; it was evaluated, and nothing written."""
+    """The batch was found in the table; it was evaluated, and nothing more committed."""
 
 
 def to_table(
@@ -140,7 +140,7 @@ class TableWriter:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Writes and commits a micro-batch."""
         mark = Mark(self._app_id or query_id_of(batch), batch_id)
-        if is_committed(self._commits.refresh(), mark):
+        if self._commits.has(mark):
             self._repeat(batch, batch_id)
             return
         self._step(Step.STARTED, batch_id)
@@ -151,9 +151,9 @@ class TableWriter:
         change = self._evaluate(batch, plan)
         self._step(Step.WRITTEN, batch_id)
         outcome = self._commits.commit(mark, schema, plan, change)
-        if outcome is Outcome.ALREADY_THERE:  # another driver of this query was faster
-            for file in change.first_files or ():
-                self.location.delete(file.path)
+        if outcome is Outcome.ALREADY_THERE:
+            # Another driver of this query was faster, or a commit of ours took effect and its answer was lost. Then
+            # the table holds these very files, so they stay where they are; vacuum finds them if it does not.
             self._step(Step.REPEATED, batch_id)
             return
         self._step(Step.COMMITTED, batch_id)
