@@ -311,16 +311,75 @@ def test_a_record_that_is_not_delivered_fails_its_batch_by_name() -> None:
 
 
 @pytest.mark.parametrize("error", [FATAL, STRANGE], ids=["fatal", "unclassified"])
-@pytest.mark.parametrize("call", ["init", "begin", "mark", "commit"])
+@pytest.mark.parametrize("call", ["init", "begin", "mark"])
 def test_any_other_error_gives_the_producer_up_and_a_restart_goes_on(call: str, error: KafkaError) -> None:
     driver = Driver()
     driver.faults[call] = [Fault(error)]
-    with pytest.raises(TransactionFailed, match="penstock-query"):
+    with pytest.raises(TransactionFailed, match=r"penstock-query.*Nothing of the batch is visible"):
         driver.run(0)
     assert driver.kafka.transactions == []
     driver.run(2)
     driver.check()
     assert len(driver.producers) == 2
+
+
+@pytest.mark.parametrize("happened", [False, True], ids=["not committed", "committed"])
+@pytest.mark.parametrize("error", [FATAL, STRANGE, ABORTABLE], ids=["fatal", "unclassified", "abortable"])
+def test_an_error_after_a_commit_that_was_not_answered_is_told_as_unknown_and_nothing_is_written_again(
+    error: KafkaError, happened: bool
+) -> None:
+    """The broker may have committed; what is told next is about the second call."""
+    driver = Driver()
+    driver.faults["commit"] = [Fault(TIMED_OUT, after=happened), Fault(error)]
+    with pytest.raises(OutcomeUnknown, match="whether the batch was committed is not known here"):
+        driver.run(0)
+    assert driver.producers[0].calls.count("begin") == 1
+    assert len(driver.kafka.transactions) == int(happened)
+    driver.run(1)
+    driver.check()
+    assert len(driver.kafka.transactions) == 2
+
+
+@pytest.mark.parametrize("happened", [False, True], ids=["not committed", "committed"])
+@pytest.mark.parametrize("error", [FATAL, STRANGE], ids=["fatal", "unclassified"])
+def test_a_commit_that_fails_is_told_as_unknown(error: KafkaError, happened: bool) -> None:
+    """librdkafka asks again by itself within one call, so its first word may be about a second question."""
+    driver = Driver()
+    driver.faults["commit"] = [Fault(error, after=happened)]
+    with pytest.raises(OutcomeUnknown, match="could not commit batch 0"):
+        driver.run(0)
+    driver.run(1)
+    driver.check()
+    assert len(driver.kafka.transactions) == 2
+
+
+@pytest.mark.parametrize("happened", [False, True], ids=["not committed", "committed"])
+def test_a_driver_fenced_at_its_commit_does_not_say_what_it_cannot_know(happened: bool) -> None:
+    driver = Driver()
+    driver.faults["commit"] = [Fault(TIMED_OUT, after=happened), Fault(FENCED)]
+    with pytest.raises(DriverFenced, match=r"taken over.*is visible as a whole or not at all: the marker says which"):
+        driver.run(0)
+    driver.run(0)
+    driver.check()
+
+
+@pytest.mark.parametrize("happened", [False, True], ids=["not committed", "committed"])
+def test_a_user_who_stops_a_commit_finds_the_batch_once(happened: bool) -> None:
+    driver = Driver()
+
+    def stop(name: str) -> None:
+        if name == "commit":
+            driver.on_call = lambda name: None
+            if happened:
+                driver.producers[0].commit_transaction()
+            raise KeyboardInterrupt
+
+    driver.on_call = stop
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(0)
+    driver.run(1)
+    driver.check()
+    assert len(driver.kafka.transactions) == 2
 
 
 @pytest.mark.parametrize("step", [Step.OPENED, Step.INITIALISED, Step.MARKER_READ])
@@ -366,11 +425,12 @@ def test_fenced_while_rows_are_acknowledged_is_told_as_fenced(how: str) -> None:
     driver.check()
 
 
-def test_an_abort_that_fails_gives_the_producer_up() -> None:
+@pytest.mark.parametrize(("call", "told"), [("mark", TransactionFailed), ("commit", OutcomeUnknown)])
+def test_an_abort_that_fails_gives_the_producer_up(call: str, told: type[Exception]) -> None:
     driver = Driver()
-    driver.faults["commit"] = [Fault(ABORTABLE)]
+    driver.faults[call] = [Fault(ABORTABLE)]
     driver.faults["abort"] = [Fault(TIMED_OUT), Fault(FATAL)]
-    with pytest.raises(TransactionFailed):
+    with pytest.raises(told, match="and could not abort batch 0"):
         driver.run(0)
     driver.run(1)
     driver.check()

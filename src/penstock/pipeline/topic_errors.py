@@ -7,8 +7,8 @@
     ├─ BatchTooLarge           a batch is more than the driver may hold
     ├─ UnknownQuery            whose batch this is cannot be found out
     ├─ DriverFenced            another driver of the same query took over: this one must end
-    ├─ OutcomeUnknown          a commit was neither confirmed nor refused; the next start finds out
-    └─ TransactionFailed       anything else that ended a transaction
+    ├─ OutcomeUnknown          a commit that was asked for may have happened; the next start finds out
+    └─ TransactionFailed       anything else that ended a transaction: nothing of it is visible
 """
 
 from __future__ import annotations

@@ -15,6 +15,10 @@ What librdkafka says of an error decides (it tells three kinds apart, and "treat
 | fatal: fenced | the query fails: another driver has taken over, and this one must not write again |
 | fatal, or none of these | the producer is given up; the query fails, and a restart asks the marker what was written |
 
+From the moment a commit is asked for, only a clear answer says what became of the batch: an answer may get lost on its
+way, and what librdkafka tells then is about its next question. So an error of the commit that is no plain refusal is
+told as an outcome that is not known, and nothing is aborted or written again on such a word.
+
 Nothing is remembered across a failure but what the marker says: a writer whose producer was given up initialises again
 before it writes again. The marker goes last, after all rows are acknowledged, because from then until the commit its
 partition is held back for everyone who reads markers.
@@ -158,7 +162,8 @@ class QueryTransactions:
     def write(self, batch_id: int, batch: Batch) -> bool:
         """Writes the batch, or finds that it was written before; True if it was written now.
 
-        After an error nothing of the batch is visible, or (OutcomeUnknown) all of it; calling again is always safe.
+        After an error nothing of the batch is visible; or, if the error came after the commit was asked for
+        (OutcomeUnknown, or a DriverFenced that says so), all of it or nothing. Calling again is always safe.
         """
         producer = self._producer or self._open(batch_id)
         if batch_id <= self._written:
@@ -200,9 +205,9 @@ class QueryTransactions:
             self._watch(Step.INITIALISED, batch_id)
             marker = self._markers.read(self._key)
             self._watch(Step.MARKER_READ, batch_id)
-        except (_Abortable, _OutOfTime) as problem:
+        except (_Abortable, _OutOfTime, _Fatal) as problem:
             producer.let_go()
-            raise TransactionFailed(f"{self.transactional_id}: cannot {problem}") from problem.__cause__
+            raise self._failed(f"could not {problem}") from problem.__cause__
         except DriverFenced as error:
             producer.let_go()
             raise self._fenced() from error.__cause__
@@ -220,6 +225,13 @@ class QueryTransactions:
         self, producer: TransactionalProducer, batch_id: int, columns: RecordColumns, rows: Iterable[pa.RecordBatch]
     ) -> None:
         started_s = self._clock()
+        asked_count = 0
+
+        def commit(timeout_s: float) -> None:
+            nonlocal asked_count
+            asked_count += 1
+            producer.commit_transaction(timeout_s)
+
         try:
             self._call(lambda: producer.poll(0), "go on")  # what an aborted attempt still had to tell
             self._deliveries.reset()
@@ -234,38 +246,41 @@ class QueryTransactions:
             marker = Marker(batch_id, sender.sent_count).encode()
             self._call(lambda: producer.produce(self._markers.name, marker, self._key), "write the marker")
             self._watch(Step.MARKED, batch_id)
-            self._repeat(producer.commit_transaction, COMMIT_TIMEOUT_S, f"commit batch {batch_id}")
+            self._repeat(commit, COMMIT_TIMEOUT_S, f"commit batch {batch_id}")
         except DeliveryFailed as error:
             raise _Abortable(str(error), would_come_again=error.code in WOULD_COME_AGAIN) from error
         except DriverFenced as error:
-            raise self._fenced(self._clock() - started_s) from error.__cause__
-        except _OutOfTime as error:
-            self.close()
-            raise OutcomeUnknown(
-                f"{self.transactional_id}: could not {error}; whether it happened is not known here. "
-                "Start the query again: it asks its marker, and goes on behind what was written"
-            ) from error.__cause__
-        except (_Abortable, TopicSinkError):
+            raise self._fenced(self._clock() - started_s, commit_asked=asked_count > 0) from error.__cause__
+        except (_OutOfTime, _Fatal) as problem:
+            raise self._failed(f"could not {problem}", commit_asked=asked_count > 0) from problem.__cause__
+        except _Abortable as problem:
+            problem.commit_asked = asked_count > 0
+            if asked_count > 1:  # an earlier call was not answered: it may have committed
+                raise self._failed(f"could not {problem}", commit_asked=True) from problem.__cause__
             raise
         except BaseException:
             # The rows themselves, the user (Ctrl-C) or the machine: the transaction must not stay open.
-            self._abort_quietly(producer, batch_id)
+            if asked_count:
+                self.close()
+            else:
+                self._abort_quietly(producer, batch_id)
             raise
 
-    def _abort(self, producer: TransactionalProducer, batch_id: int, problem: Exception) -> None:
+    def _abort(self, producer: TransactionalProducer, batch_id: int, problem: _Abortable) -> None:
         self._watch(Step.ABORTING, batch_id)
         try:
             self._repeat(producer.abort_transaction, ABORT_TIMEOUT_S, f"abort batch {batch_id}")
         except DriverFenced as error:
-            raise self._fenced() from error.__cause__
-        except (_Abortable, _OutOfTime) as error:
-            self.close()
-            raise TransactionFailed(f"{self.transactional_id}: {problem}; and could not {error}") from error.__cause__
+            raise self._fenced(commit_asked=problem.commit_asked) from error.__cause__
+        except (_Abortable, _OutOfTime, _Fatal) as error:
+            # This is also how a commit looks that took effect and was refused when librdkafka asked for it again.
+            both = f"{problem}; and could not {error}"
+            raise self._failed(both, commit_asked=problem.commit_asked) from error.__cause__
         self._watch(Step.ABORTED, batch_id)
 
     def _abort_quietly(self, producer: TransactionalProducer, batch_id: int) -> None:
         try:
-            self._abort(producer, batch_id, TransactionFailed("the batch failed"))
+            self._abort(producer, batch_id, _Abortable("the batch failed", would_come_again=False))
         except (TopicSinkError, KafkaException) as error:
             log.warning("%s: the transaction of batch %d is left open: %s", self.transactional_id, batch_id, error)
             self.close()
@@ -316,17 +331,31 @@ class QueryTransactions:
         self.close()
         if reason.code() in FENCED:
             return DriverFenced()
+        return _Fatal(f"{doing}: {_text(reason)}")
+
+    def _failed(self, problem: str, *, commit_asked: bool = False) -> TopicSinkError:
+        self.close()
+        told = f"{self.transactional_id}: {problem}"
+        if commit_asked:
+            return OutcomeUnknown(
+                f"{told}; whether the batch was committed is not known here. "
+                "Start the query again: it asks its marker, and goes on behind what was written"
+            )
         return TransactionFailed(
-            f"{self.transactional_id}: could not {doing}: {_text(reason)}. Nothing of the batch is visible; "
-            "start the query again once the cause is gone"
+            f"{told}. Nothing of the batch is visible; start the query again once the cause is gone"
         )
 
-    def _fenced(self, open_s: float | None = None) -> DriverFenced:
+    def _fenced(self, open_s: float | None = None, *, commit_asked: bool = False) -> DriverFenced:
         self.close()
         how_long = "" if open_s is None else f" (this one had been open for {open_s:.0f} s)"
+        became = (
+            "its batch, whose commit had been asked for, is visible as a whole or not at all: the marker says which"
+            if commit_asked
+            else "nothing of its batch is visible"
+        )
         return DriverFenced(
             f"{self.transactional_id} was taken over: another driver runs the same query from the same checkpoint. "
-            "This one must end, and nothing of its batch is visible. If there is no other driver, the transaction "
+            f"This one must end, and {became}. If there is no other driver, the transaction "
             f"was open for longer than transaction.timeout.ms{how_long}: raise it, or lower the cap per trigger; "
             "and two writers of one query need different names (to_topic(…, name=…))"
         )
@@ -336,12 +365,17 @@ class _OutOfTime(Exception):
     """A call that was repeated for as long as it may be."""
 
 
+class _Fatal(Exception):
+    """What ended the producer."""
+
+
 class _Abortable(Exception):
     """The transaction must be aborted; then all is as before."""
 
     def __init__(self, text: str, *, would_come_again: bool) -> None:
         super().__init__(text)
         self.would_come_again = would_come_again
+        self.commit_asked = False
 
     def outward(self, batch_id: int, attempts: int) -> TransactionFailed:
         tried = "" if attempts == 1 else f" ({attempts} times)"
