@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
-from penstock.client import ClientSettings, SettingsError, UnsupportedSetting, librdkafka_properties
+from penstock.client import ClientSettings, SettingsError, UnsupportedSetting, librdkafka_properties, login, tls
 from penstock.client.jaas import parse
 from penstock.client.settings import Address
 
@@ -232,11 +232,86 @@ def test_pem_stores_are_read_from_files_and_from_the_properties() -> None:
         {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
          "sasl.jaas.config": f'{OAUTH} required unsecuredLoginStringClaim_sub="me";'},
         {"fetch.max.wait.ms": "100", "receive.buffer.bytes": 65536, "client.dns.lookup": "use_all_dns_ips"},
+        {"partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"},
     ],
 )  # fmt: skip
 def test_translated_properties_are_taken_by_librdkafka(properties: dict[str, str]) -> None:
     translated = librdkafka_properties(BROKER | properties | {"group.id": "g"})
     Consumer(translated).close()
+
+
+# A value that Java takes, for each name of the two vocabularies; "x" where any text will do.
+VALUES = {
+    "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN",
+    "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM", "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+    "ssl.endpoint.identification.algorithm": "https", "enable.ssl.certificate.verification": "true",
+    "sasl.login.callback.handler.class": "", "sasl.client.callback.handler.class": "", "sasl.login.class": "",
+    "sasl.oauthbearer.jwt.retriever.class": "", "sasl.oauthbearer.method": "oidc", "security.providers": "",
+    "sasl.oauthbearer.token.endpoint.url": "https://id.example/token", "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+    "sasl.jaas.config": f'{PLAIN} required username="a" password="b";', "sasl.oauthbearer.extensions": "x=y",
+    "enable.sasl.oauthbearer.unsecure.jwt": "false", "sasl.kerberos.min.time.before.relogin": "60000",
+    "https.ca.location": "probe", "ssl.ca.location": "probe",
+}  # fmt: skip
+# What is read as a file at once, or together with others: see test_trust and test_secured.
+FILES = ("ssl.ca.", "ssl.certificate.", "ssl.key.", "ssl.keystore.", "ssl.truststore.", "https.ca.pem")
+
+
+def test_every_name_that_is_known_here_is_known_to_librdkafka_or_translated() -> None:
+    for name in sorted(tls.KNOWN | login.KNOWN):
+        if name == "ssl.key.password" or not name.startswith(FILES):
+            given = BROKER | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a"}
+            given |= {"sasl.password": "b", "group.id": "g", "log_level": "0", name: VALUES.get(name, "x")}
+            translated = librdkafka_properties(given)
+            try:
+                Consumer(translated).close()
+            except KafkaException as error:
+                pytest.fail(f"{name}: {error}")
+
+
+def test_javas_stores_never_reach_librdkafka_under_their_own_names() -> None:
+    stores = {name: "x" for name in tls.JAVA if ".truststore." in name or ".keystore." in name}
+    assert librdkafka_properties(BROKER | stores) == BROKER
+
+
+def test_a_kerberos_login_is_translated_whole() -> None:
+    krb5 = "com.sun.security.auth.module.Krb5LoginModule required"
+    common = BROKER | {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.kerberos.ticket.renew.window.factor": "0.8",
+        "sasl.kerberos.ticket.renew.jitter": "0.05",
+        "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+    }
+    options = 'useKeyTab=true storeKey=true keyTab="/etc/u.keytab" principal="u@R" serviceName="kafka"'
+    assert librdkafka_properties(common | {"sasl.jaas.config": f"{krb5} {options};"}) == BROKER | {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.kerberos.keytab": "/etc/u.keytab",
+        "sasl.kerberos.principal": "u@R",
+        "sasl.kerberos.service.name": "kafka",
+    }
+    cached = librdkafka_properties(common | {"sasl.jaas.config": f"{krb5} useTicketCache=true;"})
+    assert cached["sasl.kerberos.min.time.before.relogin"] == "0", "there is no key to get a ticket with"
+
+
+def test_java_code_is_refused_for_librdkafka_too() -> None:
+    with pytest.raises(SettingsError, match=r"com\.example\.Handler is Java code"):
+        librdkafka_properties(
+            BROKER | {"security.protocol": "SASL_SSL", "sasl.login.callback.handler.class": "com.example.Handler"}
+        )
+
+
+def test_javas_oauth_names_are_enough_for_librdkafka() -> None:
+    translated = librdkafka_properties(
+        BROKER
+        | {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+            "sasl.oauthbearer.client.credentials.client.id": "i",
+            "sasl.oauthbearer.client.credentials.client.secret": "s",
+        }
+    )
+    assert translated["sasl.oauthbearer.method"] == "oidc"
+    assert (translated["sasl.oauthbearer.client.id"], translated["sasl.oauthbearer.client.secret"]) == ("i", "s")
 
 
 def test_translation_keeps_what_matters() -> None:

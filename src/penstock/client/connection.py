@@ -67,6 +67,8 @@ class Credentials:
         self._settings = settings
         self._token: tokens.Token | None = None
         self.tls = tls.context_of(settings.tls) if settings.tls is not None else None
+        oauth = settings.sasl.oauth if settings.sasl is not None else None
+        self._https = tls.context_of(oauth.tls) if oauth is not None and oauth.token_endpoint_url is not None else None
 
     def mechanism(self) -> sasl.Mechanism:
         """A new exchange of the mechanism that the settings name."""
@@ -77,7 +79,7 @@ class Credentials:
         if who.mechanism == sasl.OAUTHBEARER:
             assert who.oauth is not None
             if self._token is None or self._token.use_until_s <= time.time():
-                self._token = tokens.obtain(who.oauth, self.tls, self._settings.connect_timeout_ms / 1000)
+                self._token = tokens.obtain(who.oauth, self._https, self._settings.connect_timeout_ms / 1000)
             return sasl.OAuthBearer(self._token.text, who.oauth.extensions)
         return sasl.Scram(who.mechanism, who.username, who.password, token_auth=who.token_auth)
 

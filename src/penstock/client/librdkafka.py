@@ -1,35 +1,59 @@
-"""Java's property names → librdkafka's, for those who write with confluent-kafka or fall back to it."""
+"""Java's property names → librdkafka's, for those who write with confluent-kafka or fall back to it.
+
+librdkafka refuses names that it does not know. So every name that is Java's alone stands in one table, `_TRANSLATED`,
+with what becomes of it; any other name goes through as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from penstock.client import jaas, login, tls
 from penstock.client.errors import SettingsError, UnsupportedSetting
 from penstock.client.sasl import OAUTHBEARER
 
-_SAME = {
+_TRANSLATED: Final[dict[str, str | None]] = {
     "sasl.mechanism": "sasl.mechanisms",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "buffer.memory": "queue.buffering.max.kbytes",
-}
-
-_MEANINGLESS = frozenset(
-    {
+} | dict.fromkeys(
+    (
+        # Steers Java's own machinery.
         "key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "metrics.recorder.level",
         "metrics.num.samples", "metrics.sample.window.ms", "metric.reporters", "auto.include.jmx.reporter",
-        "interceptor.classes", "client.dns.lookup", "default.api.timeout.ms", "max.poll.records",
-        "exclude.internal.topics", "partitioner.class", "ssl.provider", "ssl.keymanager.algorithm",
+        "interceptor.classes", "client.dns.lookup", "config.providers", "default.api.timeout.ms", "max.poll.records",
+        "exclude.internal.topics", "partitioner.class", "max.block.ms", "socket.connection.setup.timeout.max.ms",
+        "throw.on.fetch.stable.offset.unsupported", "ssl.provider", "ssl.keymanager.algorithm",
         "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "ssl.protocol",
-        "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
-        "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.buffer.seconds",
-        "sasl.login.callback.handler.class", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
-        "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms", "max.block.ms",
-    }
+        "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter", "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.buffer.seconds", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
+        "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms", "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        # Names Java code; what is known of it is done here, and the rest is refused below.
+        "sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.login.class",
+        "sasl.oauthbearer.jwt.retriever.class",
+        # Read with others, below.
+        "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates",
+        "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.certificate.chain",
+        "ssl.keystore.key", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", jaas.PROPERTY,
+        "sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.credentials.client.secret",
+    )
 )  # fmt: skip
-"""What only steers Java's own machinery; librdkafka refuses names that it does not know."""
+"""librdkafka's name; None where there is nothing to pass on under one."""
+
+_KERBEROS: Final = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+}
+_ASSIGNORS: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
 
 
 def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
@@ -41,19 +65,28 @@ def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
     }
     translated: dict[str, str] = {}
     for name, value in texts.items():
-        if name in _MEANINGLESS or name.startswith(("ssl.truststore", "ssl.keystore")) or name == jaas.PROPERTY:
-            continue
-        if name == "buffer.memory":
-            value = str(max(1, int(value) // 1024))
-        translated[_SAME.get(name, name)] = value
-    security = texts.get("security.protocol", "").upper()
-    if "TLSv1.2" not in translated.pop("ssl.enabled.protocols", "TLSv1.2"):
+        if (target := _TRANSLATED.get(name, name)) is not None:
+            translated[target] = _value(name, value)
+    if "TLSv1.2" not in texts.get("ssl.enabled.protocols", "TLSv1.2"):
         raise SettingsError("ssl.enabled.protocols", "librdkafka cannot be kept from TLSv1.2: name it too")
+    security = texts.get("security.protocol", "").upper()
     if security.endswith("SSL"):
         translated |= _stores(texts)
     if security.startswith("SASL"):
         translated |= _login(texts)
+        if "/" in translated.get("sasl.kerberos.kinit.cmd", "") and " " not in translated["sasl.kerberos.kinit.cmd"]:
+            # In Java it is the path of the program, in librdkafka a whole command line, with a good default.
+            del translated["sasl.kerberos.kinit.cmd"]
     return translated
+
+
+def _value(name: str, value: str) -> str:
+    if name == "buffer.memory":
+        return str(max(1, int(value) // 1024))
+    if name == "partition.assignment.strategy":
+        classes = [one.strip().rpartition(".")[2] for one in value.split(",")]
+        return ",".join(_ASSIGNORS.get(one, one) for one in classes)
+    return value
 
 
 def _stores(texts: Mapping[str, str]) -> dict[str, str]:
@@ -76,18 +109,31 @@ def _stores(texts: Mapping[str, str]) -> dict[str, str]:
     ):
         if value is not None:
             found[name] = value
-    if "ssl.endpoint.identification.algorithm" in texts and not settings.check_hostname:
-        found["ssl.endpoint.identification.algorithm"] = "none"
+    if "ssl.endpoint.identification.algorithm" in texts:
+        found["ssl.endpoint.identification.algorithm"] = "https" if settings.check_hostname else "none"
     return found
 
 
 def _login(texts: Mapping[str, str]) -> dict[str, str]:
+    login.refuse_foreign_code(texts)
+    mechanism = texts.get("sasl.mechanism") or texts.get("sasl.mechanisms") or login.DEFAULT_MECHANISM
+    if mechanism == OAUTHBEARER:
+        # With neither, the caller of confluent-kafka has a callback for tokens.
+        has_one = jaas.PROPERTY in texts or "sasl.oauthbearer.token.endpoint.url" in texts
+        return _oauth(texts) if has_one else {}
     if jaas.PROPERTY not in texts:
         return {}
-    mechanism = texts.get("sasl.mechanism") or texts.get("sasl.mechanisms") or login.DEFAULT_MECHANISM
-    if mechanism != OAUTHBEARER:
-        options = jaas.parse(texts[jaas.PROPERTY]).options
+    options = jaas.parse(texts[jaas.PROPERTY]).options
+    if mechanism != login.DEFAULT_MECHANISM:
         return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+    found = {ours: options[name] for name, ours in _KERBEROS.items() if name in options}
+    if "keyTab" not in options:
+        # A ticket from the cache, which somebody else renews: librdkafka has no key to ask for another with.
+        found["sasl.kerberos.min.time.before.relogin"] = "0"
+    return found
+
+
+def _oauth(texts: Mapping[str, str]) -> dict[str, str]:
     oauth = login.read(texts).oauth
     assert oauth is not None
     if oauth.token_endpoint_url is None:
@@ -98,11 +144,15 @@ def _login(texts: Mapping[str, str]) -> dict[str, str]:
             "enable.sasl.oauthbearer.unsecure.jwt": "true",
             "sasl.oauthbearer.config": f"principal={claims['sub']} lifeSeconds={oauth.unsecured_lifetime_s}",
         }
+    if oauth.tls.certificate_path is not None or oauth.tls.certificate_pem is not None:
+        raise SettingsError(jaas.PROPERTY, "librdkafka shows no certificate to a token endpoint: leave ssl.keystore.*")
     found = {
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.client.id": oauth.client_id,
         "sasl.oauthbearer.client.secret": oauth.client_secret,
         "sasl.oauthbearer.scope": oauth.scope,
         "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in oauth.extensions),
+        "https.ca.location": oauth.tls.ca_path,
+        "https.ca.pem": oauth.tls.ca_pem,
     }
     return {name: value for name, value in found.items() if value}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 
-from penstock.client import jaas
+from penstock.client import jaas, tls
 from penstock.client.errors import SettingsError, UnsupportedSetting
 from penstock.client.sasl import MECHANISMS, OAUTHBEARER, PLAIN, OAuthSettings, SaslSettings
 from penstock.client.tokens import SCHEMES
@@ -41,7 +41,7 @@ def read(properties: Mapping[str, str]) -> SaslSettings:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
     if mechanism not in MECHANISMS:
         raise UnsupportedSetting("sasl.mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")
-    _refuse_foreign_code(properties)
+    refuse_foreign_code(properties)
     options = _jaas_options(properties, mechanism)
     if mechanism == OAUTHBEARER:
         return SaslSettings(mechanism, oauth=_oauth(properties, options))
@@ -71,7 +71,7 @@ def _jaas_options(properties: Mapping[str, str], mechanism: str) -> dict[str, st
     return login.options
 
 
-def _refuse_foreign_code(properties: Mapping[str, str]) -> None:
+def refuse_foreign_code(properties: Mapping[str, str]) -> None:
     for name, known in (
         ("sasl.login.callback.handler.class", _HANDLERS),
         ("sasl.client.callback.handler.class", ()),
@@ -100,6 +100,7 @@ def _oauth(properties: Mapping[str, str], options: Mapping[str, str]) -> OAuthSe
             client_id=_first(properties, options, "client.id", "clientId"),
             client_secret=_first(properties, options, "client.secret", "clientSecret"),
             scope=properties.get("sasl.oauthbearer.scope", options.get("scope", "")),
+            tls=tls.read_https(options, properties),
             extensions=extensions,
         )
     if any(name.startswith(_UNSECURED) for name in options):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from penstock.client.errors import AuthenticationFailed
+from penstock.client.tls import TlsSettings
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
@@ -44,6 +45,8 @@ class OAuthSettings:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """Of the endpoint: the brokers' own is another matter."""
     extensions: tuple[tuple[str, str], ...] = ()
     unsecured_claims: tuple[tuple[str, str | float], ...] = ()
     unsecured_lifetime_s: int = 3600

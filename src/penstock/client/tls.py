@@ -10,7 +10,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.client.errors import SettingsError, UnsupportedSetting
@@ -19,18 +19,19 @@ PEM = "PEM"
 PROTOCOLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 PEM_BYTES_MAX = 4 * 1024 * 1024
 
-KNOWN = frozenset(
+JAVA = frozenset(
     {
         "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates",
         "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.certificate.chain",
         "ssl.keystore.key", "ssl.key.password", "ssl.endpoint.identification.algorithm", "ssl.protocol",
         "ssl.enabled.protocols", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
         "ssl.secure.random.implementation",
-        # librdkafka's
-        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
-        "ssl.key.pem", "enable.ssl.certificate.verification",
     }
 )  # fmt: skip
+KNOWN = JAVA | {
+    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
+    "ssl.key.pem", "enable.ssl.certificate.verification", "https.ca.location", "https.ca.pem",
+}  # fmt: skip
 """Every property that is read here, or that means nothing outside a Java process."""
 
 
@@ -73,9 +74,20 @@ def read(properties: Mapping[str, str]) -> TlsSettings:
     )
 
 
+def read_https(options: Mapping[str, str], properties: Mapping[str, str]) -> TlsSettings:
+    """For the endpoint that gives out tokens, which has nothing to do with the brokers' TLS: the system's certificates,
+    unless the login options (Java) or `https.ca.*` (librdkafka) name others. The host's name is always checked.
+    """
+    found = replace(read({name: value for name, value in options.items() if name in JAVA}), check_hostname=True)
+    if found.ca_path is None and found.ca_pem is None:
+        ca_path, ca_pem = _located(properties, "https.ca")
+        found = replace(found, ca_path=ca_path, ca_pem=ca_pem)
+    return found
+
+
 def context_of(tls: TlsSettings) -> ssl.SSLContext:
     """A context as the settings want it; SettingsError names the file that cannot be used."""
-    context = ssl.create_default_context()
+    context = _trusting(tls)
     # Java brokers close without saying so, for which OpenSSL raises; frames have lengths, so a cut is seen anyway.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     context.minimum_version = min((PROTOCOLS[name] for name in tls.protocols), default=ssl.TLSVersion.TLSv1_2)
@@ -86,7 +98,6 @@ def context_of(tls: TlsSettings) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     else:
         context.check_hostname = tls.check_hostname
-        _load_trust(context, tls)
     if tls.certificate_path is not None or tls.certificate_pem is not None:
         _load_identity(context, tls)
     return context
@@ -97,7 +108,7 @@ def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
     location = properties.get("ssl.truststore.location")
     certificates = properties.get("ssl.truststore.certificates")
     if location is None and certificates is None:
-        return properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
+        return _located(properties, "ssl.ca")
     if properties.get("ssl.truststore.type", "JKS").upper() != PEM:
         raise SettingsError(
             "ssl.truststore.type",
@@ -110,6 +121,12 @@ def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
     if location is not None and certificates is not None:
         raise SettingsError("ssl.truststore.certificates", "is set beside ssl.truststore.location: keep one of them")
     return location, certificates
+
+
+def _located(properties: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
+    """librdkafka's pair of properties; "probe" is its word for the certificates of the system."""
+    path = properties.get(f"{prefix}.location")
+    return None if path == "probe" else path, properties.get(f"{prefix}.pem")
 
 
 def _identity(properties: Mapping[str, str]) -> tuple[str | None, str | None, str | None, str | None]:
@@ -144,16 +161,14 @@ def _identity(properties: Mapping[str, str]) -> tuple[str | None, str | None, st
     return None, chain, None, key
 
 
-def _load_trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    if tls.ca_path is None and tls.ca_pem is None:
-        return  # what the system trusts is loaded already
+def _trusting(tls: TlsSettings) -> ssl.SSLContext:
+    """A context that trusts the certificates of the settings and no others; without any, those of the system."""
+    if not tls.verify:
+        return ssl.create_default_context()
     try:
-        if tls.ca_pem is not None:
-            context.load_verify_locations(cadata=tls.ca_pem)
-        elif tls.ca_path is not None and Path(tls.ca_path).is_dir():
-            context.load_verify_locations(capath=tls.ca_path)
-        else:
-            context.load_verify_locations(cafile=tls.ca_path)
+        if tls.ca_path is not None and Path(tls.ca_path).is_dir():
+            return ssl.create_default_context(capath=tls.ca_path)
+        return ssl.create_default_context(cafile=tls.ca_path, cadata=tls.ca_pem)
     except (OSError, ValueError) as error:
         what = tls.ca_path or "the certificates in the properties"
         raise SettingsError("ssl.truststore.location", f"{what}: {_why(error)}") from None
