@@ -36,6 +36,9 @@ class FakeCluster:
     behind: dict[TopicPartition, int] = field(default_factory=dict)
     """How often a partition's end is told too small: by a leader that has not caught up."""
 
+    hidden: dict[str, int] = field(default_factory=dict)
+    """How often a topic is left out of an answer: by a broker that has not heard of it yet."""
+
     def create(self, topic: str, *counts: int, topic_id: str | None = None) -> None:
         self.logs[topic] = [Log([0] * count) for count in counts]
         self.ids[topic] = topic_id or f"id-of-{topic}"
@@ -45,10 +48,12 @@ class FakeCluster:
 
     def topics(self, names: tuple[str, ...] | None) -> dict[str, Topic]:
         self._ask()
+        hidden = {name for name, times in self.hidden.items() if times > 0}
+        self.hidden = {name: times - 1 for name, times in self.hidden.items()}
         return {
             name: Topic(tuple(range(len(logs))), self.ids.get(name), name in self.internal)
             for name, logs in self.logs.items()
-            if names is None or name in names
+            if (names is None or name in names) and name not in hidden
         }
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -79,8 +79,9 @@ def test_starts_and_stops_by_time(cluster: FakeCluster) -> None:
     with pytest.raises(SourceError, match="No offset matched from request of topic-partition a-1 and timestamp 20"):
         lookup_of(batch_options(given), cluster).starts()
     lenient = lookup_of(batch_options(given | {"startingOffsetsByTimestampStrategy": "latest"}), cluster)
-    assert lenient.starts().ends == {A0: 6, A1: 1}
-    assert lenient.stops().ends == {A0: 7, A1: 1}, "no match for an end is the log's end"
+    starts, stops = lenient.ranges()
+    assert starts.ends == {A0: 6, A1: 1}
+    assert stops.ends == {A0: 7, A1: 1}, "no match for an end is the log's end"
 
     each = batch_options(SERVERS | {"subscribe": "a", "startingOffsetsByTimestamp": '{"a":{"0":11,"1":5}}'})
     assert lookup_of(each, cluster).starts().ends == {A0: 6, A1: 0}
@@ -96,6 +97,50 @@ def test_an_end_before_what_is_known_is_asked_for_again(cluster: FakeCluster) ->
 
     assert lookup.latest({A0: 10, A1: 20}).ends == {A0: 10, A1: 20}
     assert slept == [1.0, 1.0]
+
+
+def test_a_topic_that_one_answer_lacks_is_asked_for_again(cluster: FakeCluster) -> None:
+    slept: list[float] = []
+    options = stream_options(SERVERS | {"subscribe": "a,b"})
+    known = {A0: 10, A1: 20, B0: 5}
+
+    cluster.hidden = {"b": 2}
+    assert lookup_of(options, cluster, slept).latest(known).ends == known
+    assert slept == [1.0, 1.0]
+    cluster.hidden = {"b": 3}
+    assert lookup_of(options, cluster, slept).latest(known).ends == {A0: 10, A1: 20}, "asked as often as we may"
+
+
+@pytest.mark.parametrize("lenient", ["true", "false"])
+@pytest.mark.parametrize(
+    ("given", "start", "end"),
+    [
+        ({"startingOffsets": '{"a":{"0":15}}'}, 15, 13),
+        ({"startingOffsets": '{"a":{"0":12}}', "endingTimestamp": "20"}, 12, 11),
+        ({"startingTimestamp": "30", "endingOffsets": '{"a":{"0":11}}'}, 12, 11),
+        ({"endingOffsets": '{"a":{"0":5}}'}, 10, 5),
+    ],
+)
+def test_a_batch_that_would_go_backwards_is_a_mistake_whatever_is_said_of_loss(
+    cluster: FakeCluster, given: dict[str, str], start: int, end: int, lenient: str
+) -> None:
+    cluster.logs["a"] = [Log([10, 20, 30], start=10)]
+    options = batch_options(SERVERS | {"subscribe": "a", "failOnDataLoss": lenient} | given)
+    message = f"The resolved start offset {start} is greater than the resolved end offset {end} for topic a partition 0"
+
+    with pytest.raises(OptionError, match=message) as refused:
+        lookup_of(options, cluster).ranges()
+    assert "failOnDataLoss" not in str(refused.value)
+
+
+def test_what_is_asked_of_a_batch_and_is_gone_is_a_loss(cluster: FakeCluster) -> None:
+    cluster.logs["a"] = [Log([10, 20, 30], start=10)]
+    given = SERVERS | {"subscribe": "a", "startingOffsets": '{"a":{"0":3}}', "endingOffsets": '{"a":{"0":99}}'}
+
+    with pytest.raises(DataLossError, match="startingOffsets has offset 3 for a-0, but the log holds 10 to 13"):
+        lookup_of(batch_options(given), cluster).ranges()
+    starts, stops = lookup_of(batch_options(given | {"failOnDataLoss": "false"}), cluster).ranges()
+    assert (starts.ends, stops.ends) == ({A0: 10}, {A0: 13})
 
 
 def test_a_broken_connection_is_opened_again_as_often_as_the_option_says(cluster: FakeCluster) -> None:

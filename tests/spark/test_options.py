@@ -12,10 +12,11 @@ from penstock.client import EARLIEST, LATEST, TopicPartition
 from penstock.spark.errors import OptionError
 from penstock.spark.options import (
     Client,
-    Limit,
+    Offsets,
     Selection,
     SourceOptions,
     Strategy,
+    Times,
     batch_options,
     check_options,
     stream_options,
@@ -28,9 +29,9 @@ ORDERS = SERVERS | {"subscribe": "orders"}
 def test_defaults_are_those_of_spark() -> None:
     batch, stream = batch_options(ORDERS), stream_options(ORDERS)
 
-    assert batch.starting == Limit(everywhere=EARLIEST)
-    assert batch.ending == Limit(everywhere=LATEST)
-    assert stream.starting == Limit(everywhere=LATEST)
+    assert batch.starting == Offsets(everywhere=EARLIEST)
+    assert batch.ending == Offsets(everywhere=LATEST)
+    assert stream.starting == Offsets(everywhere=LATEST)
     assert batch.fail_on_data_loss
     assert not batch.include_headers
     assert not batch.read_committed
@@ -66,8 +67,8 @@ def test_every_option_of_spark_is_read() -> None:
 
     assert options == SourceOptions(
         selection=Selection(pattern="orders-.*"),
-        starting=Limit(everywhere=1700000000000, by_time=True),
-        ending=Limit(everywhere=LATEST),
+        starting=Times(everywhere=1700000000000),
+        ending=Offsets(everywhere=LATEST),
         strategy=Strategy.LATEST,
         fail_on_data_loss=False,
         include_headers=True,
@@ -99,7 +100,7 @@ def test_names_are_read_in_any_case() -> None:
     options = check_options(SERVERS | {"SUBSCRIBE": "orders", "startingoffsets": "earliest"})
 
     assert options.selection.topics == ("orders",)
-    assert options.starting == Limit(everywhere=EARLIEST)
+    assert options.starting == Offsets(everywhere=EARLIEST)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +128,10 @@ def test_the_first_of_timestamp_timestamps_and_offsets_wins() -> None:
         TopicPartition("orders", 1): LATEST,
         TopicPartition("orders", 2): EARLIEST,
     }
-    assert stream_options(ORDERS | offsets | timestamps).starting == Limit(
-        places={TopicPartition("orders", 0): 1000}, by_time=True
+    assert stream_options(ORDERS | offsets | timestamps).starting == Times(
+        places={TopicPartition("orders", 0): 1000}
     )
-    assert stream_options(ORDERS | offsets | timestamps | timestamp).starting == Limit(everywhere=5, by_time=True)
+    assert stream_options(ORDERS | offsets | timestamps | timestamp).starting == Times(everywhere=5)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,12 @@ def test_the_first_of_timestamp_timestamps_and_offsets_wins() -> None:
             "The value of minOffsetPerTrigger(9) is higher than the maxOffsetsPerTrigger(8)",
         ),
         (ORDERS | {"startingTimestamp": "now"}, "Expected a single long value, got now"),
+        (ORDERS | {"startingTimestamp": "-1"}, "-1 is no starting timestamp"),
+        (ORDERS | {"startingTimestamp": "1_000"}, "Expected a single long value, got 1_000"),
+        (ORDERS | {"startingOffsetsByTimestamp": '{"orders":{"0":-2}}'}, "-2 is no starting timestamp"),
+        (ORDERS | {"partition.metadata.cache.ttl.ms": "0"}, "must be a positive number of milliseconds, or -1 to"),
+        (ORDERS | {"partition.metadata.cache.ttl.ms": "-2"}, "must be a positive number of milliseconds, or -1 to"),
+        (ORDERS | {"maxOffsetsPerTrigger": "1_000"}, "maxOffsetsPerTrigger: '1_000' is not a whole number"),
         (ORDERS | {"startingOffsets": "newest"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'),
         (ORDERS | {"startingOffsets": '{"orders":{"0":-3}}'}, "-3 for orders-0 is no offset"),
         (ORDERS | {"startingOffsetsByTimestamp": "5"}, 'Expected e.g. {"topicA": {"0": 123456789'),
@@ -191,7 +198,7 @@ def test_streams_have_no_end(name: str) -> None:
         ({"endingOffsets": '{"orders":{"1":-2}}'}, "ending offset for orders-1 can't be earliest"),
         (
             {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"0":8}}'},
-            "the starting offset 9 of orders-0 is behind its ending offset 8",
+            "The specified start offset 9 is greater than the end offset 8 for topic orders partition 0",
         ),
         (
             {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"1":8}}'},
@@ -202,14 +209,32 @@ def test_streams_have_no_end(name: str) -> None:
                 "startingOffsetsByTimestamp": '{"orders":{"0":9}}',
                 "endingOffsetsByTimestamp": '{"orders":{"0":8}}',
             },
-            "the starting timestamp 9 of orders-0 is behind its ending timestamp 8",
+            "The specified start timestamp 9 is greater than the end timestamp 8 for topic orders partition 0",
         ),
+        (
+            {"startingTimestamp": "9", "endingTimestamp": "8"},
+            "The specified start timestamp 9 is greater than the end timestamp 8",
+        ),
+        (
+            {"startingTimestamp": "9", "endingOffsetsByTimestamp": '{"orders":{"0":9,"1":8}}'},
+            "The specified start timestamp 9 is greater than the end timestamp 8 for topic orders partition 1",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"orders":{"1":9}}', "endingTimestamp": "8"},
+            "The specified start timestamp 9 is greater than the end timestamp 8 for topic orders partition 1",
+        ),
+        ({"endingTimestamp": "-1"}, "-1 is no ending timestamp"),
     ],
 )
 def test_batches_need_a_range(given: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError) as refused:
         batch_options(ORDERS | given)
     assert reason in str(refused.value)
+
+
+def test_a_time_to_keep_metadata_is_taken_and_has_no_effect() -> None:
+    for text in ("1", "-1", "60000"):
+        assert check_options(ORDERS | {"partition.metadata.cache.ttl.ms": text}) == check_options(ORDERS)
 
 
 def test_limits_of_streams_say_nothing_to_batches() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.client import TopicPartition
 from penstock.spark.offsets import Cut, Positions, SourceOffset
 from penstock.spark.planning import (
+    GONE_MAX,
     Range,
     Snapshot,
     change_between,
@@ -90,8 +91,28 @@ def test_a_topic_created_again_is_read_from_its_beginning() -> None:
     assert planned(start, {A0: 10}, a="another") is not None, "even where its log is as long as the old one's was"
 
 
-def test_deleted_partitions_are_left_out() -> None:
-    assert planned(SourceOffset({A0: 10, B0: 5}, {}, IDS), {A0: 10}) == SourceOffset({A0: 10}, {}, {"a": "id-a"})
+def test_deleted_partitions_are_left_out_and_remembered() -> None:
+    without = planned(SourceOffset({A0: 10, B0: 5}, {}, IDS), {A0: 10})
+
+    assert without == SourceOffset({A0: 10}, {}, IDS, gone={B0: 5})
+    assert planned(without, {A0: 10, B0: 8}) == SourceOffset({A0: 10, B0: 8}, {B0: 5}, IDS)
+
+
+def test_only_so_many_deleted_partitions_are_remembered() -> None:
+    many = {TopicPartition(f"t{number}", 0): number for number in range(GONE_MAX)}
+    start = SourceOffset({A0: 10, B0: 5}, {}, IDS | {key.topic: "id" for key in many}, gone=many)
+
+    without = planned(start, {A0: 10})
+
+    assert without is not None
+    assert without.gone == {B0: 5}, "the last ones"
+    assert without.topic_ids == IDS
+
+
+def test_a_deleted_partition_of_a_topic_that_is_there_is_forgotten() -> None:
+    fewer = planned(SourceOffset({A0: 10, A1: 5}, {}, IDS), {A0: 3}, a="another")
+
+    assert fewer == SourceOffset({A0: 3}, {A0: 0}, {"a": "another"}), "a later a-1 is not the one that was read"
 
 
 def test_a_partition_that_got_shorter_goes_on_from_its_new_end() -> None:

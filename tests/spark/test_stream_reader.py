@@ -233,6 +233,54 @@ def test_a_topic_that_was_created_again_is_noticed_even_if_it_is_longer(cluster:
     assert tasks(lenient, end, following) == [("a", 0, 0, 300)]
 
 
+def test_a_topic_that_was_away_goes_on_where_it_was(cluster: FakeCluster) -> None:
+    cluster.create("b", 9)
+    reader = reader_of(cluster, subscribe="a,b", startingOffsets="earliest", failOnDataLoss="false")
+    end = stored(reader.latestOffset(reader.initialOffset(), ALL))
+
+    away = cluster.logs.pop("b")
+    without = stored(reader.latestOffset(end, ALL))
+    assert tasks(reader, end, without) == []
+    cluster.append("a", 0, 1)
+    later = stored(reader.latestOffset(without, ALL))
+    assert tasks(reader, without, later) == [("a", 0, 100, 101)]
+
+    cluster.logs["b"] = away
+    cluster.append("b", 0, 2)
+    again = stored(reader.latestOffset(later, ALL))
+    assert tasks(reader, later, again) == [("b", 0, 9, 11)]
+    assert "gone" not in again["$penstock"]
+    assert tasks(reader, again, reader.latestOffset(again, ALL)) == []
+
+
+def test_another_topic_of_a_name_that_was_away_is_read_from_its_beginning(cluster: FakeCluster) -> None:
+    cluster.create("b", 9, 9)
+    reader = reader_of(cluster, subscribe="a,b", startingOffsets="earliest", failOnDataLoss="false")
+    end = stored(reader.latestOffset(reader.initialOffset(), ALL))
+    del cluster.logs["b"]
+    without = stored(reader.latestOffset(end, ALL))
+
+    cluster.create("b", 4, topic_id="another")
+    again = stored(reader_of(cluster, subscribe="a,b").latestOffset(without, ALL))
+
+    assert tasks(reader, without, again) == [("b", 0, 0, 4)], "the loss was told when it went"
+    cluster.create("b", 4, 20, topic_id="another")
+    assert tasks(reader, again, stored(reader.latestOffset(again, ALL))) == [("b", 1, 0, 20)]
+
+
+def test_a_topic_that_came_back_shorter_is_a_loss(cluster: FakeCluster) -> None:
+    cluster.create("b", 9)
+    options = {"subscribe": "a,b", "startingOffsets": "earliest"}
+    lenient = reader_of(cluster, failOnDataLoss="false", **options)
+    end = stored(lenient.latestOffset(lenient.initialOffset(), ALL))
+    del cluster.logs["b"]
+    without = stored(lenient.latestOffset(end, ALL))
+
+    cluster.create("b", 4)
+    with pytest.raises(DataLossError, match="b-0's offset was changed from 9 to 4"):
+        reader_of(cluster, **options).latestOffset(without, ALL)
+
+
 def test_data_loss_is_told_before_anything_is_written_down(cluster: FakeCluster) -> None:
     reader = reader_of(cluster, startingOffsets="earliest", **{"fetchOffset.numRetries": "1"})
     end = stored(reader.latestOffset(reader.initialOffset(), ALL))

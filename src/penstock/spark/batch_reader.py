@@ -13,7 +13,7 @@ from penstock.spark.filters import Bounds
 from penstock.spark.lookup import Lookup
 from penstock.spark.offsets import Cut
 from penstock.spark.options import SourceOptions
-from penstock.spark.planning import Range, cut_ranges, names
+from penstock.spark.planning import Range, cut_ranges
 from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:
@@ -53,18 +53,9 @@ class FilteringBatchReader(BatchReader):
 
 def plan(options: SourceOptions, lookup: Lookup, bounds: Bounds) -> list[SourcePartition]:
     """The tasks of a batch read."""
-    starts, stops = lookup.starts(), lookup.stops()
+    starts, stops = lookup.ranges()
     # What was added or deleted between the two questions is left to the next read.
     keys = [key for key in sorted(stops.ends) if key in starts.ends and bounds.has(key)]
-    backwards = [key for key in keys if starts.ends[key] > stops.ends[key]]
-    if backwards:
-        lookup.lost(
-            [
-                f"Partition {names([key])} starts at {starts.ends[key]}, which is behind its end {stops.ends[key]}"
-                for key in backwards
-                if not (options.starting.by_time or options.ending.by_time)
-            ]
-        )
     ranges = [bounds.narrowed(Range(*key, starts.ends[key], stops.ends[key])) for key in keys]
     if bounds.timestamp_min_ms is not None and ranges:
         ranges = bounds.narrowed_by_time(ranges, lookup)

@@ -19,7 +19,8 @@ from penstock.client import (
 )
 from penstock.spark.backend import Backend, Topic, log, open_backend
 from penstock.spark.errors import DataLossError, OptionError, SourceError
-from penstock.spark.options import Limit, SourceOptions, Strategy
+from penstock.spark.offsets import Positions
+from penstock.spark.options import Offsets, SourceOptions, Strategy, Times
 from penstock.spark.planning import Snapshot, names
 
 T = TypeVar("T")
@@ -91,8 +92,8 @@ class Lookup:
     def latest(self, known: Mapping[TopicPartition, int] | None = None) -> Snapshot:
         """Where the selected partitions end now.
 
-        With `known`, missing topics are left out, and an end before what is known is asked for again: a new leader
-        may not have caught up with its own high watermark.
+        With `known`, missing topics are left out, and what is behind what is known is asked for again: a new leader may
+        not have caught up with its own high watermark, and a broker that has just started may not know all topics.
         """
 
         def ask(backend: Backend) -> Snapshot:
@@ -102,7 +103,7 @@ class Lookup:
 
         for attempt in range(1, self._options.fetch_offset_attempts + 1):
             found = self._retrying(ask)
-            if not known or all(found.ends.get(key, position) >= position for key, position in known.items()):
+            if not known or all(found.ends.get(key, -1) >= position for key, position in known.items()):
                 break
             if attempt < self._options.fetch_offset_attempts:
                 self._sleep(self._options.fetch_offset_interval_ms / 1000)
@@ -119,42 +120,47 @@ class Lookup:
         return self._retrying(lambda backend: backend.offsets(timestamps_ms))
 
     def starts(self) -> Snapshot:
-        """Where the options say that reading starts."""
-        selected = self.selected()
-        options = self._options
-        if options.starting.by_time:
-            ends = self._by_time(options.starting, selected, options.strategy)
-        else:
-            ends = self._by_offset(options.starting, selected, "start offsets")
-        return Snapshot(ends, _ids(selected))
+        """Where the options say that a stream starts. Offsets that somebody wrote down are moved into the logs."""
+        found = self._resolved(self._options.starting, self._options.strategy)
+        return Snapshot(self._within_log(found.ends, self._options.starting, "startingOffsets"), found.topic_ids)
 
-    def stops(self) -> Snapshot:
-        """Where the options say that a batch ends."""
-        selected = self.selected()
+    def ranges(self) -> tuple[Snapshot, Snapshot]:
+        """Where the options say that a batch starts and ends. A start behind its end is a mistake, and no loss."""
         options = self._options
-        if options.ending.by_time:
-            ends = self._by_time(options.ending, selected, Strategy.LATEST)
-        else:
-            ends = self._by_offset(options.ending, selected, "end offsets")
-        return Snapshot(ends, _ids(selected))
+        starts = self._resolved(options.starting, options.strategy)
+        stops = self._resolved(options.ending, Strategy.LATEST)
+        for key, start in starts.ends.items():
+            if start > stops.ends.get(key, start):
+                raise OptionError(
+                    f"The resolved start offset {start} is greater than the resolved end offset {stops.ends[key]} for "
+                    f"topic {key.topic} partition {key.partition}. Is the start behind the end, or behind all that the "
+                    "log holds? Or was the topic deleted and created again?"
+                )
+        return (
+            Snapshot(self._within_log(starts.ends, options.starting, "startingOffsets"), starts.topic_ids),
+            Snapshot(self._within_log(stops.ends, options.ending, "endingOffsets"), stops.topic_ids),
+        )
 
-    def within_log(self, positions: Mapping[TopicPartition, int], option: str) -> dict[TopicPartition, int]:
+    def _within_log(self, found: Positions, limit: Offsets | Times, option: str) -> dict[TopicPartition, int]:
         """Offsets that somebody wrote down, checked against the logs: DataLossError, or moved into them."""
-        if not positions:
-            return {}
-        first = self.earliest(tuple(positions))
-        last = self._retrying(lambda backend: backend.offsets(dict.fromkeys(positions, LATEST)))
-        found = dict(positions)
-        for key, position in positions.items():
+        written = [key for key, place in limit.places.items() if isinstance(limit, Offsets) and place >= 0]
+        if not written:
+            return dict(found)
+        first = self.earliest(tuple(written))
+        last = self._retrying(lambda backend: backend.offsets(dict.fromkeys(written, LATEST)))
+        within = dict(found)
+        for key in written:
+            position = found[key]
             if first[key] <= position <= last[key]:
                 continue
-            message = (
-                f"{option} has offset {position} for {names([key])}, but the log holds {first[key]} to {last[key]} "
-                "(exclusive)"
+            self.lost(
+                [
+                    f"{option} has offset {position} for {names([key])}, but the log holds {first[key]} to {last[key]} "
+                    "(exclusive): correct it, unless there were such records once"
+                ]
             )
-            self.lost([message])
-            found[key] = min(max(position, first[key]), last[key])
-        return found
+            within[key] = min(max(position, first[key]), last[key])
+        return within
 
     def lost(self, messages: list[str]) -> None:
         """Data is lost: an error with failOnDataLoss, else a warning."""
@@ -167,32 +173,26 @@ class Lookup:
 
     # By parts
 
-    def _by_offset(
-        self, limit: Limit, selected: Mapping[TopicPartition, str | None], option: str
-    ) -> dict[TopicPartition, int]:
-        places = dict.fromkeys(selected, limit.everywhere) if limit.everywhere is not None else dict(limit.places)
+    def _resolved(self, limit: Offsets | Times, strategy: Strategy) -> Snapshot:
+        selected = self.selected()
+        places = limit.of(selected)
         if places.keys() != selected.keys():
+            what = "timestamp based offsets" if isinstance(limit, Times) else "start offsets"
+            if limit is self._options.ending:
+                what = what.replace("start", "end")
             raise OptionError(
-                f"Partitions specified for Kafka {option} don't match what are assigned. Name all of them, with -1 "
-                f"for latest and -2 for earliest. Specified: {names(sorted(places)) or 'none'} Assigned: "
-                f"{names(sorted(selected)) or 'none'}"
+                f"Partitions specified for Kafka {what} don't match what are assigned. Name all of them"
+                + (", with -1 for latest and -2 for earliest" if isinstance(limit, Offsets) else "")
+                + f". Specified: {names(sorted(places)) or 'none'} Assigned: {names(sorted(selected)) or 'none'}"
             )
-        relative = {key: place for key, place in places.items() if place in (EARLIEST, LATEST)}
-        absolute = {key: place for key, place in places.items() if place not in (EARLIEST, LATEST)}
-        found = self._retrying(lambda backend: backend.offsets(relative)) if relative else {}
-        written = "startingOffsets" if limit is self._options.starting else "endingOffsets"
-        return dict(sorted((found | self.within_log(absolute, written)).items()))
+        found = self._by_time(places, strategy) if isinstance(limit, Times) else self._by_offset(places)
+        return Snapshot(dict(sorted(found.items())), _ids(selected))
 
-    def _by_time(
-        self, limit: Limit, selected: Mapping[TopicPartition, str | None], strategy: Strategy
-    ) -> dict[TopicPartition, int]:
-        times = dict.fromkeys(selected, limit.everywhere) if limit.everywhere is not None else dict(limit.places)
-        if times.keys() != selected.keys():
-            raise OptionError(
-                "Partitions specified for Kafka starting/endingOffsetsByTimestamp don't match what are assigned. Name "
-                f"all of them. Specified: {names(sorted(times)) or 'none'} Assigned: "
-                f"{names(sorted(selected)) or 'none'}"
-            )
+    def _by_offset(self, places: Positions) -> dict[TopicPartition, int]:
+        relative = {key: place for key, place in places.items() if place in (EARLIEST, LATEST)}
+        return dict(places) | (self._retrying(lambda backend: backend.offsets(relative)) if relative else {})
+
+    def _by_time(self, times: Positions, strategy: Strategy) -> dict[TopicPartition, int]:
         found = self._retrying(lambda backend: backend.offsets(times)) if times else {}
         unmatched = tuple(key for key, offset in sorted(found.items()) if offset < 0)
         if unmatched and strategy is Strategy.ERROR:
@@ -203,7 +203,7 @@ class Lookup:
             )
         if unmatched:
             found |= self._retrying(lambda backend: backend.offsets(dict.fromkeys(unmatched, LATEST)))
-        return dict(sorted(found.items()))
+        return found
 
     def _retrying(self, ask: Callable[[Backend], T]) -> T:
         """As often as `fetchOffset.numRetries` says; the client itself has then tried for a while each time."""

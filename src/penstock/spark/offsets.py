@@ -10,6 +10,8 @@ continued: they only lack the rest). `$penstock`, which no topic may be called, 
   initial offset twice in a run, and again after a crash before the first commit; an answer of "latest" is another one
   each time, and the records in between would never be read.
 - `ids`     the topics' ids. A topic that was deleted and created again has the same name and other records.
+- `gone`    where partitions were whose topic is not there any more; `ids` keeps its id. One that comes back as the same
+  topic goes on from there.
 - `cut`     the options that decide how it is cut into tasks: those of the run that planned it, not of the one that
   repeats it.
 
@@ -46,6 +48,12 @@ class SourceOffset:
     begins: Positions = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cut: Cut = Cut()
+    gone: Positions = field(default_factory=dict)
+
+    @property
+    def known(self) -> Positions:
+        """Where every partition is, or was when it went."""
+        return {**self.gone, **self.ends}
 
     @classmethod
     def initial(cls, positions: Positions, topic_ids: Mapping[str, str]) -> Self:
@@ -64,6 +72,8 @@ class SourceOffset:
         if self.cut != Cut():
             chosen = {"maxRecordsPerPartition": self.cut.records_max, "minPartitions": self.cut.partitions_min}
             ours["cut"] = {name: value for name, value in chosen.items() if value is not None}
+        if self.gone:
+            ours["gone"] = positions_json(self.gone)
         if self.topic_ids:
             ours["ids"] = dict(sorted(self.topic_ids.items()))
         return {OURS: ours} | positions_json(self.ends)
@@ -82,6 +92,7 @@ class SourceOffset:
             positions_of(ours.get("begins", {})),
             ids,
             Cut(cut.get("minPartitions"), cut.get("maxRecordsPerPartition")),
+            positions_of(ours.get("gone", {})),
         )
 
 

@@ -13,6 +13,7 @@ from penstock.spark.errors import OptionError
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DURATION: Final = re.compile(r"(-?[0-9]+)([a-z]+)?")
 _UNITS_US: Final = {
     "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
@@ -29,8 +30,15 @@ def boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
     return word == "true"
 
 
-def long_number(texts: Mapping[str, str], name: str, *, at_least: int) -> int | None:
-    return _number(texts, name, at_least, LONG_MAX, None)
+def whole_number(text: str) -> int:
+    """As Java reads one: Python would take 1_000 too."""
+    if not _WHOLE.fullmatch(text.strip()):
+        raise ValueError(text)
+    return int(text)
+
+
+def long_number(texts: Mapping[str, str], name: str, *, at_least: int, message: str | None = None) -> int | None:
+    return _number(texts, name, at_least, LONG_MAX, message)
 
 
 def int_at_least(texts: Mapping[str, str], name: str, at_least: int, message: str | None = None) -> int | None:
@@ -92,7 +100,7 @@ def _number(texts: Mapping[str, str], name: str, at_least: int, at_most: int, me
     if text is None:
         return None
     try:
-        value = int(text.strip())
+        value = whole_number(text)
     except ValueError:
         raise OptionError(f"{name}: '{text}' is not a whole number") from None
     if value < at_least:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
@@ -22,6 +22,7 @@ from penstock.spark.option_values import (
     long_number,
     partition_list,
     partition_numbers,
+    whole_number,
 )
 
 E = TypeVar("E", bound=Enum)
@@ -39,7 +40,8 @@ OPTIONS: Final = (
     "startingOffsetsByTimestampStrategy", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     "failOnDataLoss", "includeHeaders", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "penstock.client", "penstock.pushFilters",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "partition.metadata.cache.ttl.ms", "penstock.client",
+    "penstock.pushFilters",
 )  # fmt: skip
 _BY_LOWER_CASE: Final = {name.lower(): name for name in OPTIONS}
 # What somebody may write who comes from the sink, from a pipeline file or from another client.
@@ -78,15 +80,23 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """Where reading starts or ends: one place for all partitions, or one for each.
-
-    `places` are offsets (EARLIEST, LATEST and real ones), or timestamps in ms where `by_time` is set.
-    """
+class _Limit:
+    """Where reading starts or ends: one place for all partitions, or one for each."""
 
     everywhere: int | None = None
     places: Mapping[TopicPartition, int] = field(default_factory=dict)
-    by_time: bool = False
+
+    def of(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The place of each; those that were written down, where they were."""
+        return dict(self.places) if self.everywhere is None else dict.fromkeys(keys, self.everywhere)
+
+
+class Offsets(_Limit):
+    """By offset, of which EARLIEST and LATEST are two."""
+
+
+class Times(_Limit):
+    """By time, in ms since 1970; never negative, which would be EARLIEST or LATEST to a broker."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,8 @@ class SourceOptions:
     """Everything that a reader and its tasks need to know. Frozen, picklable, and shy about secrets."""
 
     selection: Selection
-    starting: Limit
-    ending: Limit
+    starting: Offsets | Times
+    ending: Offsets | Times
     strategy: Strategy = Strategy.ERROR
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -129,9 +139,9 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of `spark.read`."""
     texts = _texts(options)
     read = _read(texts, default_start=EARLIEST)
-    if read.starting.everywhere == LATEST and not read.starting.by_time:
+    if read.starting == Offsets(LATEST):
         raise OptionError("starting offset can't be latest for batch queries on Kafka: use 'earliest' or offsets")
-    if read.ending.everywhere == EARLIEST and not read.ending.by_time:
+    if read.ending == Offsets(EARLIEST):
         raise OptionError("ending offset can't be earliest for batch queries on Kafka: use 'latest' or offsets")
     _refuse_place(read.starting, LATEST, "startingOffsets for {} can't be latest for batch queries on Kafka")
     _refuse_place(read.ending, EARLIEST, "ending offset for {} can't be earliest for batch queries on Kafka")
@@ -163,6 +173,7 @@ def _read(texts: dict[str, str], *, default_start: int) -> SourceOptions:
     properties = {name[len(KAFKA_PREFIX) :]: value for name, value in texts.items() if name.startswith(KAFKA_PREFIX)}
     selection = _selection(texts)
     _check_properties(properties)
+    _check_cache(texts)
     smallest = long_number(texts, "minOffsetsPerTrigger", at_least=0)
     largest = long_number(texts, "maxOffsetsPerTrigger", at_least=1)
     if smallest is not None and largest is not None and smallest > largest:
@@ -281,24 +292,34 @@ def _check_properties(properties: Mapping[str, str]) -> None:
         raise OptionError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer")
 
 
-def _limit(texts: Mapping[str, str], side: str, default: int) -> Limit:
+def _check_cache(texts: Mapping[str, str]) -> None:
+    """Checked as in Spark, and of no effect: metadata is asked for together with offsets, each time."""
+    reason = (
+        "Option 'partition.metadata.cache.ttl.ms' must be a positive number of milliseconds, or -1 to disable caching"
+    )
+    if long_number(texts, "partition.metadata.cache.ttl.ms", at_least=-1, message=reason) == 0:
+        raise OptionError(reason)
+
+
+def _limit(texts: Mapping[str, str], side: str, default: int) -> Offsets | Times:
     """In Spark's order: one timestamp for all, a timestamp for each partition, offsets."""
     if (text := texts.get(f"{side}timestamp")) is not None:
         try:
-            return Limit(everywhere=int(text.strip()), by_time=True)
+            everywhere = whole_number(text)
         except ValueError:
             raise OptionError(
                 f"Expected a single long value, got {text.strip()}: {side}Timestamp is in milliseconds"
             ) from None
+        return _times(side, Times(everywhere))
     if (text := texts.get(f"{side}offsetsbytimestamp")) is not None:
         example = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
-        return Limit(places=partition_numbers(text, f"{side}OffsetsByTimestamp", example), by_time=True)
+        return _times(side, Times(places=partition_numbers(text, f"{side}OffsetsByTimestamp", example)))
     text = texts.get(f"{side}offsets")
     if text is None:
-        return Limit(everywhere=default)
+        return Offsets(everywhere=default)
     word = text.strip().lower()
     if word in ("earliest", "latest"):
-        return Limit(everywhere=EARLIEST if word == "earliest" else LATEST)
+        return Offsets(everywhere=EARLIEST if word == "earliest" else LATEST)
     example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
     places = partition_numbers(text, f"{side}Offsets", example)
     for (topic, partition), offset in places.items():
@@ -306,31 +327,46 @@ def _limit(texts: Mapping[str, str], side: str, default: int) -> Limit:
             raise OptionError(
                 f"{side}Offsets: {offset} for {topic}-{partition} is no offset; use -2 for earliest, -1 for latest"
             )
-    return Limit(places=places)
+    return Offsets(places=places)
 
 
-def _refuse_place(limit: Limit, refused: int, message: str) -> None:
-    if limit.by_time:
+def _times(side: str, limit: Times) -> Times:
+    for time_ms in (*limit.places.values(), limit.everywhere or 0):
+        if time_ms < 0:
+            raise OptionError(
+                f"{time_ms} is no {side} timestamp: they are milliseconds since 1970, and never negative. For earliest "
+                f"and latest use {side}Offsets"
+            )
+    return limit
+
+
+def _refuse_place(limit: Offsets | Times, refused: int, message: str) -> None:
+    if isinstance(limit, Times):
         return
     for (topic, partition), offset in limit.places.items():
         if offset == refused:
             raise OptionError(message.format(f"{topic}-{partition}"))
 
 
-def _check_order(starting: Limit, ending: Limit) -> None:
-    if not starting.places or not ending.places or starting.by_time != ending.by_time:
+def _check_order(starting: Offsets | Times, ending: Offsets | Times) -> None:
+    """What can be told before anything is looked up; of offsets, only those that are real."""
+    if type(starting) is not type(ending):
         return
-    what = "timestamp" if starting.by_time else "offset"
-    if starting.places.keys() != ending.places.keys():
+    what = "timestamp" if isinstance(starting, Times) else "offset"
+    if starting.places and ending.places and starting.places.keys() != ending.places.keys():
         odd = sorted(starting.places.keys() ^ ending.places.keys())
         names = ", ".join(f"{topic}-{partition}" for topic, partition in odd)
         raise OptionError(f"starting and ending {what}s name different partitions, these only one of them: {names}")
-    for key, start in starting.places.items():
-        end = ending.places[key]
-        if start > end and start >= 0 and end >= 0:
-            raise OptionError(
-                f"the starting {what} {start} of {key.topic}-{key.partition} is behind its ending {what} {end}"
-            )
+    pairs = [("", starting.everywhere, ending.everywhere)]
+    keys = starting.places or ending.places
+    ends = ending.of(keys)
+    pairs += [
+        (f" for topic {key.topic} partition {key.partition}", start, ends[key])
+        for key, start in starting.of(keys).items()
+    ]
+    for where, start, end in pairs:
+        if start is not None and end is not None and start > end >= 0:
+            raise OptionError(f"The specified start {what} {start} is greater than the end {what} {end}{where}")
 
 
 def _choice(texts: Mapping[str, str], name: str, kind: type[E], default: E) -> E:

@@ -11,6 +11,8 @@ from penstock.client import TopicPartition
 from penstock.spark.offsets import Cut, Positions, SourceOffset
 
 OFFSET_MAX: Final = 2**63 - 1
+GONE_MAX: Final = 1_000
+"""So many partitions that are gone are remembered: a pattern may match topics that come and go for years."""
 
 
 class Range(NamedTuple):
@@ -40,6 +42,8 @@ class Change:
 
     added: tuple[TopicPartition, ...]
     """New ones, and all of a topic that was created again: their records are read from the earliest on."""
+    returned: tuple[TopicPartition, ...]
+    """They were gone, and are there again, of the same topic: what was read of them is not read again."""
     gone: tuple[TopicPartition, ...]
     recreated: tuple[str, ...]
     shorter: tuple[TopicPartition, ...]
@@ -51,26 +55,32 @@ class Change:
 
 
 def change_between(start: SourceOffset, now: Snapshot) -> Change:
-    recreated = tuple(
+    present = {key.topic for key in start.ends}
+    recreated = {
         topic
-        for topic, topic_id in sorted(now.topic_ids.items())
-        if start.topic_ids.get(topic, topic_id) != topic_id
-    )
+        for topic, topic_id in now.topic_ids.items()
+        if topic in present and start.topic_ids.get(topic, topic_id) != topic_id
+    }
+    known = {key: position for key, position in start.ends.items() if key.topic not in recreated}
+    returned = {
+        key: position
+        for key, position in start.gone.items()
+        if key in now.ends and key.topic in now.topic_ids and start.topic_ids.get(key.topic) == now.topic_ids[key.topic]
+    }
+    known |= returned
     return Change(
-        added=tuple(key for key in sorted(now.ends) if key not in start.ends or key.topic in recreated),
+        added=tuple(key for key in sorted(now.ends) if key not in known),
+        returned=tuple(sorted(returned)),
         gone=tuple(key for key in sorted(start.ends) if key not in now.ends),
-        recreated=recreated,
-        shorter=tuple(
-            key
-            for key, end in sorted(now.ends.items())
-            if key.topic not in recreated and end < start.ends.get(key, 0)
-        ),
+        recreated=tuple(sorted(recreated)),
+        shorter=tuple(key for key, end in sorted(now.ends.items()) if end < known.get(key, 0)),
     )
 
 
 def losses(change: Change, start: SourceOffset, now: Snapshot, earliest: Positions) -> list[str]:
     """What Spark's own source would report, in its words where it has any."""
     found: list[str] = []
+    known = start.known
     if change.gone:
         found.append(f"{names(change.gone)} are gone. Some data may have been missed")
     found += [
@@ -79,8 +89,8 @@ def losses(change: Change, start: SourceOffset, now: Snapshot, earliest: Positio
         for topic in change.recreated
     ]
     found += [
-        f"Partition {names([key])}'s offset was changed from {start.ends[key]} to {now.ends[key]}, some data may have "
-        "been missed"
+        f"Partition {names([key])}'s offset was changed from {known[key]} to {now.ends[key]}, some data may have been "
+        "missed"
         for key in change.shorter
     ]
     found += [
@@ -98,14 +108,23 @@ def next_end(
 
     `earliest` has the added partitions. Partitions that got shorter go on from their new end.
     """
-    begins = {key: start.ends[key] for key in now.ends if key in start.ends}
+    known = start.known
+    begins = {key: known[key] for key in now.ends if key in known}
     begins |= {key: now.ends[key] for key in change.shorter}
     begins |= {key: min(earliest[key], now.ends[key]) for key in change.added}
     ends = dict(now.ends) if offsets_max is None else prorated(offsets_max, begins, now.ends)
     if ends == start.ends and not change.recreated:
         return None
-    told = begins if start.is_initial else {key: begins[key] for key in (*change.shorter, *change.added)}
-    return SourceOffset(ends, dict(sorted(told.items())), now.topic_ids, cut)
+    newly_told = (*change.shorter, *change.added, *change.returned)
+    told = begins if start.is_initial else {key: begins[key] for key in newly_told}
+    # Of topics that are not there at all: a partition alone goes only with its topic, and comes back with another.
+    present = {key.topic for key in now.ends}
+    lost = start.topic_ids.keys() - present
+    gone = {key: position for key, position in known.items() if key.topic in lost}
+    if len(gone) > GONE_MAX:
+        gone = {key: start.ends[key] for key in change.gone[:GONE_MAX] if key in gone}
+    ids = {key.topic: start.topic_ids[key.topic] for key in gone}
+    return SourceOffset(ends, dict(sorted(told.items())), {**ids, **now.topic_ids}, cut, gone)
 
 
 def offsets_between(begins: Positions, ends: Positions) -> int:
