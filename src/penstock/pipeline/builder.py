@@ -46,9 +46,9 @@ from penstock.pipeline.model import (
     Transformation,
     Trigger,
     Unparsed,
+    rows_name,
 )
-from penstock.pipeline.sql_lexer import Text, tokens_of
-from penstock.pipeline.sql_statements import relations
+from penstock.pipeline.sql_relations import relations_of
 
 if TYPE_CHECKING:
     from enum import StrEnum
@@ -308,15 +308,15 @@ class PipelineBuilder:
     def _sink(self, sink: Sink, query: str | Query | None, inputs: Sequence[str] | None) -> Callable[[F], F]:
         if query is not None:
             name = sink.name or getattr(query, "__name__", "")
-            if not name.isidentifier():
+            if not name or name == "<lambda>":
                 raise PipelineError(Problem("a sink with a query needs a name", "say name='…'", sink.place))
             if isinstance(query, str):
                 self._transformations.append(
-                    Transformation(name=name, query=Sql(text=query, place=sink.place), place=sink.place)
+                    Transformation(name=rows_name(name), query=Sql(text=query, place=sink.place), place=sink.place)
                 )
             else:
-                self._add(name, query, inputs, sink.place)
-            self._sinks.append(replace(sink, name=name, input=name))
+                self._add(rows_name(name), query, inputs, sink.place)
+            self._sinks.append(replace(sink, name=name, input=rows_name(name)))
 
         def decorate(function: F) -> F:
             if query is not None:
@@ -325,8 +325,8 @@ class PipelineBuilder:
                 )
             name = sink.name or function.__name__
             place = _place_of(function)
-            self._add(name, function, inputs, place)
-            self._sinks.append(replace(sink, name=name, input=name, place=place))
+            self._add(rows_name(name), function, inputs, place)
+            self._sinks.append(replace(sink, name=name, input=rows_name(name), place=place))
             return function
 
         return decorate
@@ -343,11 +343,7 @@ def _with_inputs(transformation: Transformation, known: Mapping[str, str]) -> Tr
     """A query in SQL with what it reads."""
     if not isinstance(transformation.query, Sql):
         return transformation
-    text = Text(transformation.query.text, transformation.query.place)
-    try:
-        names = relations(tokens_of(text))
-    except PipelineError:
-        return transformation  # Spark says what is wrong with it
+    names = [token.value for token in relations_of(transformation.query)]
     return replace(transformation, inputs=tuple(known[name.lower()] for name in names if name.lower() in known))
 
 

@@ -18,7 +18,8 @@ from penstock.client import (
 )
 from penstock.pipeline.avro import AvroSchemaError, fields_of
 from penstock.pipeline.checkpoints import open_directory, read_identity
-from penstock.pipeline.identity import check_identity, dead_letter_sources, sources_behind
+from penstock.pipeline.identity import check_identity, dead_letter_sources
+from penstock.pipeline.loops import check_loops
 from penstock.pipeline.model import (
     NOWHERE,
     Delivery,
@@ -29,12 +30,14 @@ from penstock.pipeline.model import (
     Problem,
     Sink,
     SinkKind,
+    Sql,
     TriggerKind,
     nearest,
 )
 from penstock.pipeline.planning import Plan, check_moment, check_starting, own_session, plan
 from penstock.pipeline.source_columns import check_columns
 from penstock.pipeline.spark_errors import streaming_problem
+from penstock.pipeline.sql_relations import place_of_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,13 +88,11 @@ def check_declarations(pipeline: Pipeline) -> list[Problem]:
         fix = "add CREATE STREAM … WITH (topic = '…')"
         problems.append(Problem(f"the pipeline {pipeline.name} reads nothing", fix))
     problems += _check_names(pipeline)
+    problems += _check_order(pipeline)
     for source in pipeline.sources:
         problems += check_columns(source)
         problems += _check_topic(source.topic, source.place) if not source.pattern else []
         problems += _check_topic(source.dead_letters, source.place) if source.dead_letters else []
-        if source.dead_letters and source.dead_letters == source.topic:
-            fix = f"write dead_letters = '{source.topic}.dead', say"
-            problems.append(Problem(f"{source.name} would read its own dead letters", fix, source.place))
         if source.dead_letters and source.format is Format.BYTES:
             fix = "leave out dead_letters, or name the format that the values have"
             problems.append(Problem(f"every record of {source.name} parses as bytes", fix, source.place))
@@ -101,9 +102,12 @@ def check_declarations(pipeline: Pipeline) -> list[Problem]:
         if source.ending and not check_moment(source.ending):
             fix = "use a time such as 2026-01-31T12:00:00Z"
             problems.append(Problem(f"ending: {source.ending!r} is no timestamp", fix, source.place))
+        elif source.ending and pipeline.trigger.kind is not TriggerKind.ONCE:
+            fix = "SET trigger = 'once', or leave ending out"
+            problems.append(Problem(f"ending: with the trigger {pipeline.trigger} no run ends", fix, source.place))
     for sink in pipeline.sinks:
         problems += _check_sink(pipeline, sink)
-    return problems
+    return problems + check_loops(pipeline)
 
 
 def check_cluster(pipeline: Pipeline) -> list[Problem]:
@@ -126,7 +130,8 @@ def check_cluster(pipeline: Pipeline) -> list[Problem]:
         return [Problem(f"{pipeline.bootstrap_servers}: {error}", "correct kafka.sasl.* and kafka.security.*", place)]
     except ConnectionFailed as error:
         fix = "SET bootstrap.servers = 'HOST:PORT', or start a broker with `penstock up`"
-        return [Problem(f"cannot reach a Kafka cluster at {pipeline.bootstrap_servers}: {error}", fix, place)]
+        named = str(error) if pipeline.bootstrap_servers in str(error) else f"{pipeline.bootstrap_servers}: {error}"
+        return [Problem(named, fix, place)]
     except ClientError as error:
         return [Problem(f"{pipeline.bootstrap_servers}: {error}", "", place)]
 
@@ -146,6 +151,7 @@ def check_plan(pipeline: Pipeline, planned: Plan) -> list[Problem]:
     for sink in pipeline.sinks:
         rows = planned.sinks.get(sink.name)
         if rows is None:
+            assert problems, f"{sink.name} is not planned, and nothing says why"
             continue
         if (wrong := _cannot_stream(rows, sink)) is not None:
             problems.append(wrong)
@@ -185,13 +191,26 @@ def _check_names(pipeline: Pipeline) -> list[Problem]:
     return problems
 
 
+def _check_order(pipeline: Pipeline) -> list[Problem]:
+    """What a transformation reads must stand before it; streams and tables that are read are there from the start."""
+    problems = []
+    later = {one.name: one.place for one in pipeline.transformations}
+    for one in pipeline.transformations:
+        for name in one.inputs:
+            if name not in later:
+                continue
+            place = place_of_relation(one.query, name) if isinstance(one.query, Sql) else one.place
+            what = "itself" if name == one.name else f"{name}, which is defined after it, in line {later[name].line}"
+            fix = f"a query reads what stands before it: put {name} before" if name != one.name else "read another name"
+            problems.append(Problem(f"{one.name} reads {what}", fix, place))
+        del later[one.name]
+    return problems
+
+
 def _check_sink(pipeline: Pipeline, sink: Sink) -> list[Problem]:
     problems: list[Problem] = []
     if sink.kind is SinkKind.TOPIC:
         problems += _check_topic(sink.topic, sink.place)
-        if any(source.topic == sink.topic for source in sources_behind(pipeline, sink.input)):
-            fix = "write to another topic"
-            problems.append(Problem(f"{sink.name} would read what it writes: {sink.topic}", fix, sink.place))
         if sink.format is Format.AVRO:
             problems += _check_avro(sink)
     elif sink.kind is SinkKind.TABLE:

@@ -366,6 +366,11 @@ class Template:
     """`.sql` or `.py`."""
 
 
+def rows_name(query: str) -> str:
+    """What the rows of a query are called, in letters that Spark's names have."""
+    return re.sub(r"\W", "_", query)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing, for the end of a message about a name that is not known."""
     found = difflib.get_close_matches(word.lower(), [one.lower() for one in words], n=1, cutoff=0.6)

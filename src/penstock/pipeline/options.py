@@ -112,6 +112,9 @@ PREFIXES: Mapping[str, str] = {
     "spark.": "settings of the Spark session",
 }
 
+NUMBER_MAX = 2_147_483_647
+NUMBER_FIX = f"write a whole number above 0 and up to {NUMBER_MAX:,}"
+
 E = TypeVar("E", bound=StrEnum)
 
 
@@ -168,11 +171,18 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def number_of(text: str) -> int | None:
+    """A whole number above 0, or None."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(NUMBER_MAX))):
+        return None
+    return int(text) if 0 < int(text) <= NUMBER_MAX else None
+
+
 def _check_value(word: Word, given: Given) -> list[Problem]:
     if not given.value.strip():
         return [Problem(f"{word.name} is empty", f"{word.name} is {word.meaning}", given.value_place)]
-    if word.number and not (given.value.isdigit() and int(given.value) > 0):
-        fix = f"{word.name} is {word.meaning}: write a whole number above 0"
+    if word.number and number_of(given.value) is None:
+        fix = f"{word.name} is {word.meaning}: {NUMBER_FIX}"
         return [Problem(f"{word.name} cannot be {given.value!r}", fix, given.value_place)]
     if word.choices is not None:
         allowed = [str(one) for one in word.choices]

@@ -6,7 +6,7 @@ import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.avro import AvroEncoder
@@ -16,6 +16,7 @@ from penstock.pipeline.model import (
     NOTHING,
     Format,
     Pipeline,
+    PipelineError,
     Place,
     Problem,
     Reference,
@@ -53,6 +54,8 @@ class Plan:
     dead_letters: dict[str, DataFrame] = field(default_factory=dict)
     """By the source's name."""
     problems: list[Problem] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    """Names that have no DataFrame, because of a problem that was told."""
 
 
 def own_session(spark: SparkSession, pipeline: Pipeline) -> SparkSession:
@@ -122,7 +125,7 @@ def check_moment(text: str) -> bool:
     """Whether a text is a timestamp as `starting` and `ending` take them."""
     try:
         _moment(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
     return True
 
@@ -141,8 +144,8 @@ def check_starting(text: str) -> str:
 
 
 def _moment(text: str) -> datetime:
-    if text.strip().isdigit():
-        return datetime.fromtimestamp(int(text) / 1000, UTC)
+    if text.isascii() and text.strip().isdigit():
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text))
     moment = datetime.fromisoformat(text.strip())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
@@ -160,6 +163,7 @@ def _plan_source(pipeline: Pipeline, source: Source, starting: str, result: Plan
             result.dead_letters[source.name] = _counted(letters)
     except Exception as error:
         result.problems.append(_source_problem(source, error))
+        result.failed.add(source.name)
 
 
 def _source_problem(source: Source, error: Exception) -> Problem:
@@ -191,40 +195,46 @@ def _plan_reference(reference: Reference, result: Plan) -> None:
         words = getattr(error, "message", "") or sentence(str(error))
         fix = getattr(error, "fix", "")
         result.problems.append(Problem(f"table {reference.name}: {words}", fix, reference.place))
+        result.failed.add(reference.name)
 
 
 def _plan_transformation(pipeline: Pipeline, transformation: Transformation, result: Plan) -> None:
-    missing = [name for name in transformation.inputs if name not in result.frames]
-    query = transformation.query
-    if missing and isinstance(query, Sql) and any(name in pipeline.names for name in missing):
-        return  # whatever is wrong with that one was said already
-    if isinstance(query, Sql):
-        try:
-            frame = result.session.sql(query.text)
-        except Exception as error:
-            result.problems.append(problem_of(error, query, result.frames))
-            return
-    else:
-        if missing:
-            name = missing[0]
-            if name not in pipeline.names:
-                result.problems.append(
-                    Problem(
-                        f"{transformation.name} wants {name}, and nothing has that name{nearest(name, pipeline.names)}",
-                        "a function's parameters name streams, tables and views that were defined before it",
-                        transformation.place,
-                    )
-                )
-            return
-        try:
-            frame = query(*(result.frames[name] for name in transformation.inputs))
-            if not hasattr(frame, "createOrReplaceTempView"):
-                raise TypeError(f"{transformation.name} returned {type(frame).__name__}, not a DataFrame")
-        except Exception as error:
-            result.problems.append(_function_problem(pipeline, transformation, error))
-            return
+    if not result.failed.isdisjoint(transformation.inputs):
+        result.failed.add(transformation.name)  # whatever is wrong with that one was told already
+        return
+    try:
+        frame = _transformed(pipeline, transformation, result)
+    except PipelineError as error:
+        result.problems += error.problems
+        result.failed.add(transformation.name)
+        return
     frame.createOrReplaceTempView(transformation.name)
     result.frames[transformation.name] = frame
+
+
+def _transformed(pipeline: Pipeline, transformation: Transformation, result: Plan) -> DataFrame:
+    query = transformation.query
+    if isinstance(query, Sql):
+        try:
+            return result.session.sql(query.text)
+        except Exception as error:
+            raise PipelineError(problem_of(error, query, result.frames)) from error
+    for name in transformation.inputs:
+        if name not in result.frames:
+            raise PipelineError(
+                Problem(
+                    f"{transformation.name} wants {name}, and nothing has that name{nearest(name, pipeline.names)}",
+                    "a function's parameters name streams, tables and views that were defined before it",
+                    transformation.place,
+                )
+            )
+    try:
+        frame = query(*(result.frames[name] for name in transformation.inputs))
+        if not hasattr(frame, "createOrReplaceTempView"):
+            raise TypeError(f"{transformation.name} returned {type(frame).__name__}, not a DataFrame")
+        return frame
+    except Exception as error:
+        raise PipelineError(_function_problem(pipeline, transformation, error)) from error
 
 
 def _function_problem(pipeline: Pipeline, transformation: Transformation, error: Exception) -> Problem:

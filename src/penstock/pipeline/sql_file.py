@@ -26,8 +26,10 @@ from penstock.pipeline.model import (
     Trigger,
     Unparsed,
     nearest,
+    rows_name,
 )
 from penstock.pipeline.options import (
+    NUMBER_FIX,
     SETTINGS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -37,7 +39,9 @@ from penstock.pipeline.options import (
     check_words,
     choice,
     names,
+    number_of,
 )
+from penstock.pipeline.sql_relations import place_of_relation
 from penstock.pipeline.sql_statements import (
     CreateStatement,
     InsertStatement,
@@ -141,6 +145,14 @@ class _Assembly:
         elif isinstance(statement, SetStatement):
             if problem := check_setting(statement.name, statement.given):
                 self._problems.append(problem)
+            if before := self._settings.get(statement.name):
+                self._problems.append(
+                    Problem(
+                        f"{statement.name} is set twice, first in line {before.name_place.line}",
+                        "leave out one of them",
+                        statement.given.name_place,
+                    )
+                )
             self._settings[statement.name] = statement.given
         else:
             known = self._creates.get(statement.name.lower())
@@ -161,7 +173,8 @@ class _Assembly:
         if statement.query is not None:
             self._transform(statement.name, statement.query, statement)
             if statement.kind != "VIEW":
-                self._sinks.append(self._sink(statement, statement.words, statement.name, statement.name))
+                name = _getter(statement.words)("name", statement.name)
+                self._sinks.append(self._sink(statement, statement.words, name, statement.name))
             elif statement.words:
                 self._problems.append(
                     Problem(
@@ -197,7 +210,7 @@ class _Assembly:
                 )
             )
             return
-        name = statement.words["name"].value if "name" in statement.words else target.name
+        name = _getter(statement.words)("name", target.name)
         if any(sink.name.lower() == name.lower() for sink in self._sinks):
             self._problems.append(
                 Problem(
@@ -208,15 +221,30 @@ class _Assembly:
                 )
             )
             return
-        # The rows of an INSERT have no name of their own: the query's, which no other has, with a mark.
-        transformation = f"{name}__rows"
+        # The rows of an INSERT have no name of their own: the query's, with a mark.
+        transformation = f"{rows_name(name)}__rows"
+        taken = {*self._creates, *(one.name.lower() for one in self._transformations)}
+        while transformation.lower() in taken:
+            transformation += "_"
         self._transform(transformation, statement.query, statement)
         self._sinks.append(self._sink(target, {**target.words, **statement.words}, name, transformation, statement))
 
     def _transform(self, name: str, query: Sql, statement: CreateStatement | InsertStatement) -> None:
-        known = {created.name.lower(): created.name for created in self._creates.values()}
-        reads = tuple(known[read.lower()] for read in statement.reads if read.lower() in known)
-        self._transformations.append(Transformation(name=name, query=query, inputs=reads, place=statement.place))
+        reads = []
+        for read in statement.reads:
+            created = self._creates.get(read.lower())
+            if created is None:
+                continue
+            reads.append(created.name)
+            if created.kind == "TABLE" and created.query is None and read.lower() in self._written:
+                self._problems.append(
+                    Problem(
+                        f"{created.name} is written by this file, and no stream that it could read",
+                        "name the query of its INSERT INTO by CREATE VIEW, and read that",
+                        place_of_relation(query, read),
+                    )
+                )
+        self._transformations.append(Transformation(name=name, query=query, inputs=tuple(reads), place=statement.place))
 
     def _source(self, statement: CreateStatement) -> Source:
         words = statement.words
@@ -260,7 +288,7 @@ class _Assembly:
             )
         return Reference(
             name=statement.name,
-            path=self._table_path(statement),
+            path=self._table_path(statement.name, words),
             format=_getter(words)("format", "delta").lower(),
             columns=statement.columns,
             options=_below("option.", words),
@@ -277,8 +305,8 @@ class _Assembly:
     ) -> Sink:
         kind = _kind_of(target, words)
         checked = dict(words)
-        if statement is not None:
-            # What the stream says about reading is no word of a sink, and was checked where it is a source.
+        if statement is not None and target.name.lower() in self._read:
+            # What the stream says about reading is no word of a sink, and is checked where it is a source.
             ours = statement.words
             checked = {key: one for key, one in words.items() if key in ours or not _is_reading(key)}
         self._problems += check_words(checked, _TARGETS[kind])
@@ -300,7 +328,7 @@ class _Assembly:
             kind=kind,
             input=rows,
             topic=get("topic", target.name) if kind is SinkKind.TOPIC else "",
-            path=self._table_path(target) if kind is SinkKind.TABLE else "",
+            path=self._table_path(target.name, words) if kind is SinkKind.TABLE else "",
             mode=choice(OutputMode, words.get("mode"), default_mode),
             delivery=choice(Delivery, words.get("delivery") or self._settings.get("delivery"), Delivery.EXACTLY_ONCE),
             format=choice(Format, words.get("format"), Format.JSON),
@@ -316,10 +344,10 @@ class _Assembly:
             place=statement.place if statement is not None else target.place,
         )
 
-    def _table_path(self, statement: CreateStatement) -> str:
-        if given := statement.words.get("path"):
+    def _table_path(self, name: str, words: Mapping[str, Given]) -> str:
+        if given := words.get("path"):
             return given.value
-        return f"{self._setting('lake', '').rstrip('/')}/{statement.name}"
+        return f"{self._setting('lake', '').rstrip('/')}/{name}"
 
     def _schema(self, given: Given | None) -> str:
         """A schema as it is given, or out of the file that is named instead."""
@@ -343,13 +371,10 @@ class _Assembly:
         given = words.get(name) or self._settings.get(name)
         if given is None:
             return default
-        if not given.value.isdigit() or int(given.value) < 1:
-            if name not in words:
-                self._problems.append(
-                    Problem(f"{name} cannot be {given.value!r}", "write a whole number above 0", given.value_place)
-                )
-            return default
-        return int(given.value)
+        number = number_of(given.value)
+        if number is None and name not in words:
+            self._problems.append(Problem(f"{name} cannot be {given.value!r}", NUMBER_FIX, given.value_place))
+        return default if number is None else number
 
     def _setting(self, name: str, default: str) -> str:
         given = self._settings.get(name)

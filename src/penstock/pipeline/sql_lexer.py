@@ -55,6 +55,12 @@ class Token(NamedTuple):
             return _ESCAPED.sub(_unescape, self.text[1:-1].replace(quote * 2, quote))
         return self.text
 
+    @property
+    def unknown_escape(self) -> str:
+        """The first backslash of a string that stands for nothing, with what follows it. Spark would leave it out."""
+        found = (one for one in _ESCAPED.finditer(self.text[1:-1]) if one[1] not in _ESCAPES)
+        return next((one[0] for one in found), "")
+
     def __str__(self) -> str:
         return "the end of the file" if self.kind is Kind.END else self.text
 
@@ -73,7 +79,7 @@ _PATTERN = re.compile(
 )
 _KINDS = {"string": Kind.STRING, "quoted": Kind.QUOTED, "number": Kind.NUMBER, "word": Kind.WORD, "symbol": Kind.SYMBOL}
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", "'": "'", '"': '"'}
 
 
 def _unescape(found: re.Match[str]) -> str:

@@ -12,17 +12,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.pipeline.columns import read_columns
 from penstock.pipeline.model import Column, PipelineError, Place, Problem, Sql, Watermark, nearest
 from penstock.pipeline.options import Given
-from penstock.pipeline.sql_lexer import Cursor, Kind, Text, Token, split_statements, tokens_of
+from penstock.pipeline.sql_lexer import Cursor, Kind, Text, split_statements, tokens_of
+from penstock.pipeline.sql_relations import relations_of
 
 STATEMENTS = ("CREATE", "INSERT", "SET")
 _QUERY = ("SELECT", "WITH", "FROM", "VALUES")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+_STRING_OR_COMMENT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<comment>--[^\n]*|/\*.*?\*/)"""
+_IN_SQL = re.compile(f"{_STRING_OR_COMMENT}|{_VARIABLE.pattern}", re.DOTALL)
 
 Lookup = Callable[[str], str | None]
 """What a variable stands for, or None."""
@@ -135,10 +138,10 @@ class _Reader:
             cursor.expect_symbol(")", "separate the columns by commas, and close their list")
         words: dict[str, Given] = {}
         while cursor.token.is_word("WITH", "PARTITIONED"):
-            if cursor.token.is_word("PARTITIONED"):
-                words |= self._partitioned()
-            else:
-                words |= self._with()
+            more = self._partitioned() if cursor.token.is_word("PARTITIONED") else self._with()
+            for twice in [key for key in more if key in words]:
+                raise PipelineError(Problem(f"{twice} is given twice", "leave out one of them", more[twice].name_place))
+            words |= more
         statement = CreateStatement(
             kind.text.upper(), name.value, cursor.place_of(name), columns, watermark, words
         )
@@ -176,8 +179,10 @@ class _Reader:
         if cursor.at_end or not (cursor.token.is_word(*_QUERY) or cursor.token.is_symbol("(")):
             cursor.fail("expected a query", "write SELECT … FROM …")
         tokens = cursor.rest
-        text = self._substitute(self._text[tokens[0].start : tokens[-1].end], cursor.place)
-        return Sql(text=text, place=cursor.place), relations(tokens)
+        written = self._text[tokens[0].start : tokens[-1].end]
+        text = _IN_SQL.sub(lambda part: self._substitute_part(part, cursor.place), written)
+        query = Sql(text=text, place=cursor.place)
+        return query, tuple(token.value for token in relations_of(query))
 
     def _with(self) -> dict[str, Given]:
         cursor = self._cursor
@@ -227,6 +232,8 @@ class _Reader:
         place = cursor.place
         if token.kind is Kind.STRING:
             cursor.take()
+            if escape := token.unknown_escape:
+                cursor.fail(f"{escape} stands for nothing", f"write \\{escape} for a backslash before it", token)
             return Given(self._substitute(token.value, place), name_place, place)
         if token.kind in (Kind.NUMBER, Kind.WORD, Kind.QUOTED):
             cursor.take()
@@ -234,6 +241,10 @@ class _Reader:
                 cursor.fail("a value of more than one word is text", "put it in quotes: '…'", token)
             return Given(token.value, name_place, place)
         return cursor.fail("expected a value", "put text in quotes: '…'")
+
+    def _substitute_part(self, part: re.Match[str], place: Place) -> str:
+        """A variable, or a string with variables in it; what a comment says stands for nothing."""
+        return part[0] if part["comment"] else self._substitute(part[0], place)
 
     def _substitute(self, text: str, place: Place) -> str:
         """A text with what its variables stand for; in a query, places after one on the same line are off by that."""
@@ -261,16 +272,6 @@ class _Reader:
 
 
 def variables_of(text: str) -> list[str]:
-    """The variables that a text names as `${name}`, each once."""
-    return list(dict.fromkeys(found[1] for found in _VARIABLE.finditer(text)))
-
-
-def relations(tokens: Sequence[Token]) -> tuple[str, ...]:
-    """What a query may read: the names after FROM, JOIN and commas. More than it does read, never less."""
-    found: dict[str, None] = {}
-    for before, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
-        if token.kind not in (Kind.WORD, Kind.QUOTED) or (after is not None and after.is_symbol("(")):
-            continue
-        if before.is_word("FROM", "JOIN", "STREAM", "LATERAL") or before.is_symbol(",") or before.is_symbol("("):
-            found[token.value] = None
-    return tuple(found)
+    """The variables that a file names as `${name}`, each once; not those in comments."""
+    parts = [found[0] for found in _IN_SQL.finditer(text) if not found["comment"]]
+    return list(dict.fromkeys(found[1] for part in parts for found in _VARIABLE.finditer(part)))

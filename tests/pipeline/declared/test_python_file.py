@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.pipeline.checking import check_declarations
 from penstock.pipeline.loading import load_pipeline
 from penstock.pipeline.model import Delivery, Pipeline, PipelineError, Problem, SinkKind, Sql, TriggerKind
 from penstock.pipeline.starters import PYTHON, SQL
@@ -104,6 +105,13 @@ def test_settings_and_variables_come_from_the_command_line(tmp_path: Path) -> No
     assert pipeline.properties == {"client.id": "me"}
     assert pipeline.spark == {"spark.x": "1"}
     assert "nothing says what the variable NAME is" in problem(tmp_path, text + 'variable("NAME")').message
+
+
+def test_a_query_may_have_a_name_with_a_hyphen(tmp_path: Path) -> None:
+    text = HEAD + 'p.stream("orders", "id STRING")\np.to_nothing(name="big-orders", query="SELECT * FROM orders")\n'
+    pipeline = load(tmp_path, text)
+    assert [(sink.name, sink.input) for sink in pipeline.sinks] == [("big-orders", "big_orders")]
+    assert check_declarations(pipeline) == []
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from penstock.pipeline import PipelineError, load_pipeline, read_table, run_pipeline, validate
-from penstock.pipeline.checking import check_cluster
+from penstock.pipeline.checking import check_cluster, check_plan
 from penstock.pipeline.checkpoints import HadoopDirectory
 from penstock.pipeline.model import Place, Problem
+from penstock.pipeline.planning import own_session, plan
+from penstock.pipeline.sql_file import parse_sql
 from penstock.pipeline.status import RunStatus, read_status, status_path
 from support.apache_kafka import ApacheKafka, available
 from support.penstock import PenstockServer
@@ -228,6 +230,8 @@ INSERT INTO j SELECT id, amount AS many FROM orders;
 CREATE TABLE k PARTITIONED BY (amount) AS SELECT id, amount FROM orders;
 CREATE VIEW fine AS SELECT * FROM orders;
 CREATE TABLE l AS SELECT id FROM fine;
+CREATE TABLE amount AS SELECT id, amount FROM orders;
+CREATE TABLE m AS SELECT amount FROM a;
 """
     found = problems(spark, write(tmp_path, text, cluster))
     lines = {place.line: message for place, message in found}
@@ -288,6 +292,22 @@ def test_topics_and_transactions_are_asked_for(cluster: Cluster, tmp_path: Path)
     assert any("big is to be written exactly once" in message for message in messages)
     assert any("dead letters of orders" in message for message in messages)
     assert "at-least-once" in found[1].fix
+
+
+def test_every_query_of_a_file_that_is_fine_is_planned(spark: SparkSession) -> None:
+    text = """
+        SET lake = 'lake';
+        CREATE STREAM orders (id STRING, amount DOUBLE) WITH (topic = 'o');
+        CREATE TABLE amount AS SELECT id, amount FROM orders;
+        CREATE TABLE b AS SELECT id, amount AS late FROM orders;
+        CREATE VIEW late AS SELECT id FROM orders;
+        CREATE STREAM revenue (id STRING, revenue DOUBLE) WITH (topic = 'r');
+        INSERT INTO revenue WITH (name = 'big-orders') SELECT id, amount AS revenue FROM orders;
+        """
+    pipeline = parse_sql(text, name="shop")
+    planned = plan(pipeline, own_session(spark, pipeline))
+    assert check_plan(pipeline, planned) == []
+    assert list(planned.sinks) == ["amount", "b", "big-orders"]
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.pipeline.checking import check_declarations
 from penstock.pipeline.model import (
     RECORDS_PER_TRIGGER,
     Delivery,
@@ -23,6 +24,7 @@ from penstock.pipeline.model import (
     Unparsed,
 )
 from penstock.pipeline.sql_file import parse_sql
+from penstock.pipeline.sql_statements import variables_of
 
 ORDERS = "CREATE STREAM orders (id STRING, amount DOUBLE) WITH (topic = 'orders');\n"
 
@@ -296,6 +298,16 @@ def test_an_avro_schema_may_be_a_file_beside_the_pipeline(tmp_path: Path) -> Non
         ("INSERT INTO t SELECT 1", "t is not created in this file", "CREATE TABLE t", (1, 13)),
         ("INSERT OVERWRITE t SELECT 1", "a stream overwrites nothing", "complete", (1, 8)),
         ("INSERT INTO t (a, b) SELECT 1", "columns go by their names here", "leave out the list", (1, 15)),
+        ("CREATE TABLE t PARTITIONED BY (x) WITH (partition_by = 'y') AS SELECT 1", "partition_by is given twice",
+         "leave out", (1, 41)),
+        ("CREATE TABLE t WITH (path = 'a') WITH (path = 'b') AS SELECT 1", "path is given twice", "leave", (1, 40)),
+        ("SET trigger = 'once';\nSET trigger = 'once'", "trigger is set twice, first in line 1", "leave", (2, 5)),
+        ("CREATE STREAM a (x INT) WITH (records_per_trigger = '²')", "cannot be '²'", "whole number", (1, 53)),
+        ("SET records_per_trigger = '²';\nCREATE STREAM a (x INT)", "cannot be '²'", "whole number", (1, 27)),
+        ("CREATE STREAM a (x INT) WITH (records_per_trigger = 9999999999)", "cannot be '9999", "up to", (1, 53)),
+        ("CREATE STREAM a (x INT) WITH (pattern = 'a\\.b')", "\\. stands for nothing", "write \\\\.", (1, 41)),
+        (ORDERS + "CREATE TABLE t (id STRING) WITH (path = 't'); INSERT INTO t SELECT id FROM orders;\n"
+         "CREATE VIEW v AS SELECT id FROM t", "t is written by this file", "CREATE VIEW", (3, 33)),
         (ORDERS + "CREATE VIEW ORDERS AS SELECT 1", "ORDERS is created twice, first in line 1", "another", (2, 13)),
         (ORDERS + "CREATE VIEW v AS SELECT 1; INSERT INTO v SELECT 1", "v is a view", "CREATE STREAM v", (2, 40)),
     ],
@@ -307,6 +319,59 @@ def test_what_is_wrong_is_said_with_its_place_and_a_fix(
     assert message in found.message
     assert fix in found.fix
     assert found.place == place
+
+
+def test_a_column_is_no_relation_whatever_it_is_called() -> None:
+    pipeline = parse(
+        ORDERS
+        + """SET lake = 'lake';
+        CREATE TABLE amount AS SELECT id, amount FROM orders;
+        CREATE TABLE b AS SELECT id, later FROM (SELECT id, amount AS later FROM orders);
+        CREATE VIEW later AS SELECT id, amount AS revenue FROM orders;
+        CREATE STREAM revenue (id STRING, revenue DOUBLE) WITH (topic = 'revenue');
+        INSERT INTO revenue SELECT id, revenue FROM later;"""
+    )
+    assert [source.name for source in pipeline.sources] == ["orders"]
+    assert [one.inputs for one in pipeline.transformations] == [("orders",), ("orders",), ("orders",), ("later",)]
+
+
+def test_a_name_that_a_variable_stands_for_is_read() -> None:
+    [query] = parse(ORDERS + "CREATE TABLE t WITH (path = 't') AS SELECT * FROM ${S:-orders}").transformations
+    assert query.inputs == ("orders",)
+
+
+def test_a_comment_has_no_variables() -> None:
+    text = ORDERS + "CREATE TABLE t WITH (path = 't') AS SELECT '-- ${A}' /* ${B} */ AS x -- ${C}\nFROM orders"
+    [query] = parse(text, A="a").transformations
+    assert isinstance(query.query, Sql)
+    assert query.query.text == "SELECT '-- a' /* ${B} */ AS x -- ${C}\nFROM orders"
+    assert variables_of(text) == ["A"]
+
+
+def test_a_query_may_have_a_name_with_a_hyphen() -> None:
+    pipeline = parse(
+        ORDERS
+        + """CREATE TABLE t (id STRING) WITH (path = 't');
+        CREATE TABLE u WITH (path = 'u', name = 'u-query') AS SELECT id FROM orders;
+        INSERT INTO t WITH (name = 'big-orders') SELECT id FROM orders;
+        INSERT INTO t WITH (name = 'big_orders') SELECT id FROM orders;"""
+    )
+    assert [(sink.name, sink.input) for sink in pipeline.sinks] == [
+        ("u-query", "u"), ("big-orders", "big_orders__rows"), ("big_orders", "big_orders__rows_"),
+    ]  # fmt: skip
+    assert check_declarations(pipeline) == []
+
+
+def test_what_an_insert_says_comes_before_the_declaration() -> None:
+    text = "CREATE TABLE t (id STRING) WITH (path = 'a');\nINSERT INTO t WITH (path = 'b') SELECT id FROM orders;"
+    assert [sink.path for sink in parse(ORDERS + text).sinks] == ["b"]
+
+
+def test_words_of_reading_are_refused_where_a_stream_is_only_written() -> None:
+    text = "CREATE STREAM big (id STRING) WITH (topic = 'big', starting = 'latest');\n"
+    found = problem(ORDERS + text + "INSERT INTO big SELECT id FROM orders;")
+    assert "starting belongs to a stream that is read" in found.message
+    assert found.place == (2, 52)
 
 
 def test_a_second_query_into_the_same_target_needs_a_name() -> None:
