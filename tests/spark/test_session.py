@@ -52,6 +52,15 @@ def test_a_small_machine_shuffles_into_as_many_partitions_as_it_has_cores() -> N
     assert "spark.sql.shuffle.partitions" not in session_settings("spark://host:7077", {}, {})
 
 
+def test_local_workers_are_forked_from_a_process_that_has_imported_what_they_need() -> None:
+    this = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    name = "spark.python.daemon.module"
+    assert session_settings("local[2]", {}, this)[name] == "penstock.spark.daemon"
+    assert session_settings("local[2]", {name: "mine"}, this)[name] == "mine"
+    assert name not in session_settings("local[2]", {}, {**this, "PYSPARK_PYTHON": "/opt/other/python"})
+    assert name not in session_settings("spark://host:7077", {}, this)
+
+
 def test_what_the_caller_says_comes_first() -> None:
     name = "spark.sql.streaming.stateStore.providerClass"
     assert session_settings("local[2]", {}, {})[name].endswith("RocksDBStateStoreProvider")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.spark.home import compiled_modules
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -52,7 +54,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for name, value in LOCAL_CONFIG.items():
         builder = builder.config(name, value)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+    with compiled_modules():
+        session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

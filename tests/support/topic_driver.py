@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.pipeline.to_topic import TopicWriter, to_topic
 from penstock.pipeline.transactions import Step
+from penstock.spark.home import compiled_modules
 from support.spark import LOCAL_CONFIG
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def session(plan: Plan) -> SparkSession:
     builder = SparkSession.builder.master(plan.master).appName("topic-driver")
     for name, value in {**LOCAL_CONFIG, **plan.config}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with compiled_modules():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
 

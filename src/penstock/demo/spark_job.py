@@ -42,8 +42,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Batches are small, and what the compiler would gain in a long run it costs at the start, on few cores most of all.
     # Spark's classes take 200 MB, and each time they outgrow what was set aside for them the whole heap is collected.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xss4m",
-    # All workers are on this machine and import the same.
-    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "30",

@@ -27,8 +27,8 @@ Ranges end by position, never by record: offsets may be missing anywhere. The de
 `planning` and `offsets`; who asks a cluster is behind one small interface, `backend`.
 
 The sink is `sink` (at least once); `session` builds a Spark session that works out of the box, `doctor` says what is
-in the way of one, `alias` lets `.format("kafka")` jobs run unchanged, `lag` says how far queries are behind, and
-`daemon` lets the workers of a session on one machine start with their imports done.
+in the way of one, `alias` lets `.format("kafka")` jobs run unchanged, `lag` says how far queries are behind; `home` and
+`daemon` let the Python processes of a session on one machine start with their imports compiled and done.
 """
 
 from __future__ import annotations

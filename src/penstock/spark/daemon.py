@@ -6,8 +6,8 @@ modules, and the first batches of a few queries need a dozen workers. Here those
 first fork, but for the ones that start threads: Arrow starts one and is left to the workers, and the library below
 numpy is told to start none.
 
-A session uses it with the setting `spark.python.daemon.module`. For sessions on one machine: elsewhere the Python of
-the workers may not have Penstock.
+`build_session` has local sessions use it (`spark.python.daemon.module`). Elsewhere the Python of the workers may not
+have Penstock.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from penstock.spark.alias_jar import JAR_NAME, SOURCES, find_compiler
+from penstock.spark.home import PYTHON_VARIABLES
 from penstock.spark.java import JavaNotFound, find_java
-from penstock.spark.session import PYTHON_VARIABLES, users_environment
+from penstock.spark.session import users_environment
 
 PYTHON_VERSION_MIN = (3, 11)
 SOURCE_MODULE = "pyspark_penstock"

@@ -154,7 +154,7 @@ def _printed_version(executable: Path) -> str | None:
 
 def _wrapped(executable: Path, environment: Mapping[str, str]) -> Path:
     text = _WRAPPER.format(module=VECTOR_MODULE, java=shlex.quote(str(executable)))
-    for cache in _cache_directories(environment):
+    for cache in cache_directories(environment):
         # One directory per Java, so that two virtual environments do not take turns rewriting it.
         home = cache / "java" / re.sub(r"[^\w.]+", "-", str(executable.parent.parent)).strip("-")
         script = home / "bin" / "java"
@@ -182,7 +182,8 @@ def _write_script(script: Path, text: str) -> None:
         raise
 
 
-def _cache_directories(environment: Mapping[str, str]) -> Iterator[Path]:
+def cache_directories(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where something may be kept for the next time, the best place first."""
     if configured := environment.get("XDG_CACHE_HOME"):
         yield Path(configured) / "penstock"
     with suppress(RuntimeError):

@@ -16,9 +16,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.spark.home import PYTHON_VARIABLES, compiled_modules, runs_this_python
 from penstock.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*]"
 LOOPBACK = "127.0.0.1"
-PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 QUIET_LOGGING = Path(__file__).parent / "log4j2-quiet.properties"
 
 SETTINGS = {
@@ -73,7 +74,8 @@ def build_session(
             builder = builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with compiled_modules() if is_local(master) else nullcontext():
+        spark = builder.getOrCreate()
     # Spark finds the source by itself, unless a broken neighbour keeps it from finding any (see `alias`).
     register(spark)
     return spark
@@ -116,6 +118,9 @@ def session_settings(
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = LOOPBACK
         # 200, Spark's default, costs a small machine more than the work itself.
         settings["spark.sql.shuffle.partitions"] = str(local_cores(master))
+        if runs_this_python(environment):
+            # All workers are on this machine and import the same.
+            settings["spark.python.daemon.module"] = "penstock.spark.daemon"
     # A Penstock that is run from a zip file has no file to show to Java.
     if QUIET_LOGGING.exists() and not _has_own_logging(environment):
         flag = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"

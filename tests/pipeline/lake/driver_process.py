@@ -25,13 +25,15 @@ def main(settings: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import lit
 
+    from penstock.spark.home import compiled_modules
     from support.spark import LOCAL_CONFIG
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(settings["master"]).appName("penstock-driver")
     for name, value in {**LOCAL_CONFIG, **settings.get("config", {})}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with compiled_modules():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     table = Path(settings["table"])
 
