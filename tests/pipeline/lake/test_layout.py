@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,10 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
     ("value", "text"),
     [
         (None, None), ("", None), ("a/b", "a/b"), (7, "7"), (-1, "-1"), (True, "true"), (False, "false"),
-        (datetime.date(2026, 1, 31), "2026-01-31"), (0, "0"),
+        (datetime.date(2026, 1, 31), "2026-01-31"), (0, "0"), (0.1, "0.1"), (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"), (Decimal("0E-3"), "0.000"),
+        (datetime.datetime(2026, 1, 31, 12, 30, 0, 5), "2026-01-31 12:30:00.000005"),
+        (datetime.datetime(2026, 1, 31, 12, 30, tzinfo=ZoneInfo("Asia/Tokyo")), "2026-01-31T03:30:00.000000Z"),
     ],
 )  # fmt: skip
 def test_values_are_texts_as_the_log_has_them(value: PartitionValue, text: str | None) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.pipeline.lake.errors import LakeError
 from penstock.pipeline.lake.schemas import (
     Column,
     Field,
+    Schema,
     Type,
     plan_existing,
     plan_new,
@@ -112,6 +115,21 @@ def test_other_types_are_refused_and_both_are_told(new: Type, known: Type) -> No
         plan((Field("x", new),), (Field("x", known),))
     assert "in the table" in caught.value.message
     assert "cast it to" in caught.value.fix
+
+
+@pytest.mark.parametrize("wrap", [lambda kind: kind, array, lambda kind: struct(Field("inner", kind))])
+def test_structs_in_maps_do_not_change(wrap: Callable[[Type], Type]) -> None:
+    """deltalake fails on files that lack a field there, though Spark does not."""
+
+    def column(*names: str) -> Schema:
+        values = struct(*(Field(name, "long") for name in names))
+        kind: Type = {"type": "map", "keyType": "string", "valueType": array(values), "valueContainsNull": True}
+        return (Field("m", wrap(kind)),)
+
+    assert plan(column("y", "x"), column("x", "y")).added == ()
+    for new, known in ((("x", "y"), ("x",)), (("x",), ("x", "y"))):
+        with pytest.raises(LakeError, match=r"inside of a map fields cannot come or go"):
+            plan(column(*new), column(*known))
 
 
 def test_structs_get_new_fields_deep_inside() -> None:

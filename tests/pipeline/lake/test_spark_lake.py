@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from penstock.pipeline.lake import LakeError, Step, compact_table, read_table, to_table
 from pipeline.lake.tables import DAY, Driver, ids_in
@@ -234,6 +234,33 @@ def test_partition_values_come_from_the_log_where_directories_do_not_tell_them(
             commit.write_text(commit.read_text().replace(relative, f"x{number}/date=1999-01-01.parquet"))
     found = {row.id: row.date for row in read_table(spark, tmp_path / "t").collect()}
     assert found == {1: DAY, 2: None}
+
+
+def test_timestamps_that_others_partition_by_are_the_same_in_every_time_zone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    noon = datetime.datetime(2026, 1, 31, 12, 30, 0, 5)
+    for name, kind in (("at", pa.timestamp("us", "UTC")), ("clock", pa.timestamp("us"))):
+        for number in range(2):
+            rows = pa.table({"id": [number], "p": pa.array([noon], kind)})
+            write_deltalake(tmp_path / name, rows, partition_by=["p"], mode="append")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        for _ in range(2):
+            found = [
+                row[0]
+                for name, column in (("at", "unix_micros(p)"), ("clock", "CAST(p AS STRING)"))
+                for row in read_table(spark, tmp_path / name).selectExpr(column).collect()
+            ]
+            micros = round(noon.replace(tzinfo=datetime.UTC).timestamp() * 1_000_000)
+            assert found == [micros] * 2 + ["2026-01-31 12:30:00.000005"] * 2
+            for name in ("at", "clock"):  # as compaction writes them, once more
+                compact_table(tmp_path / name)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    write_deltalake(tmp_path / "binary", pa.table({"id": [1], "p": pa.array([b"ab"])}), partition_by=["p"])
+    with pytest.raises(LakeError, match="'p', which is binary"):
+        read_table(spark, tmp_path / "binary")
 
 
 def test_an_empty_table_has_its_columns(spark: SparkSession, tmp_path: Path) -> None:

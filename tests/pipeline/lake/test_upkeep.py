@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from penstock.pipeline.lake import LakeError, compact_table, upkeep, vacuum_table
+from penstock.pipeline.lake import LakeError, compact_table, export_parquet, upkeep, vacuum_table
+from penstock.pipeline.lake.commits import Outcome, TableCommits
 from penstock.pipeline.lake.compaction import small_files
 from penstock.pipeline.lake.errors import TableMissing
 from penstock.pipeline.lake.files import WrittenFile
@@ -152,6 +154,48 @@ def test_files_from_before_a_new_column_are_compacted_with_those_after_it(tmp_pa
     assert (told["num_records"], told["min.id"], told["max.id"], told["null_count.extra"]) == (2, 0, 1, 1)
 
 
+NOON = datetime.datetime(2026, 1, 31, 12, 30, 0, 5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([NOON], pa.timestamp("us", "UTC")), pa.array([NOON], pa.timestamp("us")), pa.array([0.1]),
+        pa.array([float("nan")]), pa.array([float("inf")]), pa.array([Decimal("0E-10")], pa.decimal128(20, 10)),
+    ],
+    ids=["timestamp", "timestamp_ntz", "double", "NaN", "infinity", "decimal"],
+)  # fmt: skip
+def test_partition_values_of_other_engines_stay_as_they_are(tmp_path: Path, values: pa.Array) -> None:
+    for number in range(2):
+        rows = pa.table({"id": [number], "p": values})
+        write_deltalake(tmp_path, rows, partition_by=["p"], mode="append")
+
+    def rows_in_table() -> list[str]:
+        return sorted(map(str, pa.table(DeltaTable(tmp_path).scan().read_all()).to_pylist()))
+
+    before = rows_in_table()
+    assert compact_table(tmp_path).files_removed == 2
+    assert rows_in_table() == before
+
+
+def test_a_table_with_binary_partitions_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """deltalake gives them back as their own escapes, so they would be written wrongly."""
+    for number in range(2):
+        rows = pa.table({"id": [number], "p": pa.array([b"ab"])})
+        write_deltalake(tmp_path / "t", rows, partition_by=["p"], mode="append")
+    before = parquet_files(tmp_path / "t")
+    with pytest.raises(LakeError, match="partitioned by 'p', which is binary"):
+        compact_table(tmp_path / "t")
+    writer = TableCommits(locate(tmp_path / "t"))
+    writer.refresh()
+    with pytest.raises(LakeError, match="partitioned by 'p', which is binary"):
+        writer.plan(SCHEMA)
+    with pytest.raises(LakeError, match="partitioned by 'p', which is binary"):
+        export_parquet(tmp_path / "t", tmp_path / "out")
+    assert parquet_files(tmp_path / "t") == before
+    assert export_parquet(tmp_path / "t", tmp_path / "out", columns=["id"]).rows == 2
+
+
 def test_a_writer_compacts_in_the_background_every_so_many_batches(table: Path) -> None:
     background = BackgroundCompaction(locate(table), every=2)
     before = DeltaTable(str(table)).version()
@@ -195,6 +239,19 @@ def test_vacuum_finds_what_failed_attempts_left_and_nothing_else(table: Path) ->
     assert not set(orphans) & set(parquet_files(table))
     assert set(young) <= set(parquet_files(table)), "a running batch may be about to commit it"
     assert ids_in(table) == [0, 1, 2, 3, 4]
+
+
+def test_a_vacuum_between_the_files_of_a_batch_and_its_commit_leaves_them(table: Path) -> None:
+    vacuums: list[upkeep.Vacuumed] = []
+
+    class Vacuumed(TableCommits):
+        def _apply(self, *arguments: Any) -> None:
+            vacuums.append(vacuum_table(table))
+            super()._apply(*arguments)
+
+    assert Driver(table, commits=Vacuumed, partition_by=("date",)).run(5, [5]) is Outcome.COMMITTED
+    assert [vacuum.files for vacuum in vacuums] == [()]
+    assert ids_in(table) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_short_retention_has_to_be_allowed(table: Path) -> None:

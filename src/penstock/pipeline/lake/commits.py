@@ -21,7 +21,7 @@ from penstock.pipeline.lake.changes import Change, add_action
 from penstock.pipeline.lake.errors import LakeError, StaleCheckpoint
 from penstock.pipeline.lake.files import WrittenFile
 from penstock.pipeline.lake.handles import find_table, first_line, partitions_of, protocol_of, schema_of
-from penstock.pipeline.lake.protocol import check_writable
+from penstock.pipeline.lake.protocol import check_partitions, check_writable
 from penstock.pipeline.lake.schemas import (
     Schema,
     SchemaEvolution,
@@ -129,6 +129,7 @@ class TableCommits:
             return plan_new(batch, self._partition_by)
         schema = schema_of(self._table)
         check_writable(protocol_of(self._table), self._table.metadata().configuration, schema)
+        check_partitions(schema, partitions_of(self._table))
         return plan_existing(
             batch,
             schema,

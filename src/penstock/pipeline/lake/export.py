@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.lake.errors import LakeError
-from penstock.pipeline.lake.handles import first_line, open_table, partitions_of
+from penstock.pipeline.lake.handles import first_line, open_table, partitions_of, schema_of
 from penstock.pipeline.lake.listing import files_of
 from penstock.pipeline.lake.locations import locate
+from penstock.pipeline.lake.protocol import check_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +59,7 @@ def export_parquet(
     location = locate(path, storage_options)
     table = open_table(location, version)
     partition_by = [name for name in partitions_of(table) if columns is None or name in columns]
+    check_partitions(schema_of(table), partition_by)
     staging = target.parent / f".{target.name}.{uuid.uuid4().hex}.partial"
     counted = _Counted(on_rows, None if predicate is not None else _total_rows(table))
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 from urllib.parse import unquote
 
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
@@ -12,7 +14,10 @@ NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(0x20))))
 """What Spark escapes in the names of partition directories."""
 
-PartitionValue = str | int | bool | datetime.date | None
+_JAVA_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+PartitionValue = str | int | bool | float | Decimal | datetime.date | None
+"""What a handle tells, or a batch brings. With a time zone a timestamp is a moment, without one what a clock shows."""
 
 
 def partition_text(value: PartitionValue) -> str | None:
@@ -21,8 +26,17 @@ def partition_text(value: PartitionValue) -> str | None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            return value.isoformat(" ", "microseconds")
+        # In UTC and with the Z, or each reader would take it for the time of its own session's time zone.
+        return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat("T", "microseconds") + "Z"
     if isinstance(value, datetime.date):
         return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return _JAVA_WORDS[str(value)]
+    if isinstance(value, Decimal):
+        return format(value, "f")
     return str(value)
 
 

@@ -111,6 +111,17 @@ def check_writable(protocol: Protocol, configuration: Mapping[str, str | None], 
                 )
 
 
+def check_partitions(schema: Sequence[Field], partition_by: Sequence[str]) -> None:
+    """LakeError where partition values cannot be had as they were written."""
+    for field in schema:
+        if field.name in partition_by and field.type == "binary":
+            raise LakeError(
+                f"the table is partitioned by {field.name!r}, which is binary: deltalake does not give such values "
+                "back as they were written",
+                "use the engine that wrote it, or have it write a table that is partitioned by another column",
+            )
+
+
 def _check_mapping(configuration: Mapping[str, str | None]) -> None:
     mode = configuration.get(MAPPING_KEY) or "none"
     if mode != "none":

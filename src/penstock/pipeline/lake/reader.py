@@ -17,7 +17,7 @@ from penstock.pipeline.lake.handles import has_deletion_vectors, open_table, par
 from penstock.pipeline.lake.layout import values_in_directory
 from penstock.pipeline.lake.listing import TableFile, files_of
 from penstock.pipeline.lake.locations import Location, locate
-from penstock.pipeline.lake.protocol import check_readable
+from penstock.pipeline.lake.protocol import check_partitions, check_readable
 from penstock.pipeline.lake.schemas import schema_as_json
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def read_table(
     check_readable(
         protocol_of(table), table.metadata().configuration, has_deletion_vectors=has_deletion_vectors(table)
     )
-    schema = StructType.fromJson(schema_as_json(schema_of(table)))
     partition_by = partitions_of(table)
+    check_partitions(schema_of(table), partition_by)
+    schema = StructType.fromJson(schema_as_json(schema_of(table)))
     files = files_of(table)
     if not files:
         return spark.createDataFrame([], schema)

@@ -202,10 +202,18 @@ def _merged(new: Type, known: Type, path: str) -> Type:
         _must_take_nulls(bool(known["containsNull"]), f"{path}.element")
         return {**known, "elementType": element}
     if known["type"] == "map":
-        key = _merged(_type(new["keyType"]), _type(known["keyType"]), f"{path}.key")
-        value = _merged(_type(new["valueType"]), _type(known["valueType"]), f"{path}.value")
         _must_take_nulls(bool(known["valueContainsNull"]), f"{path}.value")
-        return {**known, "keyType": key, "valueType": value}
+        for side in ("key", "value"):
+            ours, theirs = _type(new[f"{side}Type"]), _type(known[f"{side}Type"])
+            where = f"{path}.{side}"
+            # Neither may lack a field that the other has: deltalake's scans fail on files that lack one in a map.
+            if _merged(ours, theirs, where) != theirs or _merged(theirs, ours, where) != ours:
+                raise LakeError(
+                    f"{where} is {shown(ours)} in the batch and {shown(theirs)} in the table: inside of a map fields "
+                    "cannot come or go, since deltalake does not read files with and without them together",
+                    "give the batch the table's fields (null where there is nothing), or write to another column",
+                )
+        return known
     fields = {field.name: field for field in _fields(known)}
     cases = {name.lower(): name for name in fields}
     for field in _fields(known):

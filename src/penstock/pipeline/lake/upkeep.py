@@ -25,7 +25,7 @@ from penstock.pipeline.lake.handles import (
 )
 from penstock.pipeline.lake.listing import TableFile, files_of
 from penstock.pipeline.lake.locations import Location, locate
-from penstock.pipeline.lake.protocol import check_readable, check_writable
+from penstock.pipeline.lake.protocol import check_partitions, check_readable, check_writable
 
 TARGET_BYTES = 128 << 20
 RETENTION_HOURS = 168
@@ -96,6 +96,7 @@ def compact_location(
     check_readable(protocol_of(table), configuration, has_deletion_vectors=has_deletion_vectors(table))
     check_writable(protocol_of(table), configuration, schema_of(table))
     partition_by = partitions_of(table)
+    check_partitions(schema_of(table), partition_by)
     small = small_files(files_of(table), target_size_bytes, _wanted(partition_by, partitions))
     removed: list[TableFile] = []
     added: list[WrittenFile] = []
