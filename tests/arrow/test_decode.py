@@ -181,6 +181,18 @@ def test_records_with_many_headers(count: int) -> None:
     assert rows(data) == expected(data)
 
 
+@pytest.mark.parametrize("records", [1, 40])
+def test_header_names_that_are_not_utf8_are_read_as_java_reads_them(records: int) -> None:
+    some = [Record(timestamp=1, value=b"v", headers=[("ü", b"0"), ("zz", b"1")]) for _ in range(records)]
+    raw = bytearray(build_batch(some, base_offset=7))
+    while (at := raw.find(b"zz")) >= 0:
+        raw[at : at + 2] = b"a\xff"
+
+    found = rows(bytes(raw), check_crcs=False)
+
+    assert [row[-1] for row in found] == [[("ü", b"0"), ("a\ufffd", b"1")]] * records
+
+
 def test_without_headers_the_column_is_not_there() -> None:
     (batch,) = RecordDecoder("t", 0).decode(log_of(3))
     assert batch.schema == arrow_schema()

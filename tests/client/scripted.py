@@ -164,6 +164,8 @@ class MemoryLog:
     def __init__(self, *brokers: ScriptedBroker, partitions: int = 1) -> None:
         self.brokers = brokers
         self.leader = 0
+        self.leaders: dict[int, int] = {}
+        """Of partitions that another broker leads than `leader`."""
         self.leader_epoch = 0
         self.topic_id = TOPIC_ID
         self.exists = True
@@ -195,7 +197,7 @@ class MemoryLog:
             partitions=[
                 MetadataResponsePartition(
                     partition_index=index,
-                    leader_id=self.leader,
+                    leader_id=self.leaders.get(index, self.leader),
                     leader_epoch=self.leader_epoch,
                     replica_nodes=[0],
                     isr_nodes=[0],
@@ -247,7 +249,7 @@ class MemoryLog:
             log_start_offset=self.start_offset,
             aborted_transactions=list(self.aborted),  # type: ignore[arg-type]
         )
-        if node != self.leader:
+        if node != self.leaders.get(partition, self.leader):
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif not self.start_offset <= offset <= self.end(partition):
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE

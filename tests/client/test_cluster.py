@@ -131,6 +131,18 @@ def test_what_passes_is_waited_for_only_so_long_and_what_does_not_is_raised_at_o
             assert len(broker.requests(ApiKey.LIST_OFFSETS)) == asked + 1
 
 
+def test_an_error_of_one_leader_leaves_no_answer_of_another_behind() -> None:
+    with ScriptedBroker() as first, ScriptedBroker() as second:
+        log = MemoryLog(first, second, partitions=2)
+        log.leaders[1] = 1
+        first.handlers[ApiKey.LIST_OFFSETS] = lambda *_: answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with Cluster(first.settings()) as cluster:
+            with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+                cluster.list_offsets({(TOPIC, 0): LATEST, (TOPIC, 1): LATEST})
+            open_ones = [one for kept in cluster._connections.values() for one in kept if not one.closed]
+            assert [one.in_flight for one in open_ones] == [0]
+
+
 def test_an_answer_without_the_partition_is_an_error_not_a_loop() -> None:
     with ScriptedBroker({ApiKey.LIST_OFFSETS: lambda *_: ListOffsetsResponse()}) as broker:
         MemoryLog(broker)

@@ -26,6 +26,7 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.records import Record, build_batch, iter_batches, iter_records
 
 
@@ -339,6 +340,63 @@ def test_partitions_that_end_early_do_not_hold_up_the_others() -> None:
         with Cluster(broker.settings()) as cluster:
             pieces = list(fetch_ranges(cluster, ranges))
     assert {piece.partition for piece in pieces} == {0, 2}
+
+
+def test_an_election_of_one_partition_while_another_leader_dies_is_waited_for() -> None:
+    with ScriptedBroker() as first, ScriptedBroker() as second:
+        log = filled(first, second, partitions=2)
+        log.leaders[1] = 1
+        ranges = [PartitionRange(TOPIC, partition, 0, 100) for partition in range(2)]
+        answers = 0
+
+        def metadata(request: Message, version: int) -> object:
+            nonlocal answers
+            answers += 1
+            if answers == 2:
+                # The first broker is gone; the second took over its partition, and is being replaced in its own.
+                log.leaders = {0: 1, 1: -1}
+            elif answers > 2:
+                log.leaders = {0: 1, 1: 1}
+            return log.metadata(request, version)
+
+        second.handlers[ApiKey.METADATA] = metadata  # type: ignore[assignment]
+        with Cluster(second.settings()) as cluster:
+            cluster.topics([TOPIC])
+            first.stop()
+            pieces = list(fetch_ranges(cluster, ranges))
+    for partition in range(2):
+        assert offsets([one for one in pieces if one.partition == partition], 0, 100) == list(range(100))
+    assert answers >= 2
+
+
+def test_what_came_before_an_error_is_handed_out() -> None:
+    size = len(batch(0))
+    with ScriptedBroker() as broker:
+        log = filled(broker)
+        with Cluster(broker.settings(max_partition_fetch_bytes=size)) as cluster:
+            pieces = fetch_range(cluster, TOPIC, 0, 0, 100, topic_id=log.topic_id)
+            first = next(pieces)
+            # The answer to the second request is on its way; before the third, the topic is found to be another one.
+            recreated = log.metadata(MetadataRequest(), 0)
+            recreated.topics[0].topic_id = b"another id of t!"
+            broker.handlers[ApiKey.METADATA] = lambda *_: recreated
+            cluster.forget(TOPIC)
+            second = next(pieces)
+            with pytest.raises(TopicRecreated):
+                next(pieces)
+    assert [(one.position, one.next_position) for one in (first, second)] == [(0, 10), (10, 20)]
+
+
+def test_an_error_of_one_partition_keeps_nothing_back_of_the_others() -> None:
+    with ScriptedBroker() as broker:
+        log = filled(broker, partitions=2)
+        log.batches[1] = []
+        ranges = [PartitionRange(TOPIC, 1, 50, 100), PartitionRange(TOPIC, 0, 0, 100)]
+        with Cluster(broker.settings()) as cluster:
+            pieces = fetch_ranges(cluster, ranges)
+            assert offsets([next(pieces)], 0, 100) == list(range(100))
+            with pytest.raises(OffsetOutOfRange):
+                next(pieces)
 
 
 def test_a_partition_is_named_once() -> None:

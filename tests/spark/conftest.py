@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.either import EITHER, server_of
+from support.penstock import PenstockServer
+from support.records import create_topic
 from support.server_process import ServerProcess
 
 SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
@@ -16,3 +20,26 @@ SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms":
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     with server_of(request.param, SETTINGS) as running:
         yield running
+
+
+@pytest.fixture
+def admin(server: ServerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": server.bootstrap})
+
+
+@pytest.fixture
+def new_topic(server: ServerProcess) -> Callable[..., str]:
+    """Makes topics, with names of their own unless told; settings have underscores for dots."""
+
+    def create(partitions: int = 1, *, name: str | None = None, **config: str) -> str:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        return create_topic(server.bootstrap, name or f"t-{uuid.uuid4().hex[:12]}", partitions, config=settings)
+
+    return create
+
+
+@pytest.fixture
+def transactional_server(server: ServerProcess) -> ServerProcess:
+    if isinstance(server, PenstockServer):
+        pytest.skip("Penstock's brokers have no transactions yet")
+    return server

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -13,14 +12,13 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
 
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from penstock.spark.errors import DataLossError
 from penstock.spark.options import stream_options
 from spark.engine import Checkpoint, Run
-from support.penstock import PenstockServer
+from support.records import open_transaction, write
 from support.server_process import ServerProcess
 from support.waiting import wait_until
 
@@ -28,22 +26,6 @@ pytestmark = pytest.mark.timeout(240)
 
 Row = tuple[str, int, int]
 """(topic, partition, offset)."""
-
-
-@pytest.fixture
-def admin(server: ServerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": server.bootstrap})
-
-
-@pytest.fixture
-def new_topic(admin: AdminClient) -> Callable[..., str]:
-    def create(partitions: int = 1, *, name: str | None = None, **config: str) -> str:
-        name = name or f"t-{uuid.uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
-        return name
-
-    return create
 
 
 def run(
@@ -54,29 +36,6 @@ def run(
     return [(row["topic"], row["partition"], row["offset"]) for row in rows]
 
 
-def write(server: ServerProcess, topic: str, count: int, *, partition: int = 0, keys: int = 10**9) -> None:
-    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(topic, b"value", b"key %d" % (number % keys), partition=partition)
-    assert producer.flush(30) == 0
-
-
-def transaction(server: ServerProcess, topic: str, count: int) -> Producer:
-    """A transaction with so many records that is still open."""
-    producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(count):
-        producer.produce(topic, b"in a transaction", partition=0)
-    assert producer.flush(30) == 0
-    return producer
-
-
-def needs_transactions(server: ServerProcess) -> None:
-    if isinstance(server, PenstockServer):
-        pytest.skip("Penstock's brokers have no transactions yet")
-
-
 def offsets_of(rows: list[Row], topic: str, partition: int = 0) -> list[int]:
     return [offset for name, number, offset in rows if (name, number) == (topic, partition)]
 
@@ -85,14 +44,14 @@ def test_what_comes_while_it_runs_is_left_to_the_next_run(
     server: ServerProcess, admin: AdminClient, new_topic: Callable[..., str]
 ) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
-    write(server, topic, 30)
+    write(server.bootstrap, topic, 30)
 
     def more(_: int) -> None:
         if len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 1:
             admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=20)
             wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2)
-        write(server, topic, 7, partition=1)
-        write(server, topic, 5)
+        write(server.bootstrap, topic, 7, partition=1)
+        write(server.bootstrap, topic, 5)
 
     first = run(server, checkpoint, more, subscribe=topic, maxOffsetsPerTrigger="10")
     second = run(server, checkpoint, subscribe=topic, maxOffsetsPerTrigger="10")
@@ -108,8 +67,8 @@ def test_a_topic_that_goes_while_it_runs(
     server: ServerProcess, admin: AdminClient, new_topic: Callable[..., str], again: bool
 ) -> None:
     going, staying, checkpoint = new_topic(), new_topic(), Checkpoint()
-    write(server, going, 20)
-    write(server, staying, 20)
+    write(server.bootstrap, going, 20)
+    write(server.bootstrap, staying, 20)
     options = {"subscribe": f"{going},{staying}", "maxOffsetsPerTrigger": "10"}
 
     def delete(batch: int) -> None:
@@ -118,7 +77,7 @@ def test_a_topic_that_goes_while_it_runs(
             wait_until(lambda: going not in admin.list_topics(timeout=10).topics)
             if again:
                 new_topic(name=going)
-                write(server, going, 40)
+                write(server.bootstrap, going, 40)
 
     with pytest.raises(DataLossError, match=f"of {going}-0"):
         run(server, checkpoint, delete, **options)
@@ -134,12 +93,12 @@ def test_a_topic_that_went_while_nothing_ran(
     server: ServerProcess, admin: AdminClient, new_topic: Callable[..., str]
 ) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
     run(server, checkpoint, subscribe=topic)
     admin.delete_topics([topic])[topic].result(timeout=20)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics)
     new_topic(name=topic)
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
 
     with pytest.raises(DataLossError, match=f"Topic {topic} was deleted and created again"):
         run(server, checkpoint, subscribe=topic)
@@ -157,7 +116,7 @@ def test_a_compacted_log(server: ServerProcess, new_topic: Callable[..., str]) -
 
     def has_a_gap() -> bool:
         # Segments are closed by what is written after their time.
-        write(server, topic, 20, keys=3)
+        write(server.bootstrap, topic, 20, keys=3)
         found = read()
         return len(found) < found[-1] - 20
 
@@ -171,9 +130,9 @@ def test_a_compacted_log(server: ServerProcess, new_topic: Callable[..., str]) -
 
 def test_data_that_retention_deleted(server: ServerProcess, admin: AdminClient, new_topic: Callable[..., str]) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
     run(server, checkpoint, subscribe=topic)
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
     place = Place(topic, 0, 15)
     admin.delete_records([place])[place].result(timeout=20)
 
@@ -183,24 +142,24 @@ def test_data_that_retention_deleted(server: ServerProcess, admin: AdminClient, 
     assert offsets_of(rows, topic) == list(range(15, 20))
 
 
+@pytest.mark.usefixtures("transactional_server")
 def test_transactions_that_were_all_aborted(server: ServerProcess, new_topic: Callable[..., str]) -> None:
-    needs_transactions(server)
     topic = new_topic()
     for _ in range(3):
-        transaction(server, topic, 10).abort_transaction(30)
+        open_transaction(server.bootstrap, topic, 10).abort_transaction(30)
     committed = {"subscribe": topic, "kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": "4"}
 
     assert run(server, Checkpoint(), **committed) == []
     assert len(run(server, Checkpoint(), subscribe=topic)) == 30
 
 
+@pytest.mark.usefixtures("transactional_server")
 def test_a_transaction_that_stays_open(server: ServerProcess, new_topic: Callable[..., str]) -> None:
-    needs_transactions(server)
     topic, checkpoint = new_topic(), Checkpoint()
-    write(server, topic, 5)
+    write(server.bootstrap, topic, 5)
     committed = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
-    open_one = transaction(server, topic, 10)
-    write(server, topic, 5)
+    open_one = open_transaction(server.bootstrap, topic, 10)
+    write(server.bootstrap, topic, 5)
 
     before = run(server, checkpoint, **committed)
     everything = run(server, Checkpoint(), subscribe=topic)

@@ -12,10 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
 
-from confluent_kafka import Producer
-
 from support.apache_kafka import ApacheKafka, available
-from support.records import create_topic
+from support.records import create_topic, open_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,17 +29,6 @@ def kafka() -> Iterator[ApacheKafka]:
         pytest.skip(reason)
     with ApacheKafka(heap="512M") as running:
         yield running
-
-
-def opened(kafka: ApacheKafka, topic: str) -> Producer:
-    """A transaction that has written, and is still open."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(RECORDS):
-        producer.produce(topic, b"in a transaction", partition=0)
-    assert producer.flush(30) == 0
-    return producer
 
 
 def run(spark: SparkSession, kafka: ApacheKafka, topic: str, checkpoint: Path) -> list[int]:
@@ -68,12 +55,12 @@ def test_aborted_ranges_and_transactions_that_are_open_or_decided_later(
     spark: SparkSession, kafka: ApacheKafka, tmp_path: Path
 ) -> None:
     topic = create_topic(kafka.bootstrap, f"t-{uuid.uuid4().hex[:8]}")
-    opened(kafka, topic).abort_transaction(30)
-    opened(kafka, topic).abort_transaction(30)
+    open_transaction(kafka.bootstrap, topic, RECORDS).abort_transaction(30)
+    open_transaction(kafka.bootstrap, topic, RECORDS).abort_transaction(30)
     assert run(spark, kafka, topic, tmp_path) == [], "nothing but what was aborted"
     first = 2 * (RECORDS + 1)
-    opened(kafka, topic).commit_transaction(30)
-    late = opened(kafka, topic)
+    open_transaction(kafka.bootstrap, topic, RECORDS).commit_transaction(30)
+    late = open_transaction(kafka.bootstrap, topic, RECORDS)
     assert run(spark, kafka, topic, tmp_path) == list(range(first, first + RECORDS)), "up to what is undecided"
     assert run(spark, kafka, topic, tmp_path) == []
     late.commit_transaction(30)

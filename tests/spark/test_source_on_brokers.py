@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -11,38 +10,24 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'pe
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
 
 import pyarrow as pa
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, Producer
 
-from penstock.client import EARLIEST, LATEST, ConnectionFailed, TopicPartition
+from penstock.client import EARLIEST, LATEST, ConnectionFailed, RangeUnavailable, TopicPartition
 from penstock.spark.backend import SourcePartition, open_backend
 from penstock.spark.batch_reader import plan
-from penstock.spark.errors import DataLossError, SourceError
+from penstock.spark.confluent import ConfluentReader
+from penstock.spark.errors import DataLossError, OptionError, SourceError
 from penstock.spark.filters import Bounds
 from penstock.spark.lookup import Lookup
 from penstock.spark.options import SourceOptions, batch_options
 from penstock.spark.reading import read_range
+from penstock.wire.uuids import format_uuid
+from support.records import open_transaction
 from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.timeout(240)
 
 CLIENTS = ("penstock", "confluent")
-
-
-@pytest.fixture(scope="module")
-def admin(server: ServerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": server.bootstrap})
-
-
-@pytest.fixture
-def new_topic(admin: AdminClient) -> Callable[..., str]:
-    def create(partitions: int = 1, **config: str) -> str:
-        name = f"t-{uuid.uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
-        return name
-
-    return create
 
 
 def options_of(server: ServerProcess, topic: str, client: str, **given: str) -> SourceOptions:
@@ -146,7 +131,7 @@ def test_what_is_not_there_is_named(server: ServerProcess, new_topic: Callable[.
 
     with pytest.raises(SourceError, match="there is no topic not-there"):
         rows(options_of(server, "not-there", client))
-    with pytest.raises(DataLossError, match=f"startingOffsets has offset 7 for {topic}-0, but the log holds 0 to 5"):
+    with pytest.raises(OptionError, match="start offset 7 is greater than the resolved end offset 5"):
         rows(options_of(server, topic, client, startingOffsets=f'{{"{topic}":{{"0":7}}}}'))
     with pytest.raises(DataLossError, match="offset 7 is not in the log, which holds 0 to 5"):
         list(read_range(options, SourcePartition(topic, 0, 7, 9)))
@@ -154,6 +139,84 @@ def test_what_is_not_there_is_named(server: ServerProcess, new_topic: Callable[.
         list(read_range(options, SourcePartition(topic, 0, 3, 9)))
     with pytest.raises(DataLossError, match="not-there-0"):
         list(read_range(options, SourcePartition("not-there", 0, 0, 9)))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_topic_that_was_created_again_is_not_read_as_the_old_one(
+    server: ServerProcess, new_topic: Callable[..., str], client: str
+) -> None:
+    topic = new_topic()
+    write(server, topic, 5)
+    options = options_of(server, topic, client)
+    another = format_uuid(bytes(range(16)))
+
+    assert list(read_range(options, SourcePartition(topic, 0, 0, 5, topic_id_of(options, topic))))
+    with pytest.raises(DataLossError, match="there is another one of that name now"):
+        list(read_range(options, SourcePartition(topic, 0, 0, 5, another)))
+
+
+def topic_id_of(options: SourceOptions, topic: str) -> str | None:
+    backend = open_backend(options)
+    try:
+        return backend.topics((topic,))[topic].topic_id
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_open_transaction_is_told_apart_from_a_loss(
+    transactional_server: ServerProcess, new_topic: Callable[..., str], client: str
+) -> None:
+    server, topic = transactional_server, new_topic()
+    write(server, topic, 5)
+    producer = open_transaction(server.bootstrap, topic, 5)
+    given = {"kafkaConsumer.pollTimeoutMs": "1500", "kafka.isolation.level": "read_committed"}
+    options = options_of(server, topic, client, **given)
+
+    assert len(rows(options)) == 5
+    with pytest.raises(SourceError, match="the producer of that transaction has to end it") as held:
+        list(read_range(options, SourcePartition(topic, 0, 3, 10)))
+    assert not isinstance(held.value, DataLossError)
+    with pytest.raises(DataLossError, match="the log ends there"):
+        list(read_range(options, SourcePartition(topic, 0, 3, 20)))
+    producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize(("high_watermark", "is_loss"), [(10, False), (9, True)])
+def test_librdkafka_says_what_holds_a_range_back(high_watermark: int, is_loss: bool) -> None:
+    """Without a broker that has transactions: librdkafka's answers, from one that is open at offset 5."""
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a", "kafkaConsumer.pollTimeoutMs": "1"}
+    reader = ConfluentReader(batch_options(given | {"kafka.isolation.level": "read_committed"}))
+    reader._consumer = StuckConsumer(5, high_watermark)  # type: ignore[assignment]
+
+    with pytest.raises(RangeUnavailable) as held:
+        list(reader.read(SourcePartition("a", 0, 3, 10), 3))
+    assert held.value.open_transaction is not is_loss
+
+
+class StuckConsumer:
+    """One that has come to the last stable offset."""
+
+    def __init__(self, stable: int, high_watermark: int) -> None:
+        self._stable = stable
+        self._high_watermark = high_watermark
+
+    def assign(self, _: object) -> None: ...
+
+    def unassign(self) -> None: ...
+
+    def consume(self, count: int, timeout_s: float) -> list[StuckConsumer]:
+        return [self]
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+    def offset(self) -> int:
+        return self._stable
+
+    def get_watermark_offsets(self, _: object, *, cached: bool) -> tuple[int, int]:
+        assert cached, "asked for anew, librdkafka tells the last stable offset"
+        return 0, self._high_watermark
 
 
 def test_a_cluster_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

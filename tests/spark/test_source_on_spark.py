@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +12,13 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
 
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from penstock.spark import LagListener
 from support.penstock import PenstockServer
+from support.records import write
 from support.server_process import ServerProcess
 from support.waiting import wait_until
 
@@ -37,29 +36,6 @@ Rows = dict[int, list[tuple[int, int]]]
 def server() -> Iterator[ServerProcess]:
     with PenstockServer() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def admin(server: ServerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": server.bootstrap})
-
-
-@pytest.fixture
-def new_topic(admin: AdminClient) -> Callable[..., str]:
-    def create(partitions: int = 1, *, name: str | None = None, **config: str) -> str:
-        name = name or f"t-{uuid.uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(timeout=20)
-        return name
-
-    return create
-
-
-def write(server: ServerProcess, topic: str, count: int, *, partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(topic, b"value %d" % number, b"key %d" % number, partition=partition)
-    assert producer.flush(30) == 0
 
 
 def stream_of(spark: SparkSession, server: ServerProcess, topic: str, **options: str) -> DataFrame:
@@ -108,8 +84,8 @@ def test_a_batch_is_read_without_registration(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    write(server, topic, 30)
-    write(server, topic, 20, partition=1)
+    write(server.bootstrap, topic, 30)
+    write(server.bootstrap, topic, 20, partition=1)
 
     frame = (
         spark.read.format("penstock")
@@ -142,7 +118,7 @@ def test_filters_are_pushed_where_it_was_asked_for(
 ) -> None:
     topic = new_topic(3)
     for partition in range(3):
-        write(server, topic, 10, partition=partition)
+        write(server.bootstrap, topic, 10, partition=partition)
     wanted = "partition = 1 and offset >= 4 and offset < 6 and timestamp > '2020-01-01'"
     options = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": topic}
 
@@ -202,17 +178,17 @@ def test_started_at_the_latest_and_stopped_before_the_first_commit_nothing_is_lo
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(2)
-    write(server, topic, 100)
+    write(server.bootstrap, topic, 100)
 
     def crash(batch_id: int) -> None:
-        write(server, topic, 7)
+        write(server.bootstrap, topic, 7)
         raise RuntimeError("pulled the plug")
 
     # The plug is pulled inside the first micro-batch that is planned, which is after its end was written down.
     stream = stream_of(spark, server, topic)
     with pytest.raises(StreamingQueryException, match="pulled the plug"):
         run(stream, tmp_path / "checkpoint", during=crash)
-    write(server, topic, 3, partition=1)
+    write(server.bootstrap, topic, 3, partition=1)
     with pytest.raises(StreamingQueryException, match="pulled the plug"):
         run(stream, tmp_path / "checkpoint", during=crash)
 
@@ -226,8 +202,8 @@ def test_progress_and_lag_are_reported(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(2)
-    write(server, topic, 60)
-    write(server, topic, 30, partition=1)
+    write(server.bootstrap, topic, 60)
+    write(server.bootstrap, topic, 30, partition=1)
     lags: list[tuple[int, int, int, int]] = []
     listener = LagListener(lambda lag: lags.append((lag.batch_id, lag.smallest, lag.largest, lag.total)))
     spark.streams.addListener(listener)
@@ -246,7 +222,7 @@ def test_a_query_goes_on_where_it_stopped(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic()
-    write(server, topic, 40)
+    write(server.bootstrap, topic, 40)
     stream = stream_of(spark, server, topic, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     second: list[int] = []
 
@@ -257,7 +233,7 @@ def test_a_query_goes_on_where_it_stopped(
 
     with pytest.raises(StreamingQueryException, match="stopped"):
         run(stream, tmp_path / "checkpoint", during=fail_once)
-    write(server, topic, 5)
+    write(server.bootstrap, topic, 5)
     rows = run(stream, tmp_path / "checkpoint", during=fail_once)
 
     assert list(rows) == [2, 3, 4]
@@ -277,14 +253,14 @@ def test_available_now_ends_while_partitions_are_added(
     tmp_path: Path,
 ) -> None:
     topic = new_topic()
-    write(server, topic, 30)
+    write(server.bootstrap, topic, 30)
     stream = stream_of(spark, server, topic, startingOffsets="earliest", maxOffsetsPerTrigger="10")
 
     def add(batch_id: int) -> None:
         if batch_id == 0:
             admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=20)
             wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2)
-            write(server, topic, 8, partition=1)
+            write(server.bootstrap, topic, 8, partition=1)
 
     assert flat(run(stream, tmp_path / "checkpoint", during=add)) == everything(p0=30)
     assert flat(run(stream, tmp_path / "checkpoint")) == [(1, offset) for offset in range(8)]
@@ -301,8 +277,8 @@ def test_available_now_ends_when_a_topic_is_deleted(
     again: bool,
 ) -> None:
     topic, other = new_topic(), new_topic()
-    write(server, topic, 30)
-    write(server, other, 30)
+    write(server.bootstrap, topic, 30)
+    write(server.bootstrap, other, 30)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
 
     def delete(batch_id: int) -> None:
@@ -310,7 +286,7 @@ def test_available_now_ends_when_a_topic_is_deleted(
             admin.delete_topics([topic])[topic].result(timeout=20)
             if again:
                 new_topic(name=topic)
-                write(server, topic, 50)
+                write(server.bootstrap, topic, 50)
 
     both = f"{topic},{other}"
     with pytest.raises(StreamingQueryException, match="Cannot read offsets 10 to 20") as told:
@@ -333,10 +309,10 @@ def test_data_that_is_deleted_while_a_query_stands_still(
     tmp_path: Path,
 ) -> None:
     topic = new_topic()
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
     options = {"startingOffsets": "earliest"}
     run(stream_of(spark, server, topic, **options), tmp_path / "checkpoint")
-    write(server, topic, 10)
+    write(server.bootstrap, topic, 10)
     admin.delete_records([Place(topic, 0, 15)])[Place(topic, 0, 15)].result(timeout=20)
 
     with pytest.raises(StreamingQueryException, match="offset 10 is not in the log, which holds 15 to 20"):
@@ -350,7 +326,7 @@ def test_a_checkpoint_of_another_source_is_refused(
     spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic()
-    write(server, topic, 1)
+    write(server.bootstrap, topic, 1)
     run(stream_of(spark, server, topic, startingOffsets="earliest"), tmp_path / "checkpoint")
     offsets = tmp_path / "checkpoint" / "offsets" / "0"
     lines = offsets.read_text().splitlines()

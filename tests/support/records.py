@@ -1,10 +1,12 @@
-"""All records of a topic, read with confluent-kafka: for tests of what was written."""
+"""Records written to topics, and all that a topic holds, with confluent-kafka: for tests of reading and writing."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 READ_TIMEOUT_S = 60
@@ -18,11 +20,38 @@ class Written(NamedTuple):
     topic: str
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1) -> str:
+def create_topic(
+    bootstrap: str,
+    name: str,
+    partitions: int = 1,
+    *,
+    replication_factor: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> str:
     """A topic that clients can use right away."""
     client = AdminClient({"bootstrap.servers": bootstrap})
-    client.create_topics([NewTopic(name, partitions, 1)])[name].result(READ_TIMEOUT_S)
+    topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+    client.create_topics([topic])[name].result(READ_TIMEOUT_S)
     return name
+
+
+def write(bootstrap: str, topic: str, count: int, *, partition: int = 0, keys: int = 10**9) -> None:
+    """So many records, with so many different keys."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, b"value %d" % number, b"key %d" % (number % keys), partition=partition)
+    assert producer.flush(READ_TIMEOUT_S) == 0
+
+
+def open_transaction(bootstrap: str, topic: str, count: int) -> Producer:
+    """A transaction with so many records that is still open."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(READ_TIMEOUT_S)
+    producer.begin_transaction()
+    for _ in range(count):
+        producer.produce(topic, b"in a transaction", partition=0)
+    assert producer.flush(READ_TIMEOUT_S) == 0
+    return producer
 
 
 def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted") -> list[Written]:

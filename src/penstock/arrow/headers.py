@@ -43,15 +43,20 @@ def header_array(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, coun
     np.cumsum(counts, out=edges[1:])
     places = _find(raw, data, positions, ends, counts, edges[:-1])
     buffer = pa.py_buffer(raw)
-    try:
-        names = binary_array(buffer, places.name_starts, places.name_lengths).cast(pa.string())
-    except pa.ArrowInvalid:
-        raise Misshapen(0, "a header whose name is not UTF-8") from None
+    names = _names(binary_array(buffer, places.name_starts, places.name_lengths))
     values = binary_array(buffer, places.value_starts, places.value_lengths)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(
         pa.array(edges.astype(np.int32)), pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0)
     )
+
+
+def _names(raw: pa.BinaryArray) -> pa.StringArray:
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Brokers do not look at names. Java reads what is not UTF-8 with U+FFFD in its place.
+        return pa.array([name.decode("utf-8", "replace") for name in raw.to_pylist()], pa.string())
 
 
 def _find(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, counts: Ints, firsts: Ints) -> _Places:

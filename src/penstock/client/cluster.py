@@ -320,28 +320,36 @@ class Cluster:
         unknown = {key.topic for key in missing} - self._topics.keys()
         if unknown:
             self._ask_topics(sorted(unknown), missing_ok=False)
-        by_leader: dict[int, list[TopicPartition]] = {}
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
         for key in missing:
             try:
-                by_leader.setdefault(self.leader_of(*key).leader_id, []).append(key)
+                leader = self.leader_of(*key)
             except BrokerError as error:
                 if isinstance(error, UnknownTopic):
                     self.forget(key.topic)
                 problem = error
-        asked: list[tuple[Connection, Sent, list[TopicPartition]]] = []
-        for leader_id, keys in by_leader.items():
-            try:
-                connection = self.broker(leader_id)
-                asked.append((connection, self._send_list_offsets(connection, keys, missing, isolation), keys))
-            except (ConnectionFailed, RequestTimedOut) as error:
-                problem = self._forget_leaders(keys, error)
-        for connection, sent, keys in asked:
-            try:
-                answer = connection.receive(sent, ListOffsetsResponse)
-            except (ConnectionFailed, RequestTimedOut) as error:
-                problem = self._forget_leaders(keys, error)
                 continue
-            problem = self._take_offsets(answer, missing, found) or problem
+            by_leader.setdefault(leader.leader_id, {})[key] = leader.leader_epoch
+        asked: list[tuple[Connection, Sent, Iterable[TopicPartition]]] = []
+        try:
+            for leader_id, epochs in by_leader.items():
+                try:
+                    connection = self.broker(leader_id)
+                    asked.append((connection, self._send_list_offsets(connection, epochs, missing, isolation), epochs))
+                except (ConnectionFailed, RequestTimedOut) as error:
+                    problem = self._forget_leaders(epochs, error)
+            for connection, sent, keys in asked:
+                try:
+                    answer = connection.receive(sent, ListOffsetsResponse)
+                except (ConnectionFailed, RequestTimedOut) as error:
+                    problem = self._forget_leaders(keys, error)
+                    continue
+                problem = self._take_offsets(answer, missing, found) or problem
+        finally:
+            # An error may leave answers unread, which nobody will wait for.
+            for connection, _, _ in asked:
+                if connection.in_flight:
+                    connection.close()
         if missing and problem is None:
             topic, partition = next(iter(missing))
             message = "the leader left it out of its answer"
@@ -351,21 +359,20 @@ class Cluster:
     def _send_list_offsets(
         self,
         connection: Connection,
-        keys: list[TopicPartition],
+        epochs: Mapping[TopicPartition, int],
         timestamps: Mapping[TopicPartition, int],
         isolation: IsolationLevel,
     ) -> Sent:
         topics: dict[str, ListOffsetsTopic] = {}
-        for key in keys:
+        for key, epoch in epochs.items():
             topic = topics.setdefault(key.topic, ListOffsetsTopic(name=key.topic, partitions=[]))
-            epoch = self.leader_of(*key).leader_epoch
             topic.partitions.append(
                 ListOffsetsPartition(
                     partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamps[key]
                 )
             )
         version = connection.version_of(ListOffsetsRequest)
-        if version < _MAX_TIMESTAMP_VERSION and any(timestamps[key] == MAX_TIMESTAMP for key in keys):
+        if version < _MAX_TIMESTAMP_VERSION and any(timestamps[key] == MAX_TIMESTAMP for key in epochs):
             raise UnsupportedApi(f"{connection.address} is too old to look for the largest timestamp")
         request = ListOffsetsRequest(
             replica_id=_CONSUMER,

@@ -196,10 +196,24 @@ class OffsetOutOfRange(BrokerError):
 class RangeUnavailable(BrokerError):
     """A range ends beyond what can be read: records were lost, or a transaction is open."""
 
-    def __init__(self, topic: str, partition: int, position: int, end: int, readable_end: int, reason: str) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        position: int,
+        end: int,
+        readable_end: int,
+        *,
+        open_transaction: bool = False,
+    ) -> None:
         self.position = position
         self.end = end
         self.readable_end = readable_end
+        self.open_transaction = open_transaction
+        """Nothing is lost: the rest can be read when the transaction has ended."""
+        reason = "the log ends there: records were lost, or the topic was created again"
+        if open_transaction:
+            reason = "a transaction that is still open holds the rest back"
         super().__init__(
             ErrorCode.OFFSET_NOT_AVAILABLE,
             f"offsets {position} to {end} (exclusive) were asked for, but only {readable_end} can be reached: {reason}",

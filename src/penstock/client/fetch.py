@@ -137,6 +137,7 @@ class _Progress:
     alone: bool = False
     """Asked alone and without waiting, because an empty answer is only then a proof."""
     bytes_per_offset: float = 0.0
+    leader_epoch: int = -1
 
 
 class _Asked(NamedTuple):
@@ -173,9 +174,16 @@ class _Fetcher:
                 if not self.in_flight:
                     self._pause()
                     continue
-                pieces = self._take(self.in_flight.popleft())
-                self._ask()
+                pieces, problem = self._take(self.in_flight.popleft())
+                if problem is None:
+                    try:
+                        self._ask()
+                    except ClientError as error:
+                        problem = error
+                # What came is good, whatever comes next.
                 yield from pieces
+                if problem is not None:
+                    raise problem
         finally:
             # Answers that nobody will read would be taken for those of the next request.
             for asked in self.in_flight:
@@ -226,6 +234,7 @@ class _Fetcher:
                 topic=one.topic,
                 partition=one.partition,
             )
+        one.leader_epoch = metadata.leader_epoch
         return metadata.leader_id
 
     def _send(self, leader_id: int, connection: Connection, chosen: list[_Progress]) -> _Asked:
@@ -242,7 +251,7 @@ class _Fetcher:
             topic.partitions.append(
                 FetchPartition(
                     partition=one.partition,
-                    current_leader_epoch=self.cluster.leader_of(one.topic, one.partition).leader_epoch,
+                    current_leader_epoch=one.leader_epoch,
                     fetch_offset=one.position,
                     partition_max_bytes=self._bytes_wanted(one),
                 )
@@ -268,8 +277,8 @@ class _Fetcher:
 
     # Answers
 
-    def _take(self, asked: _Asked) -> list[Fetched]:
-        """What an answer has; its ranges are idle again, or done."""
+    def _take(self, asked: _Asked) -> tuple[list[Fetched], ClientError | None]:
+        """What an answer has, and what is wrong with the rest of it; its ranges are idle again, or done."""
         settings = self.cluster.settings
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
         try:
@@ -278,7 +287,7 @@ class _Fetcher:
             self.idle += asked.ranges
             for one in asked.ranges:
                 self._retry(one, error)
-            return []
+            return [], None
         if answer.throttle_time_ms > 0:
             pause_ms = min(answer.throttle_time_ms, settings.request_timeout_ms)
             self.muted_until_s[asked.leader_id] = time.monotonic() + pause_ms / 1000
@@ -288,23 +297,28 @@ class _Fetcher:
         if answer.error_code != ErrorCode.NONE:
             for one in asked.ranges:
                 self._retry(one, BrokerError(answer.error_code, doing=f"fetch from {asked.connection.address}"))
-            return []
+            return [], None
         by_key: dict[tuple[str, int], _Progress] = {(one.topic, one.partition): one for one in asked.ranges}
         pieces: list[Fetched] = []
+        problem: ClientError | None = None
         for topic in answer.responses:
             name = asked.names.get(bytes(topic.topic_id), "") if asked.sent.version >= _TOPIC_IDS_FROM else topic.topic
             for data in topic.partitions:
                 key = (name, data.partition_index)
                 if key not in by_key:
                     raise ProtocolError(f"{asked.connection.address} answered for a partition that was not asked for")
-                piece = self._take_partition(by_key.pop(key), data, throttled=answer.throttle_time_ms > 0)
+                try:
+                    piece = self._take_partition(by_key.pop(key), data, throttled=answer.throttle_time_ms > 0)
+                except ClientError as error:
+                    problem = problem or error
+                    continue
                 if piece is not None:
                     pieces.append(piece)
         # What is left was left out, as by a broker that throttles. What got something steps back behind what did not.
         served = {(piece.topic, piece.partition) for piece in pieces}
         self.idle = [one for one in self.idle if one.position < one.end]
         self.idle.sort(key=lambda one: (one.topic, one.partition) in served)
-        return pieces
+        return pieces, problem
 
     def _take_partition(self, one: _Progress, data: PartitionData, *, throttled: bool) -> Fetched | None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -349,10 +363,10 @@ class _Fetcher:
         one.alone = False
         pause_s = one.retries.next_pause_s()
         if pause_s is None:
-            reason = "the log ends there: records were lost, or the topic was created again"
-            if committed and data.high_watermark >= one.end:
-                reason = "a transaction that is still open holds the rest back"
-            raise RangeUnavailable(one.topic, one.partition, one.position, one.end, readable_end, reason)
+            held_back = committed and data.high_watermark >= one.end
+            raise RangeUnavailable(
+                one.topic, one.partition, one.position, one.end, readable_end, open_transaction=held_back
+            )
         if self.cluster.settings.fetch_max_wait_ms < _LONG_POLL_MS:
             one.not_before_s = time.monotonic() + pause_s
 

@@ -37,6 +37,7 @@ from penstock.client import (
     RangeUnavailable,
     RequestTimedOut,
     TopicPartition,
+    TopicRecreated,
     UnknownTopic,
     librdkafka_properties,
 )
@@ -119,6 +120,8 @@ class ConfluentReader:
             self._consumer = Consumer(properties)
         except KafkaException as error:
             raise _translated(error.args[0], "read the kafka.* options") from None
+        self._backend = ConfluentBackend(options)
+        self._read_committed = options.read_committed
         self._include_headers = options.include_headers
         self._schema = arrow_schema(options.include_headers)
         self._timeout_s = (options.poll_timeout_ms or DEFAULT_POLL_TIMEOUT_MS) / 1000
@@ -127,6 +130,7 @@ class ConfluentReader:
         position = start
         ended_at: int | None = None
         waited_since_s = time.monotonic()
+        self._check_identity(part)
         try:
             self._consumer.assign([Assignment(part.topic, part.partition, start)])
             while position < part.end:
@@ -144,7 +148,23 @@ class ConfluentReader:
             self._consumer.unassign()
 
     def close(self) -> None:
+        self._backend.close()
         self._consumer.close()
+
+    def _check_identity(self, part: SourcePartition) -> None:
+        """librdkafka reads by name: a topic of another id would be read as if it were the one that was planned."""
+        if part.topic_id is None:
+            return
+        topic = self._backend.topics((part.topic,)).get(part.topic)
+        if topic is None:
+            raise _unknown(part, "read")
+        if topic.topic_id not in (None, part.topic_id):
+            raise TopicRecreated(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                "the topic was deleted, and there is another one of that name now",
+                topic=part.topic,
+                partition=part.partition,
+            )
 
     def _take(
         self, messages: list[Message], part: SourcePartition, position: int
@@ -180,8 +200,12 @@ class ConfluentReader:
                 f"nothing came of {part.topic}-{part.partition} from offset {position} on within "
                 f"{self._timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
             )
-        reason = "the log ends there: records were lost, or the topic was created again"
-        return RangeUnavailable(part.topic, part.partition, position, part.end, ended_at, reason)
+        # The end of what is committed; the log's own end came with it.
+        _, high_watermark = self._consumer.get_watermark_offsets(Assignment(part.topic, part.partition), cached=True)
+        held_back = self._read_committed and high_watermark >= part.end
+        return RangeUnavailable(
+            part.topic, part.partition, position, part.end, ended_at, open_transaction=held_back
+        )
 
     def _batch(self, part: SourcePartition, messages: list[Message]) -> pa.RecordBatch:
         count = len(messages)

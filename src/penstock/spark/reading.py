@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 READERS_MAX: Final = 4
 """Of one worker process: more clusters, or more sets of options, connect more often."""
 
-_OPEN_TRANSACTION: Final = "a transaction that is still open"  # in what the client says of a range
-
 _readers: dict[object, Reader] = {}
 
 
@@ -54,7 +52,7 @@ def read_range(
                 return
             position = error.log_start_offset
         except RangeUnavailable as error:
-            if _OPEN_TRANSACTION in error.message:
+            if error.open_transaction:
                 raise SourceError(_open_transaction(part, error)) from None
             _lost(options, part, str(error))
             return
@@ -64,7 +62,9 @@ def read_range(
         except CorruptBatch as error:
             raise SourceError(
                 f"{error}. Nothing of it was given out. If the disk of the partition's leader is at fault, another "
-                "replica has it whole: move the leadership there; else skip the batch with startingOffsets"
+                "replica has it whole: move the leadership there. Else it can only be passed by: a batch read with "
+                "startingOffsets behind it; a stream, of which the checkpoint says where it is, when the records up to "
+                "there are deleted (kafka-delete-records) and failOnDataLoss is false for that run"
             ) from None
 
 
