@@ -133,6 +133,19 @@ def test_the_module_that_keeps_spark_from_finding_data_sources_is_named(tmp_path
     assert "pyspark_z" not in found
 
 
+@pytest.mark.parametrize("part", ["source", "fetching"])
+def test_a_source_that_cannot_be_imported_is_named_although_its_module_can(part: str) -> None:
+    """A real Python in which something that the source needs is broken; `pyspark_penstock` hides it from Spark."""
+
+    def ask(executable: str, program: str) -> Answer:
+        return ask_python(executable, f"import sys; sys.modules['penstock.spark.{part}'] = None\n{program}")
+
+    found = [check for check in check_siblings(sys.executable, ask) if check.status is not Status.OK]
+    assert [check.name for check in found] == ["data sources"]
+    assert f"the source cannot be imported (ModuleNotFoundError: import of penstock.spark.{part}" in found[0].found
+    assert "pip install 'penstock[spark]'" in found[0].fix
+
+
 def test_a_python_without_the_source_is_told_apart_from_one_with_broken_neighbours() -> None:
     [check] = check_siblings("python3", answering(Answer(["pyspark_other"]), Answer(None)))
     assert check.found == "python3 has no module pyspark_penstock"

@@ -7,7 +7,8 @@ no meaning for a reader (`group.id`, `acks`, …) is left alone. What decides wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -27,6 +28,26 @@ FRAME_OVERHEAD_BYTES = MIB
 
 _GUARDED = ("ssl.", "sasl.", "security.", "enable.ssl", "enable.sasl", "https.ca")
 _KNOWN = tls.KNOWN | login.KNOWN | {"security.protocol", "security.providers"}
+
+READ = _KNOWN | {
+    "bootstrap.servers", "metadata.broker.list", "client.id", "check.crcs", "isolation.level", "fetch.max.bytes",
+    "max.partition.fetch.bytes", "fetch.message.max.bytes", "receive.message.max.bytes", "fetch.max.wait.ms",
+    "fetch.wait.max.ms", "fetch.min.bytes", "socket.connection.setup.timeout.ms", "request.timeout.ms",
+    "socket.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms", "receive.buffer.bytes",
+    "socket.receive.buffer.bytes",
+}  # fmt: skip
+"""Every property that has a meaning here."""
+OF_CONSUMERS = READ | {
+    "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "auto.offset.reset",
+    "client.dns.lookup", "client.rack", "config.providers", "connections.max.idle.ms", "enable.auto.commit",
+    "enable.metrics.push", "exclude.internal.topics", "group.id", "group.instance.id", "group.protocol",
+    "group.remote.assignor", "heartbeat.interval.ms", "interceptor.classes", "key.deserializer", "max.poll.interval.ms",
+    "max.poll.records", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
+    "metric.reporters", "metrics.num.samples", "metrics.recorder.level", "metrics.sample.window.ms",
+    "partition.assignment.strategy", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes",
+    "session.timeout.ms", "socket.connection.setup.timeout.max.ms", "value.deserializer",
+}  # fmt: skip
+"""These, and the others that Java's consumers know: to tell a misspelt name from one that is of no use to a reader."""
 
 
 class Address(NamedTuple):
@@ -104,6 +125,15 @@ class ClientSettings:
             read_committed=isolation == "read_committed",
             properties=texts,
         )
+
+
+def unknown_names(properties: Iterable[str]) -> dict[str, str | None]:
+    """Names that no consumer of Kafka knows, each with the one that may have been meant. Java warns of them, too."""
+    found: dict[str, str | None] = {}
+    for name in sorted(set(properties) - OF_CONSUMERS):
+        close = difflib.get_close_matches(name, sorted(OF_CONSUMERS), n=1, cutoff=0.8)
+        found[name] = close[0] if close else None
+    return found
 
 
 class _Numbers:

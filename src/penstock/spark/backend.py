@@ -21,6 +21,7 @@ from penstock.client import (
     TopicPartition,
     UnsupportedSetting,
 )
+from penstock.client.settings import unknown_names
 from penstock.spark.options import DEFAULT_POLL_TIMEOUT_MS, Client, SourceOptions
 from penstock.wire.uuids import ZERO_UUID, format_uuid
 
@@ -78,6 +79,9 @@ class Reader(Protocol):
 def open_backend(options: SourceOptions) -> Backend:
     settings = client_settings(options)
     if settings is not None:
+        for name, meant in unknown_names(options.properties).items():
+            hint = f": did you mean kafka.{meant}?" if meant else ""
+            log.warning("kafka.%s is no property of Kafka's consumers, and is ignored%s", name, hint)
         return PenstockBackend(settings)
     from penstock.spark.confluent import ConfluentBackend
 

@@ -28,6 +28,10 @@ from penstock.spark.session import users_environment
 
 PYTHON_VERSION_MIN = (3, 11)
 SOURCE_MODULE = "pyspark_penstock"
+SOURCE_PARTS = tuple(
+    f"penstock.spark.{part}" for part in ("source", "batch_reader", "stream_reader", "fetching", "sink")
+)
+"""What `SOURCE_MODULE` leads to; it hides their errors from Spark, which would give up on all data sources."""
 INSTALL = "pip install 'penstock[spark]'"
 ASK_TIMEOUT_S = 60
 FREE_BYTES_MIN = 1_000_000_000
@@ -153,7 +157,8 @@ print(json.dumps(sorted({info.name for info in pkgutil.iter_modules() if info.na
 _IMPORT = """
 import importlib, json
 try:
-    module = importlib.import_module({name!r})
+    for name in {names!r}:
+        importlib.import_module(name)
 except BaseException as error:
     print(json.dumps(f"{{type(error).__name__}}: {{error}}"))
 else:
@@ -206,17 +211,19 @@ def check_siblings(executable: str, ask: Ask) -> Iterator[Check]:
         return
     broken = False
     for name in listed.value:
-        answer = ask(executable, _IMPORT.format(name=name))
+        parts = SOURCE_PARTS if name == SOURCE_MODULE else ()
+        answer = ask(executable, _IMPORT.format(names=(name, *parts)))
         reason = answer.problem or answer.value
-        if reason:
-            broken = True
-            package = _owner_of(name)
-            yield Check(
-                "data sources",
-                Status.FAILED,
-                f"the module {name} cannot be imported ({reason}), and Spark then finds no Python data source at all",
-                f"repair it, or remove it: pip uninstall {package}" if name != SOURCE_MODULE else f"repair: {INSTALL}",
-            )
+        if not reason:
+            continue
+        broken = True
+        if name == SOURCE_MODULE:
+            found = f"the source cannot be imported ({reason}): Spark then does not know the format penstock"
+            yield Check("data sources", Status.FAILED, found, f"repair: {INSTALL}")
+        else:
+            found = f"the module {name} cannot be imported ({reason}): Spark then finds no Python data source at all"
+            fix = f"repair it, or remove it: pip uninstall {_owner_of(name)}"
+            yield Check("data sources", Status.FAILED, found, fix)
     if SOURCE_MODULE not in listed.value:
         yield Check("data sources", Status.FAILED, f"{executable} has no module {SOURCE_MODULE}", f"there: {INSTALL}")
     elif not broken:
