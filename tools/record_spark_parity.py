@@ -8,10 +8,12 @@ of a broker's mistake would prove nothing.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,19 @@ from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: E402
 
+from penstock.client import (  # noqa: E402
+    LATEST,
+    ClientSettings,
+    Cluster,
+    IsolationLevel,
+    TopicPartition,
+    fetch_range,
+)
 from spark import parity  # noqa: E402
 from support import apache_kafka, spark_kafka  # noqa: E402
 from support.spark import LOCAL_CONFIG  # noqa: E402
+
+QUICKLY_COMPACTED = {"log.cleaner.backoff.ms": "100"}
 
 
 def main(path: Path) -> None:
@@ -36,7 +48,7 @@ def main(path: Path) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(map(str, spark_kafka.jars())))
     for name, value in LOCAL_CONFIG.items():
         builder = builder.config(name, value)
-    with apache_kafka.ApacheKafka(heap="512M") as kafka:
+    with apache_kafka.ApacheKafka(heap="512M", properties=QUICKLY_COMPACTED) as kafka:
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         parity.fill(kafka.bootstrap)
@@ -47,11 +59,44 @@ def main(path: Path) -> None:
                 name: refusal(spark, kafka.bootstrap, stream, options)
                 for name, (stream, options) in parity.REFUSED.items()
             },
+            "logs": logs(spark, kafka.bootstrap),
             "placed": {str(count): placed(spark, kafka.bootstrap, count) for count in parity.KEY_COUNTS},
         }
         spark.stop()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(answers, indent=None, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+
+def logs(spark: SparkSession, bootstrap: str) -> dict[str, Any]:
+    """The bytes of logs, and the rows that they hold by isolation level."""
+    parity.fill_logs(bootstrap)
+    found: dict[str, Any] = {}
+    for topic in (parity.TRANSACTIONS, parity.COMPACTED):
+        deadline_s = time.monotonic() + parity.COMPACTION_TIMEOUT_S
+        while True:
+            before = stored(bootstrap, topic)
+            rows = {
+                level: ask(spark, bootstrap, parity.log_case(topic, level))["rows"] for level in parity.ISOLATIONS
+            }
+            has_gaps = len(rows["read_uncommitted"]) < before["high_watermark"]
+            if has_gaps and stored(bootstrap, topic) == before:
+                break
+            if time.monotonic() > deadline_s:
+                raise SystemExit(f"{topic} is not compacted, or never done")
+        found[topic] = before | {"rows": rows}
+    return found
+
+
+def stored(bootstrap: str, topic: str) -> dict[str, Any]:
+    """Whole record batches as brokers send them, and what they say of aborted transactions."""
+    with Cluster(ClientSettings.from_properties({"bootstrap.servers": bootstrap})) as cluster:
+        end = cluster.list_offsets({(topic, 0): LATEST})[TopicPartition(topic, 0)].offset
+        pieces = list(fetch_range(cluster, topic, 0, 0, end, isolation=IsolationLevel.READ_COMMITTED))
+    return {
+        "high_watermark": end,
+        "batches": [base64.b64encode(bytes(piece.records)).decode() for piece in pieces],
+        "aborted": sorted({one for piece in pieces for one in piece.aborted}),
+    }
 
 
 def ask(spark: SparkSession, bootstrap: str, case: parity.Case, format: str = "kafka") -> dict[str, Any]:

@@ -16,7 +16,13 @@ from penstock.wire.codec import Limits, Message, decode_whole, encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.headers import read_request_header, write_response_header
 from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -161,8 +167,9 @@ class ScriptedBroker:
 class MemoryLog:
     """Partitions of one topic as lists of batches, led by one of some scripted brokers."""
 
-    def __init__(self, *brokers: ScriptedBroker, partitions: int = 1) -> None:
+    def __init__(self, *brokers: ScriptedBroker, partitions: int = 1, topic: str = TOPIC) -> None:
         self.brokers = brokers
+        self.topic = topic
         self.leader = 0
         self.leaders: dict[int, int] = {}
         """Of partitions that another broker leads than `leader`."""
@@ -174,7 +181,9 @@ class MemoryLog:
         self.start_offset = 0
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
-        self.aborted: list[Message] = []
+        self.aborted: list[AbortedTransaction] = []
+        self.aborted_until: dict[tuple[int, int], int] = {}
+        """(producer id, first offset) → where the marker is, for those that are not told to whoever reads behind it."""
         for index, broker in enumerate(brokers):
             broker.handlers.setdefault(ApiKey.METADATA, self.metadata)
             broker.handlers.setdefault(ApiKey.LIST_OFFSETS, self.list_offsets)
@@ -191,7 +200,7 @@ class MemoryLog:
 
     def metadata(self, request: Message, version: int) -> MetadataResponse:
         topic = MetadataResponseTopic(
-            name=TOPIC,
+            name=self.topic,
             topic_id=self.topic_id,
             error_code=ErrorCode.NONE if self.exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             partitions=[
@@ -221,7 +230,7 @@ class MemoryLog:
             )
             for one in topic.partitions
         ]
-        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=found)])
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=self.topic, partitions=found)])
 
     def _fetch_from(self, node: int) -> Handler:
         def fetch(request: Message, version: int) -> FetchResponse:
@@ -231,6 +240,7 @@ class MemoryLog:
             (topic,) = request.topics
             for one in topic.partitions:
                 data = self._partition(node, one.partition, one.fetch_offset, min(left_bytes, one.partition_max_bytes))
+                data.aborted_transactions = self._aborted(one.fetch_offset) if request.isolation_level else None
                 if version >= 13 and topic.topic_id != self.topic_id:
                     data = PartitionData(error_code=ErrorCode.UNKNOWN_TOPIC_ID, partition_index=one.partition)
                 left_bytes = max(0, left_bytes - len(data.records or b""))
@@ -241,13 +251,16 @@ class MemoryLog:
 
         return fetch
 
+    def _aborted(self, offset: int) -> list[AbortedTransaction]:
+        until = self.aborted_until
+        return [one for one in self.aborted if until.get((one.producer_id, one.first_offset), offset) >= offset]
+
     def _partition(self, node: int, partition: int, offset: int, max_bytes: int) -> PartitionData:
         data = PartitionData(
             partition_index=partition,
             high_watermark=self.end(partition),
             last_stable_offset=self.end(partition) if self.last_stable_offset is None else self.last_stable_offset,
             log_start_offset=self.start_offset,
-            aborted_transactions=list(self.aborted),  # type: ignore[arg-type]
         )
         if node != self.leaders.get(partition, self.leader):
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -27,6 +27,9 @@ TRIMMED_TO = 6
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LONG_BYTES = 64
 """Longer values are kept as their digests."""
+TRANSACTIONS, COMPACTED = "parity-transactions", "parity-compacted"
+ISOLATIONS = ("read_committed", "read_uncommitted")
+COMPACTION_TIMEOUT_S = 60
 KEY_COUNTS = (2, 3, 7, 12)
 """Numbers of partitions over which keys are placed."""
 
@@ -128,6 +131,34 @@ REFUSED: Mapping[str, tuple[bool, Mapping[str, str]]] = {
     "an end of a stream": (True, {"subscribe": PLAIN, "endingOffsets": "latest"}),
     "an end of a stream by timestamp": (True, {"subscribe": PLAIN, "endingOffsetsByTimestamp": '{"a":{"0":1}}'}),
     "not all partitions": (False, {"subscribe": PLAIN, "startingOffsets": offsets(parity_plain={0: 0})}),
+    "backwards": (
+        False,
+        {
+            "subscribe": OTHER,
+            "startingOffsets": offsets(parity_other={0: 9, 1: 0}),
+            "endingOffsets": offsets(parity_other={0: 8, 1: 20}),
+        },
+    ),
+    "backwards by time": (
+        False,
+        {
+            "subscribe": OTHER,
+            "startingOffsetsByTimestamp": offsets(parity_other={0: 9, 1: 0}),
+            "endingOffsetsByTimestamp": offsets(parity_other={0: 8, 1: 20}),
+        },
+    ),
+    "a start behind the log": (
+        False, {"subscribe": OTHER, "startingOffsets": offsets(parity_other={0: 99, 1: 0}), "failOnDataLoss": "false"},
+    ),
+    "an end before the start, by time": (
+        False,
+        {
+            "subscribe": OTHER,
+            "startingOffsets": offsets(parity_other={0: 9, 1: 0}),
+            "endingTimestamp": str(BASE_MS + 3),
+        },
+    ),
+    "an end before the log": (False, {"subscribe": TRIMMED, "endingOffsets": offsets(parity_trimmed={0: 2})}),
     "no record as young": (False, {"subscribe": PLAIN, "startingTimestamp": str(BASE_MS + 10**9)}),
 }
 """What is refused: (of a stream, options). Which one it is has to be said in the same words."""
@@ -169,6 +200,43 @@ def write(bootstrap: str, topic: str, partition: int, count: int, **properties: 
             headers=(None, [], [("a", b"1"), ("a", None), ("ü", b"")], [("only", b"\x00\xff")])[number % 4],
         )
     assert producer.flush(30) == 0
+
+
+def fill_logs(bootstrap: str) -> None:
+    """Writes what only some brokers can hold: aborted transactions and their markers, and a log with gaps.
+
+    It is read from the recorded bytes of the logs.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    # A segment ends where the next record is older by this much; only such are compacted.
+    compacted = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
+    topics = [NewTopic(TRANSACTIONS, 1, 1, config=KEPT), NewTopic(COMPACTED, 1, 1, config=KEPT | compacted)]
+    for created in admin.create_topics(topics).values():
+        created.result(timeout=30)
+    one, other = (Producer({"bootstrap.servers": bootstrap, "transactional.id": name}) for name in ("one", "other"))
+    for producer in (one, other):
+        producer.init_transactions(60)
+    number = 0
+    # Both have transactions open at the same time; which of them are aborted is not the same.
+    for commit_one, commit_other in ((True, False), (False, True), (False, False), (True, True), (True, False)):
+        for producer in (one, other):
+            producer.begin_transaction()
+        for producer in (one, other, one, other):
+            number += 1
+            producer.produce(TRANSACTIONS, b"value %d" % number, b"key", partition=0, timestamp=BASE_MS + number)
+            assert producer.flush(30) == 0
+        write(bootstrap, TRANSACTIONS, 0, 2)
+        for producer, commit in ((one, commit_one), (other, commit_other)):
+            (producer.commit_transaction if commit else producer.abort_transaction)(60)
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for number in range(40):
+        key, stamp = b"key %d" % (number % 7), BASE_MS + 700 * number
+        plain.produce(COMPACTED, b"value %d" % number, key, partition=0, timestamp=stamp)
+        assert plain.flush(30) == 0
+
+
+def log_case(topic: str, isolation: str) -> Case:
+    return _case(f"{topic}, {isolation}", subscribe=topic, **{"kafka.isolation.level": isolation})
 
 
 def keys_topic(partitions: int) -> str:

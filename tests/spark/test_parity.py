@@ -6,6 +6,7 @@ as streams do. Where Maven is reachable, the recording itself is checked against
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'pe
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from client.scripted import MemoryLog, ScriptedBroker
 from penstock.spark.backend import SourcePartition
 from penstock.spark.batch_reader import plan
 from penstock.spark.errors import SourceError
@@ -29,6 +31,8 @@ from penstock.spark.lookup import Lookup
 from penstock.spark.offsets import OURS
 from penstock.spark.options import SourceOptions, batch_options, stream_options
 from penstock.spark.reading import read_range
+from penstock.wire.messages.fetch import AbortedTransaction
+from penstock.wire.records import iter_batches
 from spark import parity
 from spark.engine import Checkpoint, Run
 from support import apache_kafka, spark_kafka
@@ -71,6 +75,34 @@ def read(bootstrap: str, case: parity.Case) -> list[list[object]]:
 @pytest.mark.parametrize("case", BATCHES, ids=lambda case: case.name)
 def test_batches_have_the_same_rows(bootstrap: str, case: parity.Case) -> None:
     assert read(bootstrap, case) == RECORDED["rows"][case.name]["rows"]
+
+
+@pytest.mark.parametrize("isolation", parity.ISOLATIONS)
+@pytest.mark.parametrize("topic", [parity.TRANSACTIONS, parity.COMPACTED])
+def test_aborted_transactions_markers_and_gaps_give_the_same_rows(topic: str, isolation: str) -> None:
+    check_log(RECORDED["logs"][topic], topic, isolation)
+
+
+def check_log(recorded: dict[str, Any], topic: str, isolation: str) -> None:
+    """The recorded bytes of a log, from a broker that sends them, a few at a time."""
+    with ScriptedBroker() as broker:
+        log = MemoryLog(broker, topic=topic)
+        markers: list[tuple[int, int]] = []
+        for piece in recorded["batches"]:
+            for header, batch in iter_batches(base64.b64decode(piece)):
+                log.append(bytes(batch))
+                if header.is_control:
+                    markers.append((header.producer_id, header.base_offset))
+        log.high_watermark = recorded["high_watermark"]
+        log.aborted = [AbortedTransaction(producer_id=who, first_offset=first) for who, first in recorded["aborted"]]
+        log.aborted_until = {
+            (who, first): next(at for producer, at in markers if producer == who and at > first)
+            for who, first in recorded["aborted"]
+        }
+        case = parity.log_case(topic, isolation)
+        for options in ({}, {"kafka.max.partition.fetch.bytes": "200"}, {"minPartitions": "7"}):
+            narrow = parity.Case(case.name, {**case.options, **options})
+            assert read(broker.bootstrap, narrow) == recorded["rows"][isolation]
 
 
 def test_the_fallback_has_the_same_rows(bootstrap: str) -> None:
@@ -170,5 +202,10 @@ def test_the_recording_is_what_the_connector_reads(tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, str(ROOT / "tools" / "record_spark_parity.py"), str(fresh)], check=True)
 
-    assert json.loads(fresh.read_text())["rows"] == RECORDED["rows"]
-    assert json.loads(fresh.read_text())["placed"] == RECORDED["placed"]
+    found = json.loads(fresh.read_text())
+    for part in ("rows", "placed", "refused"):
+        assert found[part] == RECORDED[part], part
+    assert found["logs"][parity.TRANSACTIONS]["rows"] == RECORDED["logs"][parity.TRANSACTIONS]["rows"]
+    for topic, log in found["logs"].items():
+        for isolation in parity.ISOLATIONS:
+            check_log(log, topic, isolation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'pe
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.client import EARLIEST, LATEST, ConnectionFailed, RangeUnavailable, TopicPartition
 from penstock.spark.backend import SourcePartition, open_backend
@@ -19,8 +21,9 @@ from penstock.spark.confluent import ConfluentReader
 from penstock.spark.errors import DataLossError, OptionError, SourceError
 from penstock.spark.filters import Bounds
 from penstock.spark.lookup import Lookup
-from penstock.spark.options import SourceOptions, batch_options
+from penstock.spark.options import SourceOptions, batch_options, stream_options
 from penstock.spark.reading import read_range
+from penstock.spark.stream_reader import StreamReader
 from penstock.wire.uuids import format_uuid
 from support.records import open_transaction
 from support.server_process import ServerProcess
@@ -139,6 +142,30 @@ def test_what_is_not_there_is_named(server: ServerProcess, new_topic: Callable[.
         list(read_range(options, SourcePartition(topic, 0, 3, 9)))
     with pytest.raises(DataLossError, match="not-there-0"):
         list(read_range(options, SourcePartition("not-there", 0, 0, 9)))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_stream_of_a_pattern_reads_topics_that_come_while_it_runs(
+    server: ServerProcess, new_topic: Callable[..., str], client: str
+) -> None:
+    prefix = f"p-{uuid.uuid4().hex[:8]}"
+    write(server, new_topic(name=f"{prefix}-1"), 5)
+    given = {"kafka.bootstrap.servers": server.bootstrap, "penstock.client": client}
+    reader = StreamReader(stream_options(given | {"subscribePattern": prefix, "startingOffsets": "earliest"}))
+    try:
+        first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        write(server, new_topic(name=f"{prefix}-2"), 7)
+        second = reader.latestOffset(first, ReadAllAvailable())
+        found = [
+            (row["topic"], row["offset"])
+            for part in reader.partitions(first, second)
+            for batch in reader.read(part)
+            for row in batch.to_pylist()
+        ]
+    finally:
+        reader.stop()
+
+    assert found == [(f"{prefix}-2", offset) for offset in range(7)]
 
 
 @pytest.mark.parametrize("client", CLIENTS)

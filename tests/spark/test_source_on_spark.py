@@ -164,6 +164,25 @@ def test_bad_input_is_told_without_a_stack_trace(
     assert "Traceback" not in str(told.value)
 
 
+def test_what_a_task_finds_is_told_in_the_first_two_lines(
+    spark: SparkSession, server: ServerProcess, admin: AdminClient, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    write(server.bootstrap, topic, 10)
+    options = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": topic}
+    frame = spark.read.format("penstock").options(**options).load()
+    assert frame.count() == 10
+    # Spark keeps the plan of a frame, so that its tasks find out.
+    admin.delete_records([Place(topic, 0, 5)])[Place(topic, 0, 5)].result(timeout=20)
+
+    with pytest.raises(Exception, match="failOnDataLoss") as told:
+        frame.count()
+
+    first_two = "\n".join(str(told.value).splitlines()[:2])
+    assert f"Cannot read offsets 0 to 10 (exclusive) of {topic}-0" in first_two
+    assert "offset 0 is not in the log, which holds 5 to 10" in first_two
+
+
 def test_columns_of_somebody_elses_choice_are_refused(spark: SparkSession, server: ServerProcess) -> None:
     frame = spark.read.format("penstock").option("kafka.bootstrap.servers", server.bootstrap).schema("id INT")
 
@@ -338,3 +357,25 @@ def test_a_checkpoint_of_another_source_is_refused(
         run(stream_of(spark, server, topic), tmp_path / "checkpoint")
 
 
+@pytest.mark.long
+def test_a_checkpoint_of_sparks_own_source_is_continued(
+    spark: SparkSession, server: ServerProcess, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    write(server.bootstrap, topic, 10)
+    checkpoint = tmp_path / "checkpoint"
+    run(stream_of(spark, server, topic, startingOffsets="earliest"), checkpoint)
+    # What Spark's source would have left in its place: its offset, and where it began.
+    offsets = checkpoint / "offsets" / "0"
+    lines = offsets.read_text().splitlines()
+    (offsets.parent / ".0.crc").unlink()
+    offsets.write_text("\n".join([*lines[:-1], json.dumps({topic: {"0": 7, "1": 0}})]))
+    (checkpoint / "sources" / "0").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "sources" / "0" / "0").write_text("\0v1\n" + json.dumps({topic: {"0": 0, "1": 0}}))
+    write(server.bootstrap, topic, 3, partition=1)
+
+    rows = run(stream_of(spark, server, topic), checkpoint)
+
+    assert list(rows) == [1]
+    assert flat(rows) == [(0, 7), (0, 8), (0, 9), (1, 0), (1, 1), (1, 2)]
+    assert run(stream_of(spark, server, topic), checkpoint) == {}

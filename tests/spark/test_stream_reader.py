@@ -174,6 +174,22 @@ def test_partitions_that_are_added_are_read_from_the_earliest(cluster: FakeClust
     assert tasks(reader, start, end) == [("a", 2, 0, 8)], "the same after retention: tasks find out"
 
 
+def test_topics_that_come_to_match_a_pattern_are_read_from_the_earliest(cluster: FakeCluster) -> None:
+    read = stream_options({"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": "^a"})
+    reader = StreamReader(read, lookup=lookup_of(read, cluster), wall_ms=Clock())
+    start = reader.initialOffset()
+    begun = stored(reader.latestOffset(start, ALL))
+    cluster.create("b", 5)
+    assert reader.latestOffset(begun, ALL) == begun
+
+    cluster.create("another", 8)
+    end = stored(reader.latestOffset(begun, ALL))
+
+    assert tasks(reader, begun, end) == [("another", 0, 0, 8)]
+    cluster.append("another", 0, 1)
+    assert tasks(reader, end, reader.latestOffset(end, ALL)) == [("another", 0, 8, 9)]
+
+
 def test_available_now_reads_what_was_there_and_ends(cluster: FakeCluster) -> None:
     reader = reader_of(cluster, startingOffsets="earliest", maxOffsetsPerTrigger="60", minOffsetsPerTrigger="50")
     reader.prepareForTriggerAvailableNow()
