@@ -76,7 +76,14 @@ def _ask(oauth: OAuthSettings, url: str, context: ssl.SSLContext | None, timeout
         hint = ": check the client id and secret" if error.code in (400, 401, 403) else ""
         raise AuthenticationFailed(f"the token endpoint {url} answered {error.code} {error.reason}{hint}") from None
     except OSError as error:
-        raise ConnectionFailed(f"the token endpoint {url} cannot be reached: {error}") from None
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise AuthenticationFailed(
+                f"the token endpoint {url} has a certificate that is not trusted ({reason.verify_message}): name its "
+                "authority with ssl.truststore.location in sasl.jaas.config, or with https.ca.location; what is set "
+                "for brokers does not count here"
+            ) from None
+        raise ConnectionFailed(f"the token endpoint {url} cannot be reached: {reason}") from None
     try:
         answer = json.loads(body) if len(body) <= ANSWER_BYTES_MAX else None
     except ValueError:
