@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from support.apache_kafka import ApacheKafka, available
+from support.records import is_decided
 from support.spark import require_spark
 from support.spark_cluster import StandaloneCluster, executors_below
 from support.topic_driver import RETURNED
@@ -30,7 +30,6 @@ from support.topic_scene import (
     ABORT_STEPS,
     AT_START,
     COMMITTED_STEPS,
-    PARTITIONS,
     STEPS,
     TAKEN_OVER,
     WRITTEN_STEPS,
@@ -173,23 +172,12 @@ def test_a_write_that_takes_longer_than_the_transaction_may_fails_and_is_not_see
     with Scene(kafka, tmp_path) as scene:
         slow = scene.process(pauses=[["FLUSHED", 1]], properties={"transaction.timeout.ms": "3000"})
         slow.wait_until("FLUSHED", 1)
-        wait_until(lambda: decided(kafka, scene.topic), timeout_s=60)
+        wait_until(lambda: is_decided(kafka.bootstrap, scene.topic), timeout_s=60)
         slow.wake()
         assert "was open for longer than transaction.timeout.ms" in slow.wait_until_failed()
         assert sorted(scene.reader.batches) == [0]
         scene.process().wait_until("DONE")
         scene.check_all()
-
-
-def decided(kafka: ApacheKafka, topic: str) -> bool:
-    """Whether no transaction is open in the topic: all that is in its logs is stable."""
-    ends = []
-    for isolation in ("read_uncommitted", "read_committed"):
-        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "ends", "isolation.level": isolation})
-        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        ends.append([consumer.get_watermark_offsets(place, timeout=30, cached=False) for place in places])
-        consumer.close()
-    return ends[0] == ends[1]
 
 
 # Executors and second attempts at tasks

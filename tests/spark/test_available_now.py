@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from penstock.spark.errors import DataLossError
 from penstock.spark.options import stream_options
 from spark.engine import Checkpoint, Run
-from support.records import open_transaction, write
+from support.records import is_decided, open_transaction, write
 from support.server_process import ServerProcess
 from support.waiting import wait_until
 
@@ -164,6 +164,7 @@ def test_a_transaction_that_stays_open(server: ServerProcess, new_topic: Callabl
     before = run(server, checkpoint, **committed)
     everything = run(server, Checkpoint(), subscribe=topic)
     open_one.commit_transaction(30)
+    wait_until(lambda: is_decided(server.bootstrap, topic))
     after = run(server, checkpoint, **committed)
 
     assert offsets_of(before, topic) == list(range(5))

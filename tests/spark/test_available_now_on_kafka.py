@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'pe
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
 
 from support.apache_kafka import ApacheKafka, available
-from support.records import create_topic, open_transaction
+from support.records import create_topic, is_decided, open_transaction
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +58,15 @@ def test_aborted_ranges_and_transactions_that_are_open_or_decided_later(
     topic = create_topic(kafka.bootstrap, f"t-{uuid.uuid4().hex[:8]}")
     open_transaction(kafka.bootstrap, topic, RECORDS).abort_transaction(30)
     open_transaction(kafka.bootstrap, topic, RECORDS).abort_transaction(30)
+    wait_until(lambda: is_decided(kafka.bootstrap, topic))
     assert run(spark, kafka, topic, tmp_path) == [], "nothing but what was aborted"
     first = 2 * (RECORDS + 1)
     open_transaction(kafka.bootstrap, topic, RECORDS).commit_transaction(30)
+    wait_until(lambda: is_decided(kafka.bootstrap, topic))
     late = open_transaction(kafka.bootstrap, topic, RECORDS)
     assert run(spark, kafka, topic, tmp_path) == list(range(first, first + RECORDS)), "up to what is undecided"
     assert run(spark, kafka, topic, tmp_path) == []
     late.commit_transaction(30)
+    wait_until(lambda: is_decided(kafka.bootstrap, topic))
     first += RECORDS + 1
     assert run(spark, kafka, topic, tmp_path) == list(range(first, first + RECORDS))

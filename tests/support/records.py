@@ -54,6 +54,21 @@ def open_transaction(bootstrap: str, topic: str, count: int) -> Producer:
     return producer
 
 
+def is_decided(bootstrap: str, topic: str) -> bool:
+    """Whether no transaction is open in the topic: all that is in its logs is stable.
+
+    A commit or an abort is answered when it is decided; what it decides is marked in the logs a little later.
+    """
+    ends = []
+    for isolation in ("read_uncommitted", "read_committed"):
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})
+        partitions = consumer.list_topics(topic, READ_TIMEOUT_S).topics[topic].partitions
+        places = [TopicPartition(topic, number) for number in sorted(partitions)]
+        ends.append([consumer.get_watermark_offsets(place, READ_TIMEOUT_S, cached=False) for place in places])
+        consumer.close()
+    return ends[0] == ends[1]
+
+
 def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted") -> list[Written]:
     """What a topic holds now, by partition and then by offset."""
     consumer = Consumer(
