@@ -408,7 +408,7 @@ def test_fenced_during_an_abort_is_told_as_fenced() -> None:
         driver.run(0)
 
 
-@pytest.mark.parametrize("how", ["reported", "raised", "wrapped"])
+@pytest.mark.parametrize("how", ["reported", "raised", "wrapped", "mute"])
 def test_fenced_while_rows_are_acknowledged_is_told_as_fenced(how: str) -> None:
     driver = Driver()
     driver.run(0)

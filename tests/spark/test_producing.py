@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.producing import (
+    MUTE_CALLS_MAX,
     BadColumns,
     BadRow,
     Deliveries,
@@ -45,6 +46,7 @@ class Recording:
         self.polls: list[float] = []
         self.refusal: KafkaError | None = None
         self.flushes: list[int] = []
+        self.flush_calls = 0
         self.end: Exception | None = None
 
     def produce(
@@ -70,6 +72,7 @@ class Recording:
         return 0
 
     def flush(self, timeout: float = -1) -> int:
+        self.flush_calls += 1
         if self.end is not None:
             raise self.end
         return self.flushes.pop(0) if self.flushes else 0
@@ -191,9 +194,10 @@ def test_an_error_that_ends_the_producer_is_a_failure_however_it_is_raised() -> 
     wrapped.__cause__, producer.end = producer.end, wrapped
     with pytest.raises(DeliveryFailed, match="fenced by a newer instance"):
         sender.flush()
-    producer.end = SystemError("of another kind")
+    producer.end, producer.flush_calls = SystemError("of another kind"), 0
     with pytest.raises(SystemError, match="of another kind"):
         sender.flush()
+    assert producer.flush_calls == MUTE_CALLS_MAX, "asked again, but not forever"
 
 
 def test_the_first_failure_is_told_with_its_fix_and_the_others_are_counted() -> None:

@@ -77,7 +77,8 @@ class FakeProducer:
     undelivered: list[KafkaError] = field(default_factory=list)
     """Errors that `flush` reports, one for each record that did not arrive."""
     fatal_in_flush: str = "reported"
-    """Or `raised`, or `wrapped` in a SystemError: what a real one does depends on what else it has to report."""
+    """Or `raised`, `wrapped` in a SystemError, or `mute` and then never told again by `flush`: what a real one does
+    depends on what else it has to report."""
 
     def init_transactions(self, timeout: float = -1) -> None:
         with _Call(self, "init", fenced=False):
@@ -117,6 +118,11 @@ class FakeProducer:
                 raise
             if error.args[0].fatal() and self.fatal_in_flush == "wrapped":
                 raise SystemError("a callback returned a result with an exception set") from error
+            if error.args[0].fatal() and self.fatal_in_flush in ("mute", "muted"):
+                if self.fatal_in_flush == "muted":
+                    return 0
+                self.fatal_in_flush = "muted"
+                raise SystemError("flush returned NULL without setting an exception") from None
             self.deliveries(error.args[0], None)
         return 0
 

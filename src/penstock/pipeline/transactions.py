@@ -42,6 +42,7 @@ from penstock.spark.producing import (
     ProducerLike,
     RecordColumns,
     RecordSender,
+    telling,
     told_by_librdkafka,
 )
 
@@ -294,7 +295,7 @@ class QueryTransactions:
                 if queue_is_full:
                     assert self._producer is not None
                     self._producer.poll(CALL_TIMEOUT_S)
-                call()
+                telling(call)
                 return
             except BufferError:
                 queue_is_full = True
@@ -307,7 +308,7 @@ class QueryTransactions:
         deadline_s = self._clock() + timeout_s
         while True:
             try:
-                call(CALL_TIMEOUT_S)
+                telling(lambda: call(CALL_TIMEOUT_S))
                 return
             except (KafkaException, SystemError) as error:
                 told = self._told(error)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -54,6 +54,10 @@ PRODUCER_DEFAULTS: Final[Mapping[str, str]] = {
 ANY_PARTITION: Final = -1
 QUEUE_FULL_WAIT_S: Final = 0.05
 FLUSH_STEP_S: Final = 1.0
+MUTE_CALLS_MAX: Final = 5
+"""So often a call is made that fails and does not say why."""
+
+R = TypeVar("R")
 
 Header = tuple[str, str | bytes | None]
 Payload = bytes | str | None
@@ -212,7 +216,7 @@ class RecordSender:
     def _look(self, call: Callable[[], int]) -> int:
         """A call that tells what happened meanwhile; the first of them tells what ended the producer, too."""
         try:
-            return call()
+            return telling(call)
         except (KafkaException, SystemError) as error:
             told = told_by_librdkafka(error)
             if told is None:
@@ -283,6 +287,21 @@ def told_by_librdkafka(error: BaseException) -> KafkaException | None:
     while found is not None and not isinstance(found, KafkaException):
         found = found.__cause__ or found.__context__
     return found
+
+
+def telling(call: Callable[[], R]) -> R:
+    """What a call gives or raises; one that fails without a word is made again, for the next says why.
+
+    It is confluent-kafka that is at a loss for words: the error that one callback left was cleared in another. What
+    ended the producer has ended it for the calls that follow, too.
+    """
+    for _ in range(MUTE_CALLS_MAX - 1):
+        try:
+            return call()
+        except SystemError as error:
+            if told_by_librdkafka(error) is not None:
+                raise
+    return call()
 
 
 def producer_properties(properties: Mapping[str, object]) -> dict[str, str]:
