@@ -30,6 +30,7 @@ from penstock.pipeline.model import (
     Problem,
     Sink,
     SinkKind,
+    Source,
     Sql,
     TriggerKind,
     nearest,
@@ -91,7 +92,7 @@ def check_declarations(pipeline: Pipeline) -> list[Problem]:
     problems += _check_order(pipeline)
     for source in pipeline.sources:
         problems += check_columns(source)
-        problems += _check_topic(source.topic, source.place) if not source.pattern else []
+        problems += _check_pattern(source) if source.pattern else _check_topic(source.topic, source.place)
         problems += _check_topic(source.dead_letters, source.place) if source.dead_letters else []
         if source.dead_letters and source.format is Format.BYTES:
             fix = "leave out dead_letters, or name the format that the values have"
@@ -251,6 +252,15 @@ def _check_topic(name: str, place: Place) -> list[Problem]:
         return []
     fix = "use up to 249 letters, digits, '.', '_' and '-'"
     return [Problem(f"{name!r} is no name for a topic", fix, place)]
+
+
+def _check_pattern(source: Source) -> list[Problem]:
+    try:
+        re.compile(source.pattern)
+    except re.error as error:
+        fix = "write one of Python's, such as '^shop[.]'"
+        return [Problem(f"{source.pattern!r} is no regular expression: {error}", fix, source.place)]
+    return []
 
 
 class _TopicSink:

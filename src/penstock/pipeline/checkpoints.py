@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK_NAME = "penstock.lock"
+LOOKS_END_S = 0.5
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 
 
@@ -109,9 +111,7 @@ def held(pipeline: Pipeline) -> Iterator[None]:
             path=pipeline.path,
         ) from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(handle):
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
             raise PipelineError(
                 Problem(
@@ -120,12 +120,44 @@ def held(pipeline: Pipeline) -> Iterator[None]:
                     pipeline.places.get("checkpoint", NOWHERE),
                 ),
                 path=pipeline.path,
-            ) from None
+            )
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def is_held(directory: Path) -> bool | None:
+    """Whether a run holds this checkpoint; None where that cannot be seen. Exact, as the number of a process is not."""
+    try:
+        handle = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return False
+
+
+def _locked(handle: int) -> bool:
+    """Takes the lock; whoever only looks whether it is held has it for less than the time that this waits."""
+    deadline_s = time.monotonic() + LOOKS_END_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(LOOKS_END_S / 10)
 
 
 class LocalDirectory:
@@ -144,7 +176,7 @@ class LocalDirectory:
 
     def is_empty(self) -> bool:
         try:
-            return not any(not one.name.startswith("penstock") for one in self._path.iterdir())
+            return all(_is_ours(one.name) for one in self._path.iterdir())
         except FileNotFoundError:
             return True
 
@@ -185,7 +217,12 @@ class HadoopDirectory:
         if not self._files.exists(self._path):
             return True
         names = [status.getPath().getName() for status in self._files.listStatus(self._path)]
-        return all(name.startswith(("penstock", ".penstock")) for name in names)
+        return all(map(_is_ours, names))
+
+
+def _is_ours(name: str) -> bool:
+    """A file of ours, or what a crash left of one that was being written; with the checksum that Hadoop adds."""
+    return name.startswith(("penstock", ".penstock", "..penstock"))
 
 
 def replace_text(path: Path, text: str) -> None:

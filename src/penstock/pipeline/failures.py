@@ -1,4 +1,6 @@
-"""Why a query failed, out of what Spark wraps around it. Pure.
+"""What Spark says, without what it wraps around it: an error class, a plan, a state, stacks of Java and Python. Pure.
+
+What the analyzer says of a query is a `sentence`; why a query that ran has failed is the `reason_of` it.
 
 A failure in Python arrives as an exception of Java around an exception of Spark around a traceback of Python, and the
 line that says what happened is the last of the traceback. A failure of Spark's own is its first line.
@@ -9,6 +11,8 @@ from __future__ import annotations
 import re
 
 REASON_CHARACTERS_MAX = 1_000
+NO_REASON = "Spark gives no reason"
+PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 
 RAISED = "[USER_RAISED_EXCEPTION]"
 """By `raise_error`, which a pipeline uses for records that do not parse."""
@@ -17,6 +21,8 @@ _OURS = re.compile(r"^penstock\.[\w.]+\.(\w+): (.+)$")
 _WRAPPED = re.compile(r"(?:Caused by: )?(?:[a-z]+\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")
 _ERROR_CLASS = re.compile(r"\[([A-Z0-9_.]+)\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}.*")
+_FIRST_CLASS = re.compile(rf"^\s*{_ERROR_CLASS.pattern}")
+_TAIL = re.compile(_STATE.pattern, re.DOTALL)
 _NOISE = (
     "An exception was raised by the Python Proxy", "Job aborted due to stage failure", "Writing job aborted",
     "Task failed while writing rows", "Query ", "=== Streaming Query ===",
@@ -44,7 +50,17 @@ def reason_of(text: str) -> str:
         plain = _plain(line)
         if plain and not plain.startswith(_NOISE):
             return _short(plain)
-    return _short(_plain(lines[0])) if lines else "Spark gives no reason"
+    return _short(_plain(lines[0])) if lines else NO_REASON
+
+
+def sentence(text: str) -> str:
+    """The words of a message: no error class, no state, no plan, no stack."""
+    text = _FIRST_CLASS.sub("", text.strip())
+    text = _TAIL.sub("", text)
+    text = text.partition("\n\nJVM stacktrace")[0].partition("\n== SQL")[0]
+    text = PARSER_PLACE.sub("", text).partition(";\n")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:3]).rstrip(" ;.") if lines else NO_REASON
 
 
 def _plain(line: str) -> str:

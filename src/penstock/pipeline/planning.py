@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.avro import AvroEncoder
 from penstock.pipeline.dead_letters import dead_letter_rows
 from penstock.pipeline.decoding import decode
+from penstock.pipeline.failures import sentence
 from penstock.pipeline.model import (
     NOTHING,
     Format,
@@ -29,7 +30,7 @@ from penstock.pipeline.model import (
     nearest,
 )
 from penstock.pipeline.source_columns import wants_headers
-from penstock.pipeline.spark_errors import problem_of, quietly, sentence
+from penstock.pipeline.spark_errors import problem_of, quietly
 from penstock.pipeline.udfs import array_function
 
 if TYPE_CHECKING:

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.client import LATEST, ClientError, ClientSettings, Cluster, UnsupportedSetting
 from penstock.pipeline.checking import check_checkpoint, check_cluster, check_declarations, check_plan
-from penstock.pipeline.checkpoints import Directory, held, open_directory, query_location, read_identity
-from penstock.pipeline.identity import FILE_NAME, Identity, dead_letter_query, dead_letter_sources, identity_of, merged
-from penstock.pipeline.model import NOWHERE, OutputMode, Pipeline, PipelineError, Place, Problem, Source
+from penstock.pipeline.checkpoints import held, open_directory, query_location
+from penstock.pipeline.claiming import claim
+from penstock.pipeline.failures import reason_of, sentence
+from penstock.pipeline.identity import dead_letter_query, dead_letter_sources, identity_of
+from penstock.pipeline.model import OutputMode, Pipeline, PipelineError, Place, Problem
 from penstock.pipeline.planning import Plan, own_session, plan
 from penstock.pipeline.progress import QueryFigures
+from penstock.pipeline.reports import Reports
 from penstock.pipeline.sinks import Gate, open_gate, start_query, topic_writer
-from penstock.pipeline.spark_errors import quietly, sentence
+from penstock.pipeline.spark_errors import quietly
 from penstock.pipeline.status import RunStatus, now_text, status_path, write_status
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryListener
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.25
 STATUS_EVERY_S = 1.0
 STOP_TIMEOUT_S = 60.0
 """How long a write that goes on may take to finish when a run is stopped."""
-LAST_REPORTS_TIMEOUT_S = 10.0
 RESTARTS_MAX = 8
 BEGIN_TIMEOUT_S = 120.0
 BEGIN_POLL_S = 0.05
@@ -65,6 +64,8 @@ def run_pipeline(
     run = _Run(pipeline, master or "", stop or threading.Event(), on_status)
     with ExitStack() as stack:
         _raise_for(check_declarations(pipeline), pipeline)
+        # Before anything is written there: neither the status nor the lock of another's directory is this run's.
+        _raise_for(check_checkpoint(pipeline, None), pipeline)
         stack.enter_context(held(pipeline))
         stack.callback(run.save)
         if metrics is not None:
@@ -79,14 +80,14 @@ def run_pipeline(
                 spark = build_session(f"penstock: {pipeline.name}", master=master, config=config)
                 stack.callback(spark.stop)
             run.status.master = master or _master_of(spark)
-            with quietly():
+            with quietly(), run.ended():
                 run.start(spark)
                 run.watch()
         except PipelineError as error:
             run.fail(error.problems[0].message)
             raise
         except BaseException as error:
-            run.fail(f"{type(error).__name__}: {error}")
+            run.fail(f"{type(error).__name__}: {error}".removesuffix(": "))
             raise
     return run.status
 
@@ -123,8 +124,10 @@ class _Run:
         )
         for name, query in identity_of(pipeline).queries.items():
             self.status.queries[name] = QueryFigures(name, query.writes)
-        self._listener: _Reports | None = None
+        self._reports = Reports(self.status)
+        self._session: SparkSession | None = None
         self._saved_s = 0.0
+        self._is_stopped = False
 
     def serve_metrics(self, host: str, port: int, stack: ExitStack) -> None:
         from penstock.pipeline.metrics import MetricsServer
@@ -139,17 +142,12 @@ class _Run:
         session = own_session(spark, pipeline)
         _raise_for(check_checkpoint(pipeline, session), pipeline)
         directory = open_directory(pipeline.checkpoint, session)
-        starting = _claim(pipeline, directory) if directory is not None else {}
+        starting = claim(pipeline, directory) if directory is not None else {}
         planned = plan(pipeline, session, starting=starting)
         _raise_for(check_plan(pipeline, planned), pipeline)
-        self._listener = _Reports(self.status)
-        session.streams.addListener(self._listener.for_spark())
         self._session = session
-        try:
-            self._start_queries(planned)
-        except BaseException:
-            self._stop_queries()
-            raise
+        self._reports.listen(session)
+        self._start_queries(planned)
         self.tell("running")
 
     def watch(self) -> None:
@@ -164,11 +162,22 @@ class _Run:
             self.tell("stopping")
         self._stop_queries()
         self._raise_failure()
-        self._finish_reports()
+        self._reports.wait_for_ends(len(self.queries))
         state = "stopped" if self.stop.is_set() else "finished"
         for figures in self.status.queries.values():
             figures.state = state
         self.tell(state)
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """However the run goes, nothing of it goes on after it: the session may be the caller's, and stay."""
+        try:
+            yield
+        finally:
+            try:
+                self._stop_queries()
+            finally:
+                self._stop_whatever_runs()
 
     def _is_active(self) -> bool:
         return any(one.query.isActive for one in self.queries.values())
@@ -194,7 +203,8 @@ class _Run:
         for figures in self.status.queries.values():
             if figures.state in ("starting", "running"):
                 figures.state = "stopped"
-        self.tell("failed")
+        with suppress(Exception):  # it may be what failed
+            self.tell("failed")
 
     def _start_queries(self, planned: Plan) -> None:
         pipeline = self.pipeline
@@ -248,14 +258,13 @@ class _Run:
                 # Nothing is wrong but the time it took: the query goes on from its checkpoint, as after any stop.
                 one.restarts += 1
                 one.query = one.start()
-                if self._listener is not None:
-                    self._listener.forget_end()
+                self._reports.forget_end()
                 continue
             figures = self.status.queries[name]
             figures.state = "failed"
-            figures.error = _reason(error)
+            figures.error = reason_of(str(error))
             self._stop_queries()
-            self._finish_reports()
+            self._reports.wait_for_ends(len(self.queries))
             raise QueryFailed(
                 Problem(
                     f"query {name} failed: {figures.error}",
@@ -266,6 +275,8 @@ class _Run:
             )
 
     def _stop_queries(self) -> None:
+        if self._is_stopped:
+            return
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         for one in self.queries.values():
             if one.gate is not None:
@@ -273,110 +284,17 @@ class _Run:
         for one in self.queries.values():
             with suppress(Exception):  # it ended by itself, or Spark is gone
                 one.query.stop()
+        self._is_stopped = True
 
-    def _finish_reports(self) -> None:
-        """Spark's reports come on a thread of their own, the last ones after the queries have ended."""
-        if self._listener is not None:
-            self._listener.wait_for_ends(len(self.queries), LAST_REPORTS_TIMEOUT_S)
-            with suppress(Exception):
-                self._session.streams.removeListener(self._listener.for_spark())
-
-
-class _Reports:
-    """Takes Spark's reports into the status."""
-
-    def __init__(self, status: RunStatus) -> None:
-        self._status = status
-        self._ended = 0
-        self._condition = threading.Condition()
-        self._for_spark: StreamingQueryListener | None = None
-
-    def for_spark(self) -> StreamingQueryListener:
-        """The listener that Spark calls; made here, because its base class is pyspark's."""
-        if self._for_spark is None:
-            from pyspark.sql.streaming.listener import StreamingQueryListener
-
-            reports = self
-
-            class Listener(StreamingQueryListener):
-                def onQueryStarted(self, event) -> None:  # type: ignore[no-untyped-def]
-                    """The run knows."""
-
-                def onQueryProgress(self, event) -> None:  # type: ignore[no-untyped-def]
-                    reports.add(event.progress.name, json.loads(event.progress.json))
-
-                def onQueryIdle(self, event) -> None:  # type: ignore[no-untyped-def]
-                    """Nothing new."""
-
-                def onQueryTerminated(self, event) -> None:  # type: ignore[no-untyped-def]
-                    reports.end()
-
-            self._for_spark = Listener()
-        return self._for_spark
-
-    def add(self, name: str | None, progress: Mapping[str, object]) -> None:
-        figures = self._status.queries.get(name or "")
-        if figures is not None:
-            figures.add(progress)
-
-    def end(self) -> None:
-        with self._condition:
-            self._ended += 1
-            self._condition.notify_all()
-
-    def forget_end(self) -> None:
-        """One query ended that is started again."""
-        with self._condition:
-            self._ended -= 1
-
-    def wait_for_ends(self, count: int, timeout_s: float) -> None:
-        with self._condition:
-            self._condition.wait_for(lambda: self._ended >= count, timeout_s)
-
-
-def _claim(pipeline: Pipeline, directory: Directory) -> Mapping[str, str]:
-    """Makes the checkpoint this pipeline's, and settles where its sources start. Before anything is read."""
-    stored, problems = read_identity(pipeline, directory)
-    _raise_for(problems, pipeline)
-    new = identity_of(pipeline)
-    identity = merged(stored, new) if stored is not None else new
-    missing = [one for one in pipeline.sources if one.starting == "latest" and one.name not in identity.starting]
-    if missing:
-        identity = replace(identity, starting={**identity.starting, **_settle(pipeline, missing)})
-    if identity != stored:
-        _write(directory, identity, pipeline)
-    return identity.starting
-
-
-def _settle(pipeline: Pipeline, sources: list[Source]) -> dict[str, str]:
-    """What "latest" means now, for each source; a pattern, whose topics may change, is left to Spark."""
-    try:
-        with Cluster(ClientSettings.from_properties(pipeline.client_properties)) as cluster:
-            topics = cluster.existing_topics([source.topic for source in sources if source.topic])
-            settled = {}
-            for source in sources:
-                if source.topic not in topics:
-                    continue
-                partitions = [one.partition for one in topics[source.topic].partitions]
-                ends = cluster.list_offsets(dict.fromkeys(((source.topic, one) for one in partitions), LATEST))
-                positions = {str(place.partition): end.offset for place, end in ends.items()}
-                settled[source.name] = json.dumps({source.topic: positions}, sort_keys=True)
-            return settled
-    except UnsupportedSetting:
-        return {}
-    except ClientError as error:
-        raise PipelineError(Problem(f"{pipeline.bootstrap_servers}: {error}"), path=pipeline.path) from None
-
-
-def _write(directory: Directory, identity: Identity, pipeline: Pipeline) -> None:
-    try:
-        directory.write(FILE_NAME, identity.to_json())
-    except OSError as error:
-        place = pipeline.places.get("checkpoint", NOWHERE)
-        raise PipelineError(
-            Problem(f"cannot write to the checkpoint {pipeline.checkpoint}: {error.strerror}", "", place),
-            path=pipeline.path,
-        ) from None
+    def _stop_whatever_runs(self) -> None:
+        """Also a query that was interrupted while it started, and one whose write did not end in time."""
+        if self._session is None:
+            return
+        self._reports.leave(self._session)
+        with suppress(Exception):  # Spark is gone
+            for query in self._session.streams.active:
+                if query.name in self.status.queries:
+                    query.stop()
 
 
 def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
@@ -386,13 +304,6 @@ def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
 
 def _is_our_stop(error: Exception, stop: threading.Event) -> bool:
     return stop.is_set() and "Stopped: the run is being stopped" in str(error)
-
-
-def _reason(error: Exception) -> str:
-    """The line that a person needs, out of what Spark wraps around it."""
-    from penstock.pipeline.failures import reason_of
-
-    return reason_of(str(error))
 
 
 def _master_of(spark: SparkSession) -> str:

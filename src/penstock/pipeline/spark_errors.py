@@ -12,16 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.failures import PARSER_PLACE, sentence
 from penstock.pipeline.model import Place, Problem, Sql, nearest
 from penstock.pipeline.sql_lexer import Text
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
-_CLASS = re.compile(r"^\s*\[([A-Z0-9_.]+)\]\s*")
-_PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _ANALYZER_PLACE = re.compile(r"; line (\d+) pos (\d+)")
-_TAIL = re.compile(r"\s*SQLSTATE: \w{5}.*", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]+)`")
 
 _FIXES = {
@@ -48,7 +46,7 @@ def problem_of(error: Exception, query: Sql, known: Iterable[str] = ()) -> Probl
     if offset is not None:
         place = Text(query.text, query.place).place(min(offset, len(query.text)))
     else:
-        found = _PARSER_PLACE.search(str(error)) or _ANALYZER_PLACE.search(str(error))
+        found = PARSER_PLACE.search(str(error)) or _ANALYZER_PLACE.search(str(error))
         if found:
             place = _place(int(found[1]), int(found[2]), query)
     condition, parameters = _details(error)
@@ -60,16 +58,6 @@ def streaming_problem(error: Exception, place: Place) -> Problem:
     message = sentence(str(error)).removeprefix("Invalid streaming output mode: ")
     fix = next((fix for words, fix in _STREAMING if words.lower() in message.lower()), "")
     return Problem(f"this cannot be streamed: {message}", fix, place)
-
-
-def sentence(text: str) -> str:
-    """The words of a message: no error class, no state, no plan, no stack."""
-    text = _CLASS.sub("", text.strip())
-    text = _TAIL.sub("", text)
-    text = text.partition("\n\nJVM stacktrace")[0].partition("\n== SQL")[0]
-    text = _PARSER_PLACE.sub("", text).partition(";\n")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[:3]).rstrip(" ;.") if lines else "Spark gives no reason"
 
 
 @contextmanager

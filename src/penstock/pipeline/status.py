@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from penstock.pipeline.checkpoints import local_path, replace_text
+from penstock.pipeline.checkpoints import is_held, local_path, replace_text
 from penstock.pipeline.progress import QueryFigures
 
 FILE_NAME = "penstock-status.json"
@@ -68,23 +67,15 @@ def read_status(path: Path) -> RunStatus | None:
         figures = QueryFigures(**_known(one, QueryFigures))  # type: ignore[arg-type]
         queries[figures.name] = figures
     status = RunStatus(**{**_known(document, RunStatus), "queries": queries})  # type: ignore[arg-type]
-    if status.state in ("starting", "running", "stopping") and not is_alive(status):
+    if status.state in ("starting", "running", "stopping") and not _is_alive(status, path.parent):
         status.state = "lost"
         status.error = status.error or f"process {status.pid} is gone, and did not say why"
     return status
 
 
-def is_alive(status: RunStatus) -> bool:
-    """Whether the run's process is there; one on another machine is believed."""
-    if status.host != socket.gethostname():
-        return True
-    try:
-        os.kill(status.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _is_alive(status: RunStatus, checkpoint: Path) -> bool:
+    """Whether the run holds its checkpoint still; one on another machine is believed."""
+    return status.host != socket.gethostname() or is_held(checkpoint) is not False
 
 
 def _known(document: Mapping[str, object], kind: type) -> dict[str, object]:

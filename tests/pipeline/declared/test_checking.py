@@ -57,6 +57,7 @@ def test_nothing_is_wrong_with_a_right_one() -> None:
         (ORDERS + "CREATE TABLE t WITH (path = 't') AS SELECT *\nFROM v;\nCREATE VIEW v AS SELECT * FROM orders",
          "t reads v, which is defined after it, in line 5", 4),
         (ORDERS + "CREATE TABLE t WITH (path = 't') AS SELECT * FROM t", "t reads itself", 3),
+        ("CREATE STREAM s (x INT) WITH (pattern = 'a(');\n" + KEPT, "'a(' is no regular expression", 2),
         ("CREATE STREAM a (x INT) WITH (pattern = 'shop.*');\nCREATE STREAM b WITH (topic = 'shop.b') AS "
          "SELECT * FROM a", "b would read what it writes: shop.b", 3),
         ("CREATE STREAM a (x INT);\nCREATE STREAM b (x INT);\nINSERT INTO b SELECT * FROM a;\n"
@@ -111,6 +112,11 @@ class TestCheckpoint:
         assert check_checkpoint(parse(ORDERS + KEPT, tmp_path / "new"), None) == []
         tmp_path.joinpath("empty").mkdir()
         assert check_checkpoint(parse(ORDERS + KEPT, tmp_path / "empty"), None) == []
+
+    def test_what_a_crash_left_of_our_own_files_is_nothing(self, tmp_path: Path) -> None:
+        for name in ("penstock.lock", "penstock-status.json", ".penstock-status.json.4711"):
+            (tmp_path / name).write_text("")
+        assert check_checkpoint(parse(ORDERS + KEPT, tmp_path), None) == []
 
     def test_a_directory_of_something_else_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.txt").write_text("all of it")

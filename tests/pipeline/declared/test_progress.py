@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.pipeline_view import heading, line_of, rows_of
+from penstock.pipeline.checkpoints import LOCK_NAME, held, is_held
 from penstock.pipeline.metrics import MetricsServer, prometheus_text
-from penstock.pipeline.model import PipelineError
+from penstock.pipeline.model import Pipeline, PipelineError
 from penstock.pipeline.progress import QueryFigures, lag_of
 from penstock.pipeline.status import RunStatus, read_status, write_status
 
@@ -89,7 +92,8 @@ class TestStatusFile:
     def test_it_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         written = status()
         write_status(tmp_path / "s.json", written)
-        assert read_status(tmp_path / "s.json") == written
+        with held(Pipeline(name="shop", checkpoint=str(tmp_path))):
+            assert read_status(tmp_path / "s.json") == written
 
     def test_none_is_none(self, tmp_path: Path) -> None:
         assert read_status(tmp_path / "s.json") is None
@@ -100,17 +104,31 @@ class TestStatusFile:
             read_status(tmp_path / "s.json")
 
     def test_what_another_version_added_is_passed_over(self, tmp_path: Path) -> None:
-        document = status().as_json()
+        document = status(state="stopped").as_json()
         document["weather"] = "fine"
         (tmp_path / "s.json").write_text(json.dumps(document))
-        assert read_status(tmp_path / "s.json") == status()
+        assert read_status(tmp_path / "s.json") == status(state="stopped")
 
-    def test_a_process_that_is_gone_is_lost(self, tmp_path: Path) -> None:
-        write_status(tmp_path / "s.json", status(pid=2**22 + 12345))
+    def test_a_run_that_holds_its_checkpoint_no_more_is_lost(self, tmp_path: Path) -> None:
+        """Also where another process has its number now."""
+        with held(Pipeline(name="shop", checkpoint=str(tmp_path))):
+            pass
+        write_status(tmp_path / "s.json", status(pid=os.getpid()))
         found = read_status(tmp_path / "s.json")
         assert found is not None
         assert found.state == "lost"
         assert "is gone" in found.error
+
+    def test_to_look_at_a_run_keeps_no_other_away(self, tmp_path: Path) -> None:
+        pipeline = Pipeline(name="shop", checkpoint=str(tmp_path))
+        with held(pipeline):
+            assert is_held(tmp_path) is True
+        with (tmp_path / LOCK_NAME).open() as looking:
+            fcntl.flock(looking, fcntl.LOCK_SH)
+            threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+            with held(pipeline):
+                assert is_held(tmp_path) is True
+        assert is_held(tmp_path) is False
 
     def test_one_on_another_machine_is_believed(self, tmp_path: Path) -> None:
         write_status(tmp_path / "s.json", status(pid=2**22 + 12345, host="elsewhere"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.failures import reason_of
+from penstock.pipeline.failures import reason_of, sentence
 from penstock.pipeline.model import Place, Sql
-from penstock.pipeline.spark_errors import problem_of, sentence, streaming_problem
+from penstock.pipeline.spark_errors import problem_of, streaming_problem
 
 QUERY = Sql(text="SELECT ix\nFROM orders", place=Place(10, 5))
 
