@@ -1,8 +1,13 @@
 """Records → rows, and which records are none. On Spark.
 
-JSON is parsed in the JVM by Spark's `from_json`, inside an object of our own (`{"r": value}`): only so do text after a
-complete object, or a second object, count as what they are. A record is bad if its value is not UTF-8, is no object,
-has a field that does not fit its column, or lacks one that is NOT NULL. A number that a DECIMAL has to round is not.
+JSON is parsed in the JVM by Spark's `from_json`, which reads one value and passes over whatever follows it. So a value
+is parsed inside an object of our own, `{"r": value}`, and, where anything follows its first closing brace, as the only
+item of an array, `[value]`, too. Text after a complete object passes one of them at most: what goes on after it must
+be `,` or `}` in the one and `,` or `]` in the other, and after the comma a name and a colon in the one, and an item and
+no colon in the other.
+
+A record is bad if its value is not UTF-8, is no object, has a field that does not fit its column, or lacks one that is
+NOT NULL. A number that a DECIMAL has to round is not.
 
 Between parsing and filtering stands `observe`. It counts, and it keeps the optimizer from moving the filter below the
 parsing, which would parse every record twice.
@@ -122,13 +127,25 @@ def _parsed(source: Source) -> SparkColumn:
         return _parsed_avro(source)
     fields = ", ".join(f"`{_quoted(one.name)}`: {one.type}" for one in source.columns if one.role is Role.VALUE)
     schema = f"r STRUCT<{fields}>, {CORRUPT} STRING"
-    options = {
-        "columnNameOfCorruptRecord": CORRUPT,
-        **source.json_options,
-        "mode": "PERMISSIVE",
-    }
     wrapped = F.concat(F.lit('{"r":'), F.col("value").cast("string"), F.lit("}"))
-    return F.from_json(wrapped, schema, options)
+    return F.from_json(wrapped, schema, _json_options(source))
+
+
+def _json_options(source: Source) -> dict[str, str]:
+    return {"columnNameOfCorruptRecord": CORRUPT, **source.json_options, "mode": "PERMISSIVE"}
+
+
+def _has_more(source: Source) -> SparkColumn:
+    """Whether something follows the object that a value begins with, as far as `_parsed` took it for a part of its own.
+
+    Most values end with their first closing brace, and need not be parsed again to know that they end there.
+    """
+    from pyspark.sql import functions as F
+
+    text = F.col("value").cast("string")
+    items = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "ARRAY<STRUCT<none: BOOLEAN>>", _json_options(source))
+    is_alone = F.coalesce(F.size(items) == 1, F.lit(False))
+    return F.when(F.instr(text, "}") < F.length(F.rtrim(text)), ~is_alone).otherwise(F.lit(False))
 
 
 def _parsed_avro(source: Source) -> SparkColumn:
@@ -166,6 +183,7 @@ def _value_is_bad(source: Source) -> SparkColumn:
         wrong = ~F.is_valid_utf8(value.cast("string")) | (
             F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | F.col(f"{PARSED}.r").isNull()
         )
+        wrong = wrong | _has_more(source)
     missing = [
         _value_of(column, source).isNull()
         for column in source.columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,10 @@ BAD = {
     b'{"id": "x"': "not JSON: Expecting ',' delimiter",
     b'{"id": "x"} and more': "not JSON: Extra data",
     b'{"id": "x"}{"id": "y"}': "not JSON: Extra data",
+    b'{"id": "x"}, "more": 5': "not JSON: Extra data",
+    b'{"id": "x"}, "r": {"id": "y"}': "not JSON: Extra data",
+    b'{"id": "x"}} and more {"id": "y"}': "not JSON: Extra data",
+    b'{"id": "x"}], [{"id": "y"}': "not JSON: Extra data",
     b'{"id": "\xff"}': "not UTF-8: byte 8 is 0xff",
     b'{"amount": 5}': "id is missing, and is NOT NULL",
     b'{"ID": "x"}': "id is missing, and is NOT NULL",
@@ -100,6 +105,26 @@ def test_json_becomes_rows_and_what_is_none_becomes_dead_letters(spark: SparkSes
     assert found.pop(None) == "no value (a tombstone)"
     assert {value: reason for value, reason in found.items() if not reason.startswith(BAD[value])} == {}
     assert sorted(found) == sorted(BAD)
+
+
+@pytest.mark.parametrize("options", [{}, {"allowComments": "true", "allowUnquotedFieldNames": "true"}])
+def test_nothing_may_follow_an_object(spark: SparkSession, options: dict[str, str]) -> None:
+    """Neither what would close and open again whatever the value is parsed in, nor anything else."""
+    from penstock.pipeline.decoding import decode
+
+    chance = random.Random(4)
+    objects = ('{"a": 1}', '{"a": 1, "s": {"b": "}"}}', '{"s": {"b": "x"}, "a": null}', "{'a': 2}", '{"a": NaN}', "{}")
+    parts = ("", " ", "\n", ",", ":", "}", "{", "]", "[", '"r"', '"x"', "5", "null", '{"a": 1}', '"r":{"a":1}', "x")
+    # What goes on in an object, in an array, or after either: and nothing at all, between spaces.
+    endings = [',"x":5', ',{"a":1}', '},"r":{"a":1}', '}}', '],[', '],"x":[5', ' ', '\n\t', '']
+    endings += ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _ in range(400)]
+    values = [one + ending for one in objects for ending in endings]
+    columns = (Column(name="a", type="DOUBLE"), Column(name="s", type="STRUCT<b: STRING>"))
+    source = Source(name="s", topic="s", columns=columns, unparsed=Unparsed.DROP, json_options=options)
+    rows = decode(raw(spark, [value.encode() for value in values]), source).frame.where("NOT __bad").collect()
+    assert [values[row.offset] for row in sorted(rows, key=lambda row: row.offset)] == [
+        one + ending for one in objects for ending in endings if not ending.strip(" \n\t\r")
+    ]
 
 
 def test_a_dead_letter_is_the_record_with_why_and_from_where(spark: SparkSession) -> None:
