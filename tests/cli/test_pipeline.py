@@ -11,6 +11,7 @@ import pytest
 
 from cli.running import Run
 from penstock.cli import exit_codes
+from penstock.pipeline.checkpoints import held
 from penstock.pipeline.loading import load_pipeline
 from penstock.pipeline.progress import QueryFigures
 from penstock.pipeline.status import FILE_NAME, RunStatus, write_status
@@ -100,11 +101,12 @@ class TestStatus:
     def test_of_a_run_in_another_terminal(self, run: Run, tmp_path: Path) -> None:
         self.write(tmp_path, "running")
         (tmp_path / "shop.sql").write_text(PIPELINE)
-        result = run("pipeline", "status", "shop.sql")
+        with held(load_pipeline(tmp_path / "shop.sql")):
+            result = run("pipeline", "status", "shop.sql")
+            by_checkpoint = run("pipeline", "status", "checkpoints/shop", "--json")
         assert result.code == 0
         assert result.lines[0].startswith("shop: running, every 5 s")
         assert result.lines[2].split("\t")[:5] == ["t", "running", "table lake/t", "3", "1,000"]
-        by_checkpoint = run("pipeline", "status", "checkpoints/shop", "--json")
         [query] = json.loads(by_checkpoint.output)["queries"]
         assert (query["name"], query["rows_read"], query["lag"]) == ("t", 1000, 5)
 

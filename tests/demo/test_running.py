@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.cli import exit_codes
-from penstock.demo import choice, dead_letters, runner
+from penstock.demo import choice, runner
 from penstock.demo.screens import LineScreen
-from penstock.demo.spark_job import Followed, SparkPipeline, first_line, positions_of
+from penstock.demo.spark_job import Followed, SparkPipeline
+from penstock.pipeline.dead_letter_headers import dead_letter_headers, origin_and_reason
 from support.spark import require_spark
 
 if TYPE_CHECKING:
@@ -185,25 +186,9 @@ def test_each_batch_counts_once_and_a_report_of_nothing_counts_none() -> None:
     assert followed.positions == {("shop.clicks", 0): 20}
 
 
-def test_positions_come_as_json_too() -> None:
-    report = {"sources": [{"endOffset": json.dumps({"shop.orders": {"1": 5}, "other": {"0": 1}})}]}
-    assert positions_of(report) == {("shop.orders", 1): 5}
-    assert positions_of({"sources": [{"endOffset": None}]}) == {}
-
-
-def test_an_error_of_spark_is_told_in_one_line() -> None:
-    text = "An error occurred\n  at org.apache.spark.Foo\npenstock.SinkError: no topic x: create it\n\tat java.Thread"
-    assert first_line(RuntimeError(text)) == "penstock.SinkError: no topic x: create it"
-    assert first_line(ValueError()) == "ValueError"
-
-
-def test_dead_letters_have_the_headers_of_pipelines() -> None:
-    pytest.importorskip("pyspark")
-    from penstock.pipeline.dead_letters import PREFIX
-
-    headers = dead_letters.dead_letter_headers("shop.clicks", 1, 22, "not JSON")
-    assert all(name.startswith(PREFIX) for name, _ in headers)
-    assert dead_letters.origin_and_reason(list(headers)) == (("shop.clicks", 1, 22), "not JSON")
+def test_dead_letters_say_why_and_where_from() -> None:
+    headers = dead_letter_headers("shop.clicks", 1, 22, "not JSON")
+    assert origin_and_reason([("own", b"1"), *headers]) == (("shop.clicks", 1, 22), "not JSON")
 
 
 def test_the_page_explains_every_option_and_topic() -> None:

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from penstock.demo.accounts import Outcome, Sent
-from penstock.demo.dead_letters import dead_letter_headers
 from penstock.demo.drawing import Rates, bar, clock_time, euros, sparkline
 from penstock.demo.generator import Fate, Kind
 from penstock.demo.pipelines import Stage
@@ -22,6 +21,7 @@ from penstock.demo.snapshot import History, Snapshot, TopicLine
 from penstock.demo.summary import Summary, lines, next_steps
 from penstock.demo.topics import DEAD_LETTERS, REVENUE
 from penstock.demo.view import render
+from penstock.pipeline.dead_letter_headers import dead_letter_headers
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -122,6 +122,16 @@ def test_the_view_fits_a_small_terminal() -> None:
     busy = snapshot(topics=topics, stages=stages)
     assert len(drawn(busy, 80, 24).splitlines()) <= 24
     assert len(drawn(busy, 140, 24).splitlines()) <= 24
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (60, 15), (40, 15), (30, 8)])
+def test_a_smaller_terminal_gets_less(width: int, height: int) -> None:
+    topics = [TopicLine(f"shop.topic{number}", 12_345, 1.0, [1]) for number in range(3)]
+    stages = [Stage(name=str(number), batch=1, lag=0, rows=123_456, took_ms=1_234) for number in range(3)]
+    text = drawn(snapshot(topics=topics, stages=stages, notice="finishing what was sent"), width, height)
+    assert len(text.splitlines()) <= height
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "2,500 sent" in text
 
 
 def test_a_view_without_results_says_that_it_waits() -> None:

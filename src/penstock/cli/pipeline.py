@@ -250,6 +250,12 @@ def status(
     found = read()
     if json:
         print_json(found.as_json())
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        from penstock.cli.pipeline_view import StatusView
+
+        Console().print(StatusView(found))
     else:
         from penstock.cli.pipeline_view import heading, rows_of
 
@@ -265,11 +271,11 @@ def status(
 def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
     from rich.live import Live
 
-    from penstock.cli.pipeline_view import view
+    from penstock.cli.pipeline_view import StatusView
 
-    with Live(view(read()), auto_refresh=False) as display, _stopping(threading.Event()) as stop:
+    with _stopping(threading.Event()) as stop, Live(StatusView(read()), auto_refresh=False) as display:
         while not stop.wait(1.0):
-            display.update(view(read()), refresh=True)
+            display.update(StatusView(read()), refresh=True)
 
 
 class _Watch:
@@ -304,9 +310,9 @@ class _Watch:
         if status is None:
             return
         if self._display is not None:
-            from penstock.cli.pipeline_view import view
+            from penstock.cli.pipeline_view import StatusView
 
-            self._display.update(view(status), refresh=True)
+            self._display.update(StatusView(status), refresh=True)
         elif last or status.state != self._told_state or time.monotonic() - self._told_s > LINE_EVERY_S:
             from penstock.cli.pipeline_view import line_of
 

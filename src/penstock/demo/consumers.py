@@ -11,9 +11,9 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from penstock.demo.counting import ShopCounter, Verdict
-from penstock.demo.dead_letters import dead_letter_headers
 from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, TableCounts
 from penstock.demo.topics import DEAD_LETTERS, EVENTS, REVENUE, SESSIONS, TOP_PRODUCTS, origin_of
+from penstock.pipeline.dead_letter_headers import dead_letter_headers
 
 GROUP: Final = "shop-figures"
 BATCH_MAX: Final = 2_000

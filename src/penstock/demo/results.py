@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from penstock.demo.dead_letters import Header, origin_and_reason
 from penstock.demo.topics import DEAD_LETTERS, RESULTS, REVENUE, SESSIONS, TOP_PRODUCTS, headers_of, origin_of
+from penstock.pipeline.dead_letter_headers import Header, origin_and_reason
 
 READ_MAX: Final = 1_000
 WAIT_S: Final = 0.2

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.demo.counting import TOP_COUNT
-from penstock.demo.dead_letters import Header, dead_letter_headers
 from penstock.demo.topics import DEAD_LETTERS, EVENTS, REVENUE, SESSIONS, TOP_PRODUCTS
 from penstock.pipeline.builtin import deduplicate, sessions, windowed_counts
 from penstock.pipeline.columns import parse_columns
+from penstock.pipeline.dead_letter_headers import Header, dead_letter_headers
 from penstock.pipeline.decoding import BAD, PARSED, decode
 from penstock.pipeline.json_reasons import Expected, explain
 from penstock.pipeline.model import Place, Source, Unparsed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.client import LATEST, ClientError, ClientSettings, Cluster, TopicPartition
 from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, TableCounts
 from penstock.demo.topics import EVENTS
+from penstock.pipeline.failures import reason_of
+from penstock.pipeline.progress import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,24 +73,19 @@ class Followed:
     idle: bool = False
     """Whether it last looked for something to do and found nothing."""
 
-    def take(self, progress: Mapping[str, Any]) -> None:
-        """Adds one progress report.
-
-        A query that finds nothing to do reports too, under the number of the batch that it would have made.
-        """
-        batch = int(progress["batchId"])
-        operators = progress.get("stateOperators") or []
-        self.idle = "addBatch" not in (progress.get("durationMs") or {})
-        if not self.idle and batch > self.batch:
-            self.batch = batch
-            self.late += sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators)
-            for operator in operators:
-                self.duplicates += (operator.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0)
-            rate = progress.get("processedRowsPerSecond")
-            self.rows_per_s = float(rate) if rate not in (None, "NaN", "Infinity") else 0.0
-            self.took_ms = int((progress.get("durationMs") or {}).get("triggerExecution", 0))
-        self.state_rows = sum(operator.get("numRowsTotal", 0) for operator in operators)
-        self.positions = positions_of(progress) or self.positions
+    def take(self, progress: Mapping[str, object]) -> None:
+        """Adds one progress report, which may have been added before."""
+        report = Report.read(progress)
+        self.idle = not report.ran
+        if report.ran and report.batch > self.batch:
+            self.batch = report.batch
+            self.late += report.late
+            self.duplicates += report.duplicates
+            self.rows_per_s = report.rows_per_second
+            self.took_ms = report.took_ms
+        self.state_rows = report.state_rows
+        read = {TopicPartition(*place): at for place, at in report.positions.items() if place[0] in EVENTS}
+        self.positions = read or self.positions
 
 
 class SparkPipeline:
@@ -279,7 +275,7 @@ class SparkPipeline:
                 self._fail(f"the query {name} stopped", failure)
                 return
             one.restarts += 1
-            log.warning("the query %s is started again: %s", name, first_line(failure) if failure else "it stopped")
+            log.warning("the query %s is started again: %s", name, _reason(failure) if failure else "it stopped")
             one.query = one.start()
         if not self._waiting and not self._error and all(one.batch >= 0 for one in self._followed.values()):
             self._doing = "running"
@@ -298,30 +294,12 @@ class SparkPipeline:
         return _behind(one.positions, self._ends)
 
     def _fail(self, what: str, error: BaseException | None) -> None:
-        self._error = f"{what}: {first_line(error)} (more in {self._data / 'logs'})" if error else what
+        self._error = f"{what}: {_reason(error)} (more in {self._data / 'logs'})" if error else what
         self._doing = "stopped"
 
 
-def positions_of(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """How far the batch of a progress report read."""
-    found: dict[TopicPartition, int] = {}
-    for source in progress.get("sources") or []:
-        end = source.get("endOffset")
-        read = json.loads(end) if isinstance(end, str) else end
-        for topic, positions in (read or {}).items():
-            if topic in EVENTS:
-                found.update({TopicPartition(topic, int(number)): at for number, at in positions.items()})
-    return found
-
-
-def first_line(error: BaseException) -> str:
-    """What an error of Spark says, without the stack of the JVM."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    # An exception that passed through the JVM has its own text at the end of a Python traceback.
-    told = [line for line in lines if line.split(":")[0].endswith(("Error", "Failed", "Exception"))]
-    return (told[-1] if told else lines[0])[:300]
+def _reason(error: BaseException) -> str:
+    return reason_of(str(error)) if str(error).strip() else type(error).__name__
 
 
 def _behind(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:

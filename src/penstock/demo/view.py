@@ -1,16 +1,18 @@
 """The live view: a snapshot as something rich can draw.
 
-Pure but for the console's width: nothing here reads a clock or a broker. Made to fit 80 columns and 24 lines; wider
-terminals get two columns side by side and longer histories.
+Pure: nothing here reads a clock or a broker. Made to fit 80 columns and 24 lines; wider terminals get two columns side
+by side and longer histories, and smaller ones less: what matters least is left out until the rest fits.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +23,7 @@ from penstock.demo.snapshot import Snapshot
 
 WIDE: Final = 110
 """From so many columns on, all panels stand in pairs."""
+NARROW: Final = 70
 ROOMY: Final = 30
 """From so many lines on, nothing is left out."""
 _BORDER: Final = "grey42"
@@ -31,21 +34,48 @@ _LAG: Final = "orange1"
 _BAD: Final = "indian_red1"
 
 
+class Detail(IntEnum):
+    """How much is shown."""
+
+    ACCOUNTS = 0
+    """What was sent and what became of it."""
+    QUERIES = 1
+    RESULTS = 2
+    TIGHT = 3
+    """Everything, but less of it."""
+    ALL = 4
+
+
 def render(snapshot: Snapshot, width: int, height: int) -> RenderableType:
-    """The whole screen."""
+    """The whole screen: with as much as fits."""
+    roomy = height >= ROOMY or width >= WIDE
+    console = Console(width=width, height=height, file=io.StringIO())
+    for detail in sorted(Detail, reverse=True):
+        screen = _screen(snapshot, width, detail)
+        if (roomy or detail < Detail.ALL) and len(console.render_lines(screen)) <= height:
+            break
+    return screen
+
+
+def _screen(snapshot: Snapshot, width: int, detail: Detail) -> RenderableType:
     parts: list[RenderableType] = [_head(snapshot, width)]
     if snapshot.notice:
         parts.append(Text(f" {snapshot.notice}", style="yellow", overflow="fold"))
-    roomy = height >= ROOMY or width >= WIDE
+    if detail is Detail.ACCOUNTS:
+        return Group(*parts, _account_line(snapshot))
     half = width // 2
-    pipeline = _pipeline(snapshot, width - half if width >= WIDE else width, with_chart=roomy)
-    if width >= WIDE:
+    is_wide = width >= WIDE and detail >= Detail.TIGHT
+    pipeline = _pipeline(snapshot, width - half if is_wide else width, with_chart=detail is Detail.ALL)
+    if is_wide:
         parts.append(_pair(_events(snapshot, half), pipeline))
-    else:
+    elif detail >= Detail.TIGHT:
         parts += [_events(snapshot, width), pipeline]
-    sellers = _sellers(snapshot, width - half, count=5 if roomy else 3)
-    parts.append(_pair(_revenue(snapshot, half), sellers))
-    parts += [_accounts(snapshot, with_reason=roomy), _foot(snapshot)]
+    else:
+        parts += [_event_line(snapshot), pipeline]
+    if detail >= Detail.RESULTS:
+        sellers = _sellers(snapshot, width - half, count=5 if detail is Detail.ALL else 3)
+        parts.append(_pair(_revenue(snapshot, half), sellers))
+    parts += [_accounts(snapshot, with_reason=detail is Detail.ALL), _foot(snapshot)]
     return Group(*parts)
 
 
@@ -72,7 +102,8 @@ def _head(snapshot: Snapshot, width: int) -> RenderableType:
     spent = clock_time(snapshot.elapsed_s)
     if snapshot.seconds is not None:
         spent += f" of {clock_time(snapshot.seconds)}"
-    right = Text(f"{snapshot.shop_time:%a %H:%M} in the shop  {spent} ", style=_DIM, no_wrap=True)
+    where = " in the shop" if width >= NARROW else ""
+    right = Text(f"{snapshot.shop_time:%a %H:%M}{where}  {spent} ", style=_DIM, no_wrap=True)
     grid = Table.grid(expand=True)
     grid.add_column(ratio=1)
     grid.add_column(justify="right")
@@ -95,6 +126,14 @@ def _events(snapshot: Snapshot, width: int) -> Panel:
         chart = Text(sparkline(line.history, space).rjust(space), style=_EVENTS)
         table.add_row(line.topic, f"{line.sent:,}", f"{line.per_s:,.0f}", chart)
     return _panel("events in", table)
+
+
+def _event_line(snapshot: Snapshot) -> Text:
+    line = Text(" ", no_wrap=True, overflow="ellipsis")
+    for topic in snapshot.topics:
+        line.append(f"{topic.topic} ", style=_DIM)
+        line.append(f"{topic.sent:,}  ", style=_EVENTS)
+    return line
 
 
 def _pipeline(snapshot: Snapshot, width: int, *, with_chart: bool) -> Panel:
@@ -172,6 +211,14 @@ def _sellers(snapshot: Snapshot, width: int, *, count: int) -> Panel:
 
 
 def _accounts(snapshot: Snapshot, *, with_reason: bool) -> Panel:
+    content: list[RenderableType] = [_account_line(snapshot)]
+    if with_reason and snapshot.results.reasons:
+        ((reason, count),) = snapshot.results.reasons.most_common(1)
+        content.append(Text(f"{count:,} × {reason}", style=_DIM, no_wrap=True, overflow="ellipsis"))
+    return _panel("every event is accounted for", Group(*content))
+
+
+def _account_line(snapshot: Snapshot) -> Text:
     outcome = snapshot.outcome
     line = Text.assemble((f"{snapshot.sent.total:,}", "bold white"), (" sent", _DIM))
     for sign, value, name, style in (
@@ -184,11 +231,7 @@ def _accounts(snapshot: Snapshot, *, with_reason: bool) -> Panel:
         line.append(f" {sign} ", style=_DIM)
         line.append(f"{value:,}", style=f"bold {style}")
         line.append(f" {name}", style=_DIM)
-    content: list[RenderableType] = [line]
-    if with_reason and snapshot.results.reasons:
-        ((reason, count),) = snapshot.results.reasons.most_common(1)
-        content.append(Text(f"{count:,} × {reason}", style=_DIM, no_wrap=True, overflow="ellipsis"))
-    return _panel("every event is accounted for", Group(*content))
+    return line
 
 
 def _foot(snapshot: Snapshot) -> Text:

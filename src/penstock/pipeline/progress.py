@@ -1,4 +1,4 @@
-"""What Spark reports about its queries, as figures. Pure: `add` takes a progress as Spark writes it in JSON."""
+"""What Spark reports about its queries, as figures. Pure: a report is a progress as Spark writes it in JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,62 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
+from typing import Self
 
 from penstock.pipeline.planning import OUT_METRIC
 
 _EPOCH_WATERMARK = "1970-01-01T00:00:00.000Z"
 """What Spark says as long as a query with a watermark has seen no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of a query, read leniently: a field that is not there, or is something else, counts as nothing."""
+
+    batch: int
+    ran: bool
+    """Whether there was a batch; a query that finds nothing to do reports too, under the number of the next one."""
+    rows: int
+    rows_per_second: float
+    took_ms: int
+    timestamp: str
+    watermark: str
+    late: int
+    duplicates: int
+    state_rows: int
+    state_bytes: int
+    positions: Mapping[tuple[str, int], int]
+    """How far it read, by topic and partition."""
+    lag: int | None
+    observed: Mapping[str, Mapping[str, object]]
+
+    @classmethod
+    def read(cls, progress: Mapping[str, object]) -> Self:
+        durations = _mapping(progress.get("durationMs"))
+        operators = _mappings(progress.get("stateOperators"))
+        sources = _mappings(progress.get("sources"))
+        rows = _whole(progress.get("numInputRows"))
+        watermark = str(_mapping(progress.get("eventTime")).get("watermark", ""))
+        behind = [lag for lag in map(lag_of, sources) if lag is not None]
+        return cls(
+            batch=_whole(progress.get("batchId")),
+            ran="addBatch" in durations or rows > 0,
+            rows=rows,
+            rows_per_second=_real(progress.get("processedRowsPerSecond")),
+            took_ms=_whole(progress.get("batchDuration")) or _whole(durations.get("triggerExecution")),
+            timestamp=str(progress.get("timestamp", "")),
+            watermark="" if watermark == _EPOCH_WATERMARK else watermark,
+            late=sum(_whole(one.get("numRowsDroppedByWatermark")) for one in operators),
+            duplicates=sum(
+                _whole(_mapping(one.get("customMetrics")).get("numDroppedDuplicateRows")) for one in operators
+            ),
+            state_rows=sum(_whole(one.get("numRowsTotal")) for one in operators),
+            state_bytes=sum(_state_bytes(one) for one in operators),
+            positions={place: at for one in sources for place, at in (_offsets(one.get("endOffset")) or {}).items()},
+            lag=sum(behind) if behind else None,
+            observed={name: _mapping(one) for name, one in _mapping(progress.get("observedMetrics")).items()},
+        )
 
 
 @dataclass
@@ -29,7 +80,8 @@ class QueryFigures:
     bad: int = 0
     """Records that did not parse; they are in `rows_read`."""
     late: int = 0
-    """Rows that came after the watermark had passed them."""
+    """Rows that came after the watermark had passed them, at least: Spark counts what an aggregation drops after it has
+    put together the rows of each of its tasks that belong to the same group."""
     rows_per_second: float = 0.0
     """Of the last batch that had any."""
     lag: int | None = None
@@ -43,36 +95,26 @@ class QueryFigures:
     error: str = ""
 
     def add(self, progress: Mapping[str, object]) -> None:
-        """One more report; those of empty triggers have the number of the batch before them."""
-        number = _whole(progress.get("batchId"))
-        rows = _whole(progress.get("numInputRows"))
+        """One more report."""
+        report = Report.read(progress)
         self.state = "running"
-        if self.batch is None or number > self.batch or (rows and number == self.batch):
+        if report.ran:
             self.batches += 1
-        self.batch = number
-        self.updated = str(progress.get("timestamp", ""))
-        self.rows_read += rows
-        if rows:
-            self.rows_per_second = _real(progress.get("processedRowsPerSecond"))
-            self.batch_ms = _whole(progress.get("batchDuration")) or _duration_ms(progress)
-        self._add_observed(_mapping(progress.get("observedMetrics")))
-        operators = _mappings(progress.get("stateOperators"))
-        self.state_rows = sum(_whole(one.get("numRowsTotal")) for one in operators)
-        self.state_bytes = sum(_state_bytes(one) for one in operators)
-        self.late += sum(_whole(one.get("numRowsDroppedByWatermark")) for one in operators)
-        watermark = str(_mapping(progress.get("eventTime")).get("watermark", ""))
-        if watermark and watermark != _EPOCH_WATERMARK:
-            self.watermark = watermark
-        behind = [lag for lag in map(lag_of, _mappings(progress.get("sources"))) if lag is not None]
-        if behind:
-            self.lag = sum(behind)
-
-    def _add_observed(self, observed: Mapping[str, object]) -> None:
-        for name, values in observed.items():
+            self.batch = report.batch
+        self.updated = report.timestamp
+        self.rows_read += report.rows
+        if report.rows:
+            self.rows_per_second = report.rows_per_second
+            self.batch_ms = report.took_ms
+        for name, values in report.observed.items():
             if name == OUT_METRIC:
-                self.rows_written += _whole(_mapping(values).get("rows"))
+                self.rows_written += _whole(values.get("rows"))
             elif name.startswith("source."):
-                self.bad += _whole(_mapping(values).get("bad"))
+                self.bad += _whole(values.get("bad"))
+        self.state_rows, self.state_bytes = report.state_rows, report.state_bytes
+        self.late += report.late
+        self.watermark = report.watermark or self.watermark
+        self.lag = self.lag if report.lag is None else report.lag
 
 
 def lag_of(source: Mapping[str, object]) -> int | None:
@@ -83,7 +125,7 @@ def lag_of(source: Mapping[str, object]) -> int | None:
     return sum(max(0, position - end.get(place, 0)) for place, position in latest.items())
 
 
-def _offsets(value: object) -> dict[tuple[str, str], int] | None:
+def _offsets(value: object) -> dict[tuple[str, int], int] | None:
     """`{"orders": {"0": 5}}` by topic and partition; Spark shows it as JSON, or as text of JSON."""
     if isinstance(value, str):
         try:
@@ -96,8 +138,8 @@ def _offsets(value: object) -> dict[tuple[str, str], int] | None:
     for topic, partitions in value.items():
         if isinstance(partitions, dict):
             for partition, position in partitions.items():
-                if isinstance(position, int) and str(partition).isdigit():
-                    found[str(topic), str(partition)] = position
+                if isinstance(position, int) and str(partition).isdecimal():
+                    found[str(topic), int(partition)] = position
     return found
 
 
@@ -105,10 +147,6 @@ def _state_bytes(operator: Mapping[str, object]) -> int:
     """What is kept, in memory and in RocksDB's files."""
     custom = _mapping(operator.get("customMetrics"))
     return max(_whole(operator.get("memoryUsedBytes")), _whole(custom.get("rocksdbSstFileSize")))
-
-
-def _duration_ms(progress: Mapping[str, object]) -> int:
-    return _whole(_mapping(progress.get("durationMs")).get("triggerExecution"))
 
 
 def seconds_since(timestamp: str, now: datetime) -> float | None:
@@ -120,11 +158,11 @@ def seconds_since(timestamp: str, now: datetime) -> float | None:
 
 
 def _whole(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else 0
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else 0
 
 
 def _real(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and value == value else 0.0
+    return float(value) if isinstance(value, int | float) and isfinite(value) else 0.0
 
 
 def _mapping(value: object) -> Mapping[str, object]:

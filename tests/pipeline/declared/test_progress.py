@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import socket
@@ -12,12 +13,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from penstock.cli.pipeline_view import heading, line_of, rows_of
+from penstock.cli.pipeline_view import StatusView, heading, line_of, rows_of
 from penstock.pipeline.checkpoints import LOCK_NAME, held, is_held
 from penstock.pipeline.metrics import MetricsServer, prometheus_text
 from penstock.pipeline.model import Pipeline, PipelineError
-from penstock.pipeline.progress import QueryFigures, lag_of
+from penstock.pipeline.progress import QueryFigures, Report, lag_of
 from penstock.pipeline.status import RunStatus, read_status, write_status
 
 REPORT = {
@@ -58,6 +60,13 @@ def test_counts_add_up_and_an_idle_trigger_keeps_the_rate() -> None:
     query = figures(REPORT, {**REPORT, "batchId": 8}, {**idle, "batchId": 9})
     assert (query.rows_read, query.bad, query.late, query.rows_written) == (200, 8, 6, 18)
     assert (query.rows_per_second, query.batch_ms) == (83.3, 1200)
+    assert (query.batch, query.batches) == (8, 2), "nothing to do is no batch, and has the number of the next"
+
+
+def test_how_far_a_query_read_comes_as_json_too() -> None:
+    for end in ({"orders": {"1": 5}}, '{"orders": {"1": 5}}'):
+        assert Report.read({"sources": [{"endOffset": end}]}).positions == {("orders", 1): 5}
+    assert Report.read({"sources": [{"endOffset": None}]}).positions == {}
 
 
 def test_a_report_of_another_sparks_making_is_no_crash() -> None:
@@ -167,12 +176,30 @@ class TestMetrics:
             server.close()
 
 
+@pytest.mark.parametrize(("width", "shown"), [(60, 5), (80, 7), (120, 10), (200, 13)])
+def test_a_narrow_terminal_shows_what_matters_most(width: int, shown: int) -> None:
+    run = status(pid=4711)
+    for name in ("revenue", "orders.dead_letters"):
+        run.queries[name] = QueryFigures(
+            name, "table lake/revenue", state="running", batch=1_000, rows_read=12_345_678, rows_written=2_345_678,
+            lag=123_456, rows_per_second=123_456.0, state_rows=99_999, state_bytes=123_456_789, batch_ms=1_234,
+        )  # fmt: skip
+    console = Console(file=io.StringIO(), width=width, height=24)
+    console.print(StatusView(run))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    [head] = [line for line in lines if "query" in line]
+    assert head.count("┃") == shown + 1
+    assert all(name in head for name in ("query", "state", "rows/s", "lag", "bad"))
+    assert all(len(line) <= width for line in lines)
+    assert sum("123,456" in line for line in lines) == 2, "a row is a line"
+
+
 def test_a_person_sees_the_same_figures() -> None:
     run = status(metrics="127.0.0.1:9400", master="local[2]")
     assert heading(run).startswith("shop: running, every 5 s")
     assert "http://127.0.0.1:9400/metrics" in heading(run)
     head, [row] = rows_of(run)
     shown = dict(zip(head, row, strict=True))
-    assert (shown["batch"], shown["read"], shown["lag"], shown["bad"], shown["late"]) == (7, "100", "10", "4", "3")
+    assert (shown["batch"], shown["read"], shown["lag"], shown["bad"], shown["late"]) == (7, "100", "10", "4", "≥3")
     assert shown["state size"] == "12 rows, 9.0 KB"
     assert line_of(run) == "shop running; revenue: batch 7, 100 read, 83/s, lag 10"

@@ -1,6 +1,14 @@
-"""How a record that could not be read is written: its own key and value, and in the headers why and where from.
+"""The headers of a dead letter: why a record could not be read, and where it came from. Pure.
 
-The same headers as `penstock.pipeline.dead_letters` writes, which needs Spark.
+    penstock.error.reason      why it does not parse
+    penstock.error.topic       where it came from
+    penstock.error.partition
+    penstock.error.offset
+    penstock.error.timestamp   the record's own, in milliseconds
+    penstock.error.pipeline    who could not parse it
+    penstock.error.source      as which of its streams
+
+All of them are text, and stand behind the record's own headers. The first four are there whoever wrote the record.
 """
 
 from __future__ import annotations
@@ -8,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+REASON: Final = "penstock.error.reason"
 TOPIC: Final = "penstock.error.topic"
 PARTITION: Final = "penstock.error.partition"
 OFFSET: Final = "penstock.error.offset"
-REASON: Final = "penstock.error.reason"
-
+TIMESTAMP: Final = "penstock.error.timestamp"
+PIPELINE: Final = "penstock.error.pipeline"
+SOURCE: Final = "penstock.error.source"
 
 Header = tuple[str, str | bytes | None]
 """As the client library has it."""
