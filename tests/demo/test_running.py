@@ -107,6 +107,39 @@ def test_ctrl_c_ends_it_with_a_balance(tmp_path: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_ends_it_on_spark_and_a_second_one_does_not_wait(tmp_path: Path, presses: int) -> None:
+    """As a terminal sends it: to all processes of the command."""
+    require_spark()
+    process = subprocess.Popen(
+        [*COMMAND, "--data", str(tmp_path / "demo"), "--port", "0", "--json", "--rate", "300"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    told = []
+    pressed = 0
+    try:
+        for line in process.stderr:
+            told.append(line)
+            if (pressed == 0 and "(running)" in line) or (0 < pressed < presses and "Ctrl-C again" in line):
+                pressed += 1
+                os.killpg(process.pid, signal.SIGINT)
+        summary = json.loads(process.stdout.read())
+        assert process.wait(60) == (exit_codes.OK if presses == 1 else exit_codes.UNHEALTHY), told
+        assert pressed == presses
+        assert summary["adds_up"] is (presses == 1)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
 def test_a_run_on_a_taken_port_says_so_and_keeps_the_data(tmp_path: Path) -> None:
     data = tmp_path / "demo"
     runner.prepare_directory(data)

@@ -108,7 +108,7 @@ def source_options(pipeline: Pipeline, source: Source, starting: str) -> dict[st
     """What the `penstock` source is given."""
     options = {f"kafka.{name}": value for name, value in pipeline.properties.items()}
     options["kafka.bootstrap.servers"] = pipeline.bootstrap_servers
-    options["kafka.isolation.level"] = "read_committed"
+    options.setdefault("kafka.isolation.level", "read_committed")
     if source.pattern:
         options["subscribePattern"] = source.pattern
     else:

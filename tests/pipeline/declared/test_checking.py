@@ -11,6 +11,7 @@ from penstock.pipeline.checking import check_checkpoint, check_cluster, check_de
 from penstock.pipeline.checkpoints import LocalDirectory, held, local_path, query_location
 from penstock.pipeline.identity import FILE_NAME, Identity, identity_of, merged
 from penstock.pipeline.model import Pipeline, PipelineError, Problem
+from penstock.pipeline.planning import source_options
 from penstock.pipeline.sql_file import parse_sql
 
 ORDERS = "CREATE STREAM orders (id STRING, at TIMESTAMP) WITH (topic = 'orders');\n"
@@ -100,6 +101,17 @@ def test_a_cluster_that_cannot_be_reached_is_named_with_a_fix() -> None:
     assert found.message.count("cannot reach a Kafka cluster at 127.0.0.1:1") == 1
     assert "penstock up" in found.fix
     assert found.line == 2
+
+
+def test_pipelines_read_what_is_committed_unless_they_say_otherwise() -> None:
+    def isolation(text: str) -> str:
+        pipeline = parse(text + KEPT)
+        return source_options(pipeline, pipeline.sources[0], "earliest")["kafka.isolation.level"]
+
+    assert isolation(ORDERS) == "read_committed"
+    assert isolation("SET kafka.isolation.level = 'read_uncommitted';\n" + ORDERS) == "read_uncommitted"
+    own = ORDERS.replace("'orders')", "'orders', kafka.isolation.level = 'read_uncommitted')")
+    assert isolation(own) == "read_uncommitted"
 
 
 def test_client_settings_that_are_wrong_are_named() -> None:

@@ -310,6 +310,16 @@ def test_every_query_of_a_file_that_is_fine_is_planned(spark: SparkSession) -> N
     assert list(planned.sinks) == ["amount", "b", "big-orders"]
 
 
+def test_state_is_kept_by_rocksdb_in_a_session_of_the_callers_too(spark: SparkSession) -> None:
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    before = spark.conf.get(provider)
+    text = "SET spark.sql.shuffle.partitions = 3; CREATE STREAM s (x INT)"
+    session = own_session(spark, parse_sql(text, name="shop"))
+    assert str(session.conf.get(provider)).endswith(".RocksDBStateStoreProvider")
+    assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert spark.conf.get(provider) == before, "the caller's session is as it was"
+
+
 @pytest.mark.long
 def test_a_query_that_fails_ends_the_run_and_says_why(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create("orders")
