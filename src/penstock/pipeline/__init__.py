@@ -14,9 +14,9 @@
 Theory of operation
 -------------------
 A file becomes a `model.Pipeline`, frozen data with the line of everything in it, by `sql_file` (which reads the
-statements and leaves what a SELECT says to Spark) or by `python_file` (which runs the file and takes what `builder`
-collected). `options` is the table of every word that a `WITH` or a `SET` may have; a word that is not in it is refused
-with the nearest one that is.
+statements and leaves what a SELECT says to Spark, but for the names it reads, which `sql_relations` finds) or by
+`python_file` (which runs the file and takes what `builder` collected). `options` is the table of every word that a
+`WITH` or a `SET` may have; a word that is not in it is refused with the nearest one that is.
 
 `checking` looks at it before anything runs, from the cheap to the dear: names and options need nothing; topics and
 transactions need a broker; columns, types and what can be streamed need a Spark session, whose own parser and analyzer
@@ -26,8 +26,9 @@ pipeline's (`identity`: a small file in it says whose it is).
 `planning` makes DataFrames of it, and `running` one streaming query per sink, each with its own checkpoint below the
 pipeline's, in one session. A source with a dead-letter topic has one query more, for the records that `decoding` could
 not parse: not a part of the sinks' queries, so that each bad record is written once however many sinks read the source.
-All queries of a pipeline start from the same offsets, which are settled once and kept in the checkpoint. If one query
-fails the run ends, because half a pipeline is a wrong one; started again, each goes on where it stopped.
+All queries of a pipeline start from the same offsets, which `claiming` settles once and keeps in the checkpoint. If one
+query fails the run ends, because half a pipeline is a wrong one; started again, each goes on where it stopped. However
+a run ends, no query of it goes on.
 
 `progress` turns what Spark reports into figures (rows, lag, state, late records), which `status` keeps in a file for
 other terminals, `metrics` serves to Prometheus, and the command line shows.
