@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ SIZES = [pytest.param(80, 24, marks=pytest.mark.long), (60, 20)]
 
 RUN = """
 import sys
+import threading
 import penstock.pipeline.running as running
 from cli.test_live_views import figures
 
@@ -26,6 +29,10 @@ def run_pipeline(pipeline, *, stop, on_status, **other):
         for query in status.queries.values():
             query.batch += 1
         on_status(status)
+    if pipeline.name == "stuck":
+        status.state = "stopping"
+        on_status(status)
+        threading.Event().wait(600)
     status.state = "stopped"
     return status
 
@@ -47,13 +54,32 @@ def figures() -> RunStatus:
     return status
 
 
+def run_command(path: Path) -> list[str]:
+    path.write_text("CREATE STREAM a (id STRING);\nCREATE TABLE b WITH (path = 'p') AS SELECT id FROM a;\n")
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{RUN}"
+    return [sys.executable, "-c", script, str(path)]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    process = subprocess.Popen(run_command(tmp_path / "stuck.sql"), stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "revenue running" in line or "revenue stopping" in line:
+                process.send_signal(signal.SIGINT)
+            if "revenue stopping" in line:
+                break
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_a_run_fits_the_terminal(tmp_path: Path, columns: int, rows: int) -> None:
     pytest.importorskip("pyspark")
-    path = tmp_path / "p.sql"
-    path.write_text("CREATE STREAM a (id STRING);\nCREATE TABLE b WITH (path = 'p') AS SELECT id FROM a;\n")
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{RUN}"
-    code, written = run_in_terminal([sys.executable, "-c", script, str(path)], columns, rows, until="123,456")
+    code, written = run_in_terminal(run_command(tmp_path / "p.sql"), columns, rows, until="123,456")
     assert code == 0, written
     view = written[: written.rindex("\x1b[?25h")]
     assert len(frames_of(view)) > 2

@@ -329,7 +329,8 @@ class _Worker:
         self._work = work
         self._result: RunStatus | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="pipeline")
+        # A second Ctrl-C does not wait for it: nothing is half written, and Spark's JVM ends with this process.
+        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

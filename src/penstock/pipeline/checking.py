@@ -204,7 +204,7 @@ def _check_order(pipeline: Pipeline) -> list[Problem]:
             what = "itself" if name == one.name else f"{name}, which is defined after it, in line {later[name].line}"
             fix = f"a query reads what stands before it: put {name} before" if name != one.name else "read another name"
             problems.append(Problem(f"{one.name} reads {what}", fix, place))
-        del later[one.name]
+        later.pop(one.name, None)
     return problems
 
 
