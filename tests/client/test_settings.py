@@ -221,6 +221,14 @@ def test_pem_stores_are_read_from_files_and_from_the_properties() -> None:
             )
 
 
+@pytest.mark.parametrize(
+    "name", ["ssl.truststore.location", "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem"]
+)
+def test_an_empty_trust_store_is_not_the_systems(name: str) -> None:
+    empty = refused(security_protocol="SSL", ssl_truststore_type="PEM", **{name.replace(".", "_"): " "})
+    assert (empty.name, empty.reason[:8]) == (name, "is empty")
+
+
 # For librdkafka
 
 
@@ -290,6 +298,11 @@ def test_a_kerberos_login_is_translated_whole() -> None:
     }
     cached = librdkafka_properties(common | {"sasl.jaas.config": f"{krb5} useTicketCache=true;"})
     assert cached["sasl.kerberos.min.time.before.relogin"] == "0", "there is no key to get a ticket with"
+
+
+def test_a_number_that_is_none_is_refused_before_it_is_translated() -> None:
+    with pytest.raises(SettingsError, match=r"buffer\.memory: '32m' is not a whole number"):
+        librdkafka_properties(BROKER | {"buffer.memory": "32m"})
 
 
 def test_java_code_is_refused_for_librdkafka_too() -> None:

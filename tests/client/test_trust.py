@@ -102,6 +102,8 @@ def test_a_token_endpoint_has_authorities_of_its_own(endpoint: str, certificates
     assert b"Bearer abc" in token(oauth(endpoint, java))
     assert b"Bearer abc" in token(oauth(endpoint, https_ca_location=str(certificates.ca)))
     assert b"Bearer abc" in token(oauth(endpoint, https_ca_pem=certificates.ca.read_text()))
+    with pytest.raises(SettingsError, match=r"https\.ca\.location: is empty"):
+        token(oauth(endpoint, https_ca_location=""))
     with pytest.raises(SettingsError, match=r"ssl\.truststore\.type"):
         token(oauth(endpoint, 'ssl.truststore.location="/x/trust.jks"'))
 

@@ -82,6 +82,8 @@ def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
 
 def _value(name: str, value: str) -> str:
     if name == "buffer.memory":
+        if not value.isdecimal():
+            raise SettingsError(name, f"{value!r} is not a whole number")
         return str(max(1, int(value) // 1024))
     if name == "partition.assignment.strategy":
         classes = [one.strip().rpartition(".")[2] for one in value.split(",")]

@@ -105,8 +105,8 @@ def context_of(tls: TlsSettings) -> ssl.SSLContext:
 
 def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
     """(path, text) of the certificates to trust; neither means those of the system."""
-    location = properties.get("ssl.truststore.location")
-    certificates = properties.get("ssl.truststore.certificates")
+    location = _filled(properties, "ssl.truststore.location")
+    certificates = _filled(properties, "ssl.truststore.certificates")
     if location is None and certificates is None:
         return _located(properties, "ssl.ca")
     if properties.get("ssl.truststore.type", "JKS").upper() != PEM:
@@ -125,8 +125,16 @@ def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _located(properties: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
     """librdkafka's pair of properties; "probe" is its word for the certificates of the system."""
-    path = properties.get(f"{prefix}.location")
-    return None if path == "probe" else path, properties.get(f"{prefix}.pem")
+    path = _filled(properties, f"{prefix}.location")
+    return None if path == "probe" else path, _filled(properties, f"{prefix}.pem")
+
+
+def _filled(properties: Mapping[str, str], name: str) -> str | None:
+    value = properties.get(name)
+    if value is not None and not value.strip():
+        # A variable that was not filled in, perhaps: to trust all authorities of the system instead is no answer.
+        raise SettingsError(name, "is empty: fill it in, or leave it out for the authorities of the system")
+    return value
 
 
 def _identity(properties: Mapping[str, str]) -> tuple[str | None, str | None, str | None, str | None]:
@@ -167,7 +175,7 @@ def _trusting(tls: TlsSettings) -> ssl.SSLContext:
         return ssl.create_default_context()
     try:
         if tls.ca_path is not None and Path(tls.ca_path).is_dir():
-            return ssl.create_default_context(capath=tls.ca_path)
+            return ssl.create_default_context(capath=tls.ca_path, cadata=tls.ca_pem)
         return ssl.create_default_context(cafile=tls.ca_path, cadata=tls.ca_pem)
     except (OSError, ValueError) as error:
         what = tls.ca_path or "the certificates in the properties"
