@@ -45,6 +45,7 @@ from penstock.client import (
 )
 from penstock.pipeline import caps
 from penstock.pipeline.markers import DEFAULT_TOPIC, MarkerTopic
+from penstock.pipeline.query_ids import query_id_of, run_id_of
 from penstock.pipeline.topic_errors import (
     BatchTooLarge,
     TopicSinkError,
@@ -61,9 +62,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TRANSACTIONAL_ID_PREFIX: Final = "penstock-"
-QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
-RUN_ID_PROPERTY: Final = "spark.jobGroup.id"
-"""Spark runs the jobs of a streaming query in a group that is named after the run."""
 RESULT_SIZE_SETTING: Final = "spark.driver.maxResultSize"
 ROWS_PER_SEND: Final = 10_000
 TRANSACTION_TIMEOUT_MS: Final = 60_000
@@ -181,18 +179,13 @@ class TopicWriter:
 
     def _identity(self, batch: DataFrame) -> tuple[str, str]:
         """The query's id, which stays with its checkpoint, and the id of this run of it."""
-        if hasattr(batch, "_jdf"):
-            context = batch.sparkSession.sparkContext
-            query_id = self._query_id or context.getLocalProperty(QUERY_ID_PROPERTY)
-            run_id = context.getLocalProperty(RUN_ID_PROPERTY) or ""
-        else:
-            query_id, run_id = self._query_id, ""
+        query_id = self._query_id or query_id_of(batch)
         if not query_id:
             raise UnknownQuery(
                 "to_topic cannot tell which query this batch is of: use it as writeStream.foreachBatch(to_topic(…)), "
                 "or, with Spark Connect, name the query: to_topic(…, query_id=…), a name that stays with the checkpoint"
             )
-        return query_id, run_id
+        return query_id, run_id_of(batch) or ""
 
     def _transactions(self, query_id: str) -> QueryTransactions:
         key = query_id if self._name is None else f"{query_id}/{self._name}"

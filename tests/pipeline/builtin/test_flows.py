@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.pipeline.builtin import ReplayError, archive_topic, replay, top_k, topic_as_table
 from penstock.pipeline.builtin.replay_plan import Order, PlanFile, ReplayPlan
 from penstock.pipeline.builtin.replaying import HEADER
+from support.apache_kafka import ApacheKafka, available
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +158,7 @@ def test_an_archive_holds_every_record_once_and_goes_on_where_it_stopped(
         query = archive_topic(
             spark, broker, topic, str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), once=True
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     table = read_table(spark, tmp_path / "lake")
     rows = table.selectExpr(
         "partition", "key", "value", "unix_millis(timestamp) AS time_ms", "headers", "offset", "date"
@@ -174,6 +175,68 @@ def test_an_archive_holds_every_record_once_and_goes_on_where_it_stopped(
     ]
     assert by_time(found) == sent
     assert {str(row.date) for row in rows} == {"2026-01-05"}
+
+
+class Options(dict[str, str]):
+    """A session as far as its options: they are noted, and nothing is read."""
+
+    class Loaded(Exception):
+        pass
+
+    @property
+    def read(self) -> Self:
+        return self
+
+    readStream = read
+
+    def format(self, name: str) -> Self:
+        return self
+
+    def option(self, name: str, value: str) -> Self:
+        self[name] = value
+        return self
+
+    def load(self) -> None:
+        raise self.Loaded
+
+
+@pytest.mark.parametrize("given", [None, "read_uncommitted"])
+def test_records_count_when_they_are_committed_unless_others_are_asked_for(given: str | None) -> None:
+    properties = {} if given is None else {"isolation.level": given}
+    for start in (
+        lambda session: archive_topic(session, "b:1", "t", "lake", checkpoint="c", properties=properties),
+        lambda session: topic_as_table(session, "b:1", "t", "name STRING", properties=properties),
+    ):
+        options = Options()
+        with pytest.raises(Options.Loaded):
+            start(options)
+        assert options["kafka.bootstrap.servers"] == "b:1"
+        assert options["kafka.isolation.level"] == (given or "read_committed")
+
+
+@pytest.mark.long
+@pytest.mark.needs_maven
+def test_what_was_aborted_is_in_no_archive_and_in_no_table(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    from penstock.pipeline import read_table
+
+    if reason := available():
+        pytest.skip(reason)
+    with ApacheKafka(heap="512M") as kafka:
+        broker = kafka.bootstrap
+        create(broker, topic)
+        producer = Producer({"bootstrap.servers": broker, "transactional.id": topic})
+        producer.init_transactions(30)
+        for name, end in (("kept", producer.commit_transaction), ("aborted", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.produce(topic, json.dumps({"name": name}), "key")
+            assert producer.flush(20) == 0
+            end(30)
+        query = archive_topic(
+            spark, broker, topic, str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), once=True
+        )
+        assert query.awaitTermination(300)
+        assert [bytes(row.value) for row in read_table(spark, tmp_path / "lake").collect()] == [b'{"name": "kept"}']
+        assert [row.name for row in topic_as_table(spark, broker, topic, "name STRING").collect()] == ["kept"]
 
 
 @pytest.mark.long
@@ -200,7 +263,7 @@ def test_a_stream_of_best_sellers_comes_out_window_by_window(
             best.writeStream.format("memory").queryName(name).outputMode("append")
             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         )  # fmt: skip
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         rows = spark.table(name).orderBy("window_start", "rank").collect()
         return [
             (int(row.window_start.timestamp() * 1000 - EIGHT_MS) // MINUTE_MS, row.rank, row.product, row["count"])

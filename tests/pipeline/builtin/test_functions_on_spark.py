@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,6 +97,38 @@ def test_a_join_adds_what_the_table_knows(spark: SparkSession, orders: DataFrame
     known = join_table(orders, table, on="product", prefix="product_", missing="drop")
     assert known.columns[-2:] == ["product_category", "product_version"]
     assert known.count() == 5
+
+
+def test_a_stream_is_joined_with_the_table_as_it_is_at_each_start(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+
+    def run(orders: list[tuple[str, str]], products: list[tuple[str, str]], missing: str) -> list[tuple[str, ...]]:
+        for order_id, product in orders:
+            (tmp_path / "orders" / f"{order_id}.json").write_text(
+                json.dumps({"order_id": order_id, "product": product})
+            )
+        stream = (
+            spark.readStream.schema("order_id STRING, product STRING").option("maxFilesPerTrigger", 1)
+            .json(str(tmp_path / "orders"))
+        )  # fmt: skip
+        table = spark.createDataFrame(products, "product STRING, category STRING")
+        joined = join_table(stream, table, on="product", missing="drop" if missing == "drop" else "keep")
+        assert joined.isStreaming
+        found: list[tuple[str, ...]] = []
+        query = (
+            joined.writeStream.foreachBatch(
+                lambda batch, _: found.extend((row.order_id, row.category) for row in batch.collect())
+            )
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(300)
+        return sorted(found)
+
+    kitchen = [("pan", "kitchen"), ("knife", "kitchen")]
+    assert run([("o1", "pan"), ("o2", "kite")], kitchen, "keep") == [("o1", "kitchen"), ("o2", None)]
+    moved = [("pan", "outdoor"), ("kite", "toys")]
+    found = run([("o3", "pan"), ("o4", "kite"), ("o5", "bowl")], moved, "drop")
+    assert found == [("o3", "outdoor"), ("o4", "toys")], "it goes on where it stopped, with the table of now"
 
 
 @pytest.mark.parametrize(

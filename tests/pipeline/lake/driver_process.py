@@ -106,7 +106,8 @@ def _misbehaving(how: str, once: str) -> Any:
         context = TaskContext.get()
         assert context is not None
         with open(f"{once}.attempts", "a") as attempts:
-            attempts.write(f"{context.attemptNumber()}\n")
+            # By its place: where an executor took shuffled rows along, the stage is repeated, and counts from 0 again.
+            attempts.write(f"{context.stageId()}/{context.partitionId()}\n")
         try:
             os.close(os.open(once, os.O_CREAT | os.O_EXCL))
         except FileExistsError:

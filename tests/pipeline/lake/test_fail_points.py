@@ -265,7 +265,7 @@ def test_attempts_of_tasks_that_stall_or_lose_their_executor_leave_nothing_in_th
             )
             assert code == (0 if kill_at is None else -signal.SIGKILL), query.events() + cluster.logs()
             attempts = (query.directory / f"{once.name}.attempts").read_text().split()
-            assert "1" in attempts, "a task was tried a second time"
+            assert len(set(attempts)) < len(attempts), "a task was tried a second time"
         assert steps[0] == "2 repeated"
     query.check(complete=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.builtin.parameters import ParameterError
+from penstock.pipeline.builtin.reading import topic_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +38,17 @@ def archive_topic(
     The table has what a record has: `key`, `value`, `headers`, `topic`, `partition`, `offset`, `timestamp`,
     `timestampType`, and `date`, the day of the timestamp in UTC, by which it is partitioned. Nothing is decoded, so
     nothing can fail to decode, and `replay` has all it needs. With `once` the query ends when it reaches the end that
-    the topic has now; else it writes `every` so often. Small files are put together in the background.
+    the topic has now; else it writes `every` so often. Small files are put together in the background. Records of
+    transactions are archived when they are committed, and not if they are aborted (`properties` may say otherwise:
+    `{"isolation.level": "read_uncommitted"}`).
     """
     from penstock.pipeline.lake import to_table
 
     if records_per_trigger < 1:
         raise ParameterError(f"records_per_trigger is {records_per_trigger}: it must be 1 or more")
-    reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", bootstrap_servers)
-    for name, value in (properties or {}).items():
-        reader = reader.option(f"kafka.{name}", value)
     records = (
-        reader.option("subscribe", topic)
+        topic_reader(spark.readStream, {"bootstrap.servers": bootstrap_servers, **(properties or {})})
+        .option("subscribe", topic)
         .option("startingOffsets", starting)
         .option("maxOffsetsPerTrigger", str(records_per_trigger))
         .option("includeHeaders", "true")

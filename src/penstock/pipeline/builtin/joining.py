@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from penstock.pipeline.builtin.parameters import ParameterError, check_columns, names_of
+from penstock.pipeline.builtin.reading import topic_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,13 +83,11 @@ def topic_as_table(
 
         products = topic_as_table(spark, "localhost:9092", "products", "name STRING, category STRING")
 
-    Columns: `key` as text, and those of `columns`.
+    Columns: `key` as text, and those of `columns`. Only committed records count (`isolation.level` in `properties`).
     """
     from pyspark.sql import functions as f
 
-    reader = spark.read.format("penstock").option("kafka.bootstrap.servers", bootstrap_servers)
-    for name, value in (properties or {}).items():
-        reader = reader.option(f"kafka.{name}", value)
+    reader = topic_reader(spark.read, {"bootstrap.servers": bootstrap_servers, **(properties or {})})
     records = reader.option("subscribe", topic).load()
     # Records of one key are in one partition, where the offset is their order.
     newest = latest_by_key(

@@ -21,6 +21,7 @@ from penstock.client import (
     TopicPartition,
     fetch_ranges,
 )
+from penstock.pipeline.builtin.reading import topic_reader
 from penstock.pipeline.builtin.replay_plan import (
     Order,
     PlanFile,
@@ -196,12 +197,10 @@ class _Job:
     def _write_once(self, plan: ReplayPlan, arrived: set[tuple[int, int]]) -> int:
         assert plan.chunk is not None
         wanted = [partition for partition, end in plan.chunk.ends.items() if end > plan.positions[partition]]
-        reader = self._spark.read.format("penstock").option("kafka.isolation.level", "read_committed")
-        for name, value in self._reading.items():
-            reader = reader.option(f"kafka.{name}", value)
         topic = self._order.source
         records = (
-            reader.option("assign", json.dumps({topic: wanted}))
+            topic_reader(self._spark.read, self._reading)
+            .option("assign", json.dumps({topic: wanted}))
             .option("startingOffsets", _offsets(topic, {one: plan.positions[one] for one in wanted}))
             .option("endingOffsets", _offsets(topic, {one: plan.chunk.ends[one] for one in wanted}))
             .option("includeHeaders", "true")

@@ -17,14 +17,13 @@ from penstock.pipeline.lake.handles import require_deltalake
 from penstock.pipeline.lake.locations import Location, locate
 from penstock.pipeline.lake.schemas import SchemaEvolution, WritePlan, schema_of_json
 from penstock.pipeline.lake.statistics import columns_with_statistics
+from penstock.pipeline.query_ids import query_id_of, tells_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""Where Spark tells the jobs of a micro-batch whose they are. The id lives in the checkpoint."""
 DATE_COLUMN = "date"
 MODES = ("append", "update", "complete")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -139,7 +138,7 @@ class TableWriter:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Writes and commits a micro-batch."""
-        mark = Mark(self._app_id or query_id_of(batch), batch_id)
+        mark = Mark(self._app_id or _query_id(batch), batch_id)
         if self._commits.has(mark):
             self._repeat(batch, batch_id)
             return
@@ -242,13 +241,11 @@ def with_date(batch: DataFrame, column: str) -> DataFrame:
     return batch.withColumn(DATE_COLUMN, date)
 
 
-def query_id_of(batch: DataFrame) -> str:
-    """The id of the streaming query that a micro-batch belongs to."""
-    try:
-        found: str | None = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
-    except Exception as error:  # Spark Connect has no context, and says so with an error of its own
-        raise LakeError("Spark Connect does not tell the query's id", "give to_table an app_id of your own") from error
-    if not found:
+def _query_id(batch: DataFrame) -> str:
+    if not tells_ids(batch):
+        raise LakeError("Spark Connect does not tell the query's id", "give to_table an app_id of your own")
+    found = query_id_of(batch)
+    if found is None:
         raise LakeError(
             "this is not a micro-batch of a streaming query, so it has no query id",
             "call it through foreachBatch, or give to_table an app_id",
