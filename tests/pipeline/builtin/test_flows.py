@@ -18,6 +18,9 @@ from support.apache_kafka import ApacheKafka, available
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A timeout in the middle of a call to Spark would leave the session that all tests share out of step.
+pytestmark = pytest.mark.timeout(600)
+
 EIGHT_MS = 1_767_600_000_000
 MINUTE_MS = 60_000
 PARTITIONS = 2

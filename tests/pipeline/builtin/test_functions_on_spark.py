@@ -16,6 +16,9 @@ from penstock.pipeline.builtin.parameters import ParameterError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A timeout in the middle of a call to Spark would leave the session that all tests share out of step.
+pytestmark = pytest.mark.timeout(600)
+
 MORNING = datetime(2026, 1, 5, 8, tzinfo=UTC)
 SCHEMA = "order_id STRING, product STRING, amount BIGINT, at TIMESTAMP"
 
