@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -10,12 +16,14 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.pipeline.builtin import ReplayError, archive_topic, replay, top_k, topic_as_table
+from penstock.pipeline.builtin import ReplayError, archive_topic, replay, replaying, top_k, topic_as_table
 from penstock.pipeline.builtin.replay_plan import Order, PlanFile, ReplayPlan
-from penstock.pipeline.builtin.replaying import HEADER
+from penstock.pipeline.builtin.replaying import HEADER, ReplayTask
 from support.apache_kafka import ApacheKafka, available
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # A timeout in the middle of a call to Spark would leave the session that all tests share out of step.
@@ -137,6 +145,79 @@ def test_a_replay_that_was_stopped_in_the_middle_of_a_chunk_writes_the_rest_and_
     assert done.records == 40
     assert steps == [24, 40]
     assert by_time(read(broker, target))[1:] == sent
+
+
+LEASE_S = 60
+"""Shorter than that of a user, who has more time; of it, half is for writing."""
+
+
+@pytest.mark.long
+def test_what_a_task_still_writes_when_another_one_has_failed_is_not_written_again(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark ends the other tasks of a failed job in its own time; this one's records wait in its producer meanwhile."""
+    target = f"{topic}.again"
+    create(broker, topic, target)
+    sent = fill(broker, topic)
+    flag = tmp_path / "failed"
+
+    class FailsOnce(ReplayTask):
+        def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            first = next(batches, None)
+            if first is None:
+                return
+            if first.column(0)[0].as_py() == 1 and not flag.exists():
+                flag.touch()
+                raise RuntimeError("this task fails, once")
+            yield from ReplayTask.run(self, itertools.chain([first], batches))
+
+    monkeypatch.setattr(replaying, "ReplayTask", FailsOnce)
+    monkeypatch.setattr(replaying, "LEASE_S", LEASE_S)
+    done = replay(
+        spark, broker, topic, target, progress=tmp_path / "plan.json", keep_partitions=True,
+        target_properties={"linger.ms": "3000"},
+    )  # fmt: skip
+    assert flag.exists()
+    assert by_time(read(broker, target)) == sent
+    assert done.records == len(sent)
+
+
+@pytest.mark.long
+def test_a_replay_that_was_killed_goes_on_and_writes_nothing_twice(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    """Driver and JVM are killed; the Python workers find out by themselves, a little later."""
+    target = f"{topic}.again"
+    create(broker, topic, target)
+    sent = fill(broker, topic, 6000)
+    settings = {
+        "broker": broker, "source": topic, "target": target, "progress": str(tmp_path / "plan.json"),
+        "keep_partitions": True, "lease_s": LEASE_S,
+        "target_properties": {"queue.buffering.max.messages": "10", "linger.ms": "20"},  # some hundred a second
+    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("replay_process.py")), json.dumps(settings)],
+            stdout=output, stderr=output, env=environment, start_new_session=True,
+        )  # fmt: skip
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "watcher"})
+
+    def written() -> int:
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        return sum(consumer.get_watermark_offsets(TopicPartition(target, number), 20)[1] for number in range(2))
+
+    try:
+        wait_until(lambda: written() > 200, timeout_s=300)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        consumer.close()
+    before = len(read(broker, target))
+    assert before < len(sent)
+    done = replay(spark, broker, topic, target, progress=tmp_path / "plan.json", keep_partitions=True)
+    assert by_time(read(broker, target)) == sent
+    assert done.records == len(sent)
 
 
 def test_a_replay_without_a_target_says_how_to_make_one(

@@ -110,10 +110,7 @@ def test_a_stream_is_joined_with_the_table_as_it_is_at_each_start(spark: SparkSe
             (tmp_path / "orders" / f"{order_id}.json").write_text(
                 json.dumps({"order_id": order_id, "product": product})
             )
-        stream = (
-            spark.readStream.schema("order_id STRING, product STRING").option("maxFilesPerTrigger", 1)
-            .json(str(tmp_path / "orders"))
-        )  # fmt: skip
+        stream = spark.readStream.schema("order_id STRING, product STRING").json(str(tmp_path / "orders"))
         table = spark.createDataFrame(products, "product STRING, category STRING")
         joined = join_table(stream, table, on="product", missing="drop" if missing == "drop" else "keep")
         assert joined.isStreaming

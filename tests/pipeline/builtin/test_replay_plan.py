@@ -69,6 +69,12 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
         PlanFile(tmp_path / "plan.json").load(ORDER)
 
 
+def test_a_file_of_a_newer_version_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"format": 2, "somethingNew": []}')
+    with pytest.raises(ReplayError, match="written by a newer version of Penstock: go on with that one"):
+        PlanFile(tmp_path / "plan.json").load(ORDER)
+
+
 def test_a_header_says_which_record_of_which_replay_it_is() -> None:
     assert place_in(header_of("abc", 3, 44), "abc") == (3, 44)
     assert place_in(header_of("abc", 3, 44), "abd") is None

@@ -4,6 +4,10 @@ A replay copies ranges of offsets, settled once, in chunks. The file says what t
 begins, and while one is being written, which one, and where the target's partitions ended before it. After a crash the
 chunk's records that did arrive are found behind those ends (each says where it came from), and only the others are
 written. So no record is written twice and none is left out, on brokers without transactions too.
+
+That holds only if nobody writes the chunk any more when the target is looked at, and of that Spark does not tell: a
+task whose job failed, or whose driver died, may live on for a while. So tasks write on a lease. The file says until
+when, before the first of them starts; none sends anything after that; and who goes on with the chunk waits for it.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ class Chunk(msgspec.Struct, frozen=True):
     ends: Positions
     target_ends: Positions
     """Where the target's partitions ended before the first of them was written."""
+    leased_until_ms: int = 0
+    """When the last task that was started for them stops writing, at the latest; 0 before there was any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +95,20 @@ class ReplayPlan(msgspec.Struct, frozen=True):
             ends[partition] = self.positions[partition] + share
         return replace_plan(self, chunk=Chunk(ends, dict(target_ends)))
 
+    def leased(self, until_ms: int) -> ReplayPlan:
+        """The plan with tasks that may write its chunk until then."""
+        assert self.chunk is not None
+        return replace_plan(self, chunk=msgspec.structs.replace(self.chunk, leased_until_ms=until_ms))
+
     def chunk_done(self, written: int) -> ReplayPlan:
         assert self.chunk is not None
         return replace_plan(self, positions=self.chunk.ends, chunk=None, written=self.written + written)
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What every plan has, whatever else there will be in it."""
+
+    format: int
 
 
 def replace_plan(plan: ReplayPlan, **changes: object) -> ReplayPlan:
@@ -128,6 +145,10 @@ class PlanFile:
         except OSError as error:
             raise ReplayError(f"cannot read {self.path}: {error.strerror}") from None
         try:
+            if msgspec.json.decode(data, type=_Format).format > FORMAT:
+                raise ReplayError(
+                    f"{self.path} was written by a newer version of Penstock: go on with that one, or name another file"
+                )
             plan = msgspec.json.decode(data, type=ReplayPlan)
         except msgspec.DecodeError:
             raise ReplayError(f"{self.path} does not hold the progress of a replay: name another file") from None

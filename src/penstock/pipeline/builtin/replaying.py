@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,8 +42,16 @@ log = logging.getLogger(__name__)
 
 RECORDS_PER_CHUNK: Final = 200_000
 ATTEMPTS_MAX: Final = 3
+"""Of a chunk, in a row and with nothing written."""
+LEASE_S: Final = 120
+"""How long the tasks of a chunk may write. A chunk that takes longer is gone on with, as after a failure."""
+DELIVERY_S: Final = 30
+"""The last part of the lease, in which records are still sent and none is added: so long one may wait to be sent."""
+SETTLE_S: Final = 5
+"""What may pass after a lease: clocks that differ, and requests that are on their way to the broker."""
 HEADER: Final = "penstock.replayed"
 DECOMPRESSED_BYTES_MAX: Final = 512 << 20
+DELIVERY_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
 _RESULT: Final = "written BIGINT"
 
 
@@ -89,6 +98,8 @@ def replay(
     `progress` is a file that says how far the replay came. Run again with the same file, it goes on exactly where it
     stopped, wherever that was; a replay that is done does nothing. For that, each record gets one header more, which
     says where it came from; without it (`trace=False`) records of the chunk that was interrupted may be written twice.
+    Who goes on in the middle of a chunk waits first until none of the tasks that wrote it can write any more, which is
+    two minutes after they were started at the latest. Clocks of the machines must not differ by more than seconds.
     """
     if records_per_chunk < 1:
         raise ReplayError(f"records_per_chunk is {records_per_chunk}: it must be 1 or more")
@@ -155,7 +166,6 @@ class _Job:
                 interrupted = plan.chunk is not None
                 if not interrupted:
                     plan = plan.next_chunk(self._records_per_chunk, _ends(target, target_topic))
-                    self._file.save(plan)
                 written = self._write(plan, target, target_topic, interrupted)
                 plan = plan.chunk_done(written)
                 self._file.save(plan)
@@ -165,22 +175,38 @@ class _Job:
 
     def _write(self, plan: ReplayPlan, target: Cluster, topic: TopicMetadata, interrupted: bool) -> int:
         """Writes the plan's chunk; how many of its records are in the target then."""
-        assert plan.chunk is not None
-        for attempt in range(ATTEMPTS_MAX):
-            arrived = self._arrived(plan, target, topic) if interrupted or attempt else set()
+        failures = known = 0
+        while True:
+            arrived = self._arrived(plan, target, topic) if interrupted else set()
+            if len(arrived) > known:
+                failures, known = 0, len(arrived)
+            if self._order.trace:
+                plan = plan.leased(round((time.time() + LEASE_S) * 1000))
+            self._file.save(plan)  # before the first task may write
+            interrupted = True
             try:
                 return len(arrived) + self._write_once(plan, arrived)
             except Exception as error:
-                if attempt + 1 == ATTEMPTS_MAX:
+                failures += 1
+                if failures == ATTEMPTS_MAX:
                     raise
                 log.warning("a chunk of the replay failed and is tried again: %s", str(error).splitlines()[:1])
-        raise AssertionError("unreachable")
 
     def _arrived(self, plan: ReplayPlan, target: Cluster, topic: TopicMetadata) -> set[tuple[int, int]]:
-        """Which records of the chunk are in the target already."""
+        """Which records of the chunk are in the target already, once no task can add to them any more."""
         assert plan.chunk is not None
         if not self._order.trace:
             return set()
+        left_s = min(plan.chunk.leased_until_ms / 1000 - time.time(), LEASE_S) + SETTLE_S
+        if left_s > 0:
+            log.info("the replay goes on in %.0f s, when no task of before can write any more", left_s)
+            time.sleep(left_s)
+        return self._look(plan, target, topic)
+
+    @staticmethod
+    def _look(plan: ReplayPlan, target: Cluster, topic: TopicMetadata) -> set[tuple[int, int]]:
+        """Which records of the chunk the target has."""
+        assert plan.chunk is not None
         ends = _ends(target, topic)
         ranges = [
             PartitionRange(topic.name, partition, plan.chunk.target_ends.get(partition, 0), end)
@@ -207,7 +233,8 @@ class _Job:
             .load()
             .selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp) AS time_ms", "headers")
         )
-        task = ReplayTask(self._order, self._writing, plan.replay_id, frozenset(arrived))
+        until_s = plan.chunk.leased_until_ms / 1000 if self._order.trace else None
+        task = ReplayTask(self._order, self._writing, plan.replay_id, frozenset(arrived), until_s)
         return sum(row.written for row in records.mapInArrow(task.run, _RESULT).collect())
 
 
@@ -219,6 +246,8 @@ class ReplayTask:
     properties: Mapping[str, str]
     replay_id: str
     arrived: frozenset[tuple[int, int]]
+    until_s: float | None
+    """When the lease ends, where there is one: nothing is sent after this."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -231,20 +260,21 @@ class ReplayTask:
             # Nobody knows what the first attempt wrote but the target. The driver looks there, and tries again.
             raise ReplayError("a task of the replay was started a second time")
         deliveries = Deliveries()
-        producer = open_producer(self.properties, deliveries)
+        producer = open_producer(self._own_properties(), deliveries)
         written = 0
         for batch in batches:
-            for partition, offset, key, value, time, headers in zip(
+            for partition, offset, key, value, time_ms, headers in zip(
                 *(batch.column(index).to_pylist() for index in range(6)), strict=True
             ):
                 if (partition, offset) in self.arrived:
                     continue
+                self._check_lease()
                 pairs = [(header["key"], header["value"]) for header in headers or ()]
                 if self.order.trace:
                     pairs.append((HEADER, header_of(self.replay_id, partition, offset)))
                 extra: dict[str, Any] = {"headers": pairs}
                 if self.order.keep_timestamps:
-                    extra["timestamp"] = time
+                    extra["timestamp"] = time_ms
                 if self.order.keep_partitions:
                     extra["partition"] = partition
                 while True:
@@ -254,6 +284,7 @@ class ReplayTask:
                     except BufferError:
                         producer.poll(0.05)
                         deliveries.check()
+                        self._check_lease()
                 written += 1
             producer.poll(0)
             deliveries.check()
@@ -261,6 +292,17 @@ class ReplayTask:
             deliveries.check()
         deliveries.check()
         yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.int64())})
+
+
+    def _own_properties(self) -> dict[str, str]:
+        if self.until_s is None:
+            return dict(self.properties)
+        own = {name: value for name, value in self.properties.items() if name not in DELIVERY_TIMEOUTS}
+        return {**own, "delivery.timeout.ms": str(DELIVERY_S * 1000)}
+
+    def _check_lease(self) -> None:
+        if self.until_s is not None and time.time() >= self.until_s - DELIVERY_S:
+            raise ReplayError(f"the chunk was not written within {LEASE_S - DELIVERY_S} s: the rest of it follows")
 
 
 def settle(cluster: Cluster, topic: TopicMetadata, order: Order) -> tuple[Positions, Positions]:
