@@ -293,7 +293,6 @@ class ReplayTask:
         deliveries.check()
         yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.int64())})
 
-
     def _own_properties(self) -> dict[str, str]:
         if self.until_s is None:
             return dict(self.properties)
