@@ -155,6 +155,11 @@ class Driver:
         assert self._ended() == 3, self._story()
         return "\n".join(self.steps[next(n for n, line in enumerate(self.steps) if line.startswith("FAILED")) :])
 
+    def wait_until_ended(self) -> str:
+        """What it did, well or not."""
+        self._ended()
+        return "\n".join(self.steps)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
