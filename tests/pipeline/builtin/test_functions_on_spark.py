@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.builtin import deduplicate, join_table, latest_by_key, sessions, top_k, windowed_counts
+from penstock.pipeline.builtin import (
+    deduplicate,
+    join_table,
+    latest_by_key,
+    roll_up,
+    sessions,
+    top_k,
+    windowed_counts,
+)
 from penstock.pipeline.builtin.parameters import ParameterError
 
 if TYPE_CHECKING:
@@ -67,6 +75,26 @@ def test_the_first_k_of_each_window_are_ranked_and_ties_stand_by_name(orders: Da
     assert found == [(1, "pan", 3, 150), (2, "knife", 1, 80), (1, "knife", 1, 80), (2, "apron", 1, 20)]
     frequent = top_k(orders, 1, item="product", time="at", window="1 day")
     assert [(row.product, row["count"]) for row in frequent.collect()] == [("pan", 3)]
+
+
+def test_samples_are_rolled_up_per_series_and_window(spark: SparkSession) -> None:
+    rows = [("cpu", float(second), at(second / 60)) for second in range(90)]
+    rows += [("cpu", None, at(0.9)), ("memory", 7.0, at(0)), ("memory", None, at(1.2))]
+    samples = spark.createDataFrame(rows, "name STRING, load DOUBLE, at TIMESTAMP")
+    rolled = roll_up(samples, time="at", window="1 minute", value="load", keys="name", percentiles=[50, 99])
+    assert rolled.columns == [
+        "window_start", "window_end", "name", "count", "load_sum", "load_min", "load_max", "load_avg", "load_last",
+        "load_p50", "load_p99",
+    ]  # fmt: skip
+    found = [tuple(row)[2:] for row in rolled.orderBy("name", "window_start").collect()]
+    assert found == [
+        ("cpu", 60, 1770.0, 0.0, 59.0, 29.5, 59.0, 29.0, 59.0),
+        ("cpu", 30, 2235.0, 60.0, 89.0, 74.5, 89.0, 74.0, 89.0),
+        ("memory", 1, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0),
+        ("memory", 0, None, None, None, None, None, None, None),
+    ]
+    with pytest.raises(ParameterError, match="percentiles has 101"):
+        roll_up(samples, time="at", window="1 minute", value="load", percentiles=[101])
 
 
 def test_of_copies_one_is_left(orders: DataFrame) -> None:

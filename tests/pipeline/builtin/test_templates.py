@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.pipeline import load_pipeline, run_pipeline, validate
 from penstock.pipeline.builtin import TEMPLATES
 from penstock.pipeline.checking import check_declarations
+from support.records import create_topic, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAMES = {"archive", "windows", "top-k", "deduplicate", "sessions", "join", "replay"}
+NAMES = {"archive", "windows", "top-k", "deduplicate", "sessions", "join", "roll-up", "replay", "repartition"}
 
 
 def test_each_built_in_pipeline_has_one() -> None:
@@ -75,6 +76,34 @@ def test_a_template_runs_as_it_is_written(
     found = [message for message in consumer.consume(4, timeout=30) if message.error() is None]
     consumer.close()
     assert sorted(message.key() or b"" for message in found) == [b"", b"o1", b"o2", b"o3"]
+
+
+@pytest.mark.long
+def test_records_of_a_key_keep_their_order_in_a_topic_with_more_partitions(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    create_topic(broker, topic, 2)
+    create_topic(broker, f"{topic}.wide", 5)
+    producer = Producer({"bootstrap.servers": broker})
+    overrides = {"BOOTSTRAP": broker, "TOPIC": topic, "TARGET": f"{topic}.wide", "trigger": "once"}
+    overrides["records_per_trigger"] = "100"
+    for first in (0, 15):
+        for number in range(first, first + 15):
+            for key in range(20):
+                producer.produce(topic, b"%d" % number, b"key %d" % key, headers={"n": b"%d" % number})
+        assert producer.flush(20) == 0
+        run_pipeline(load_pipeline(written("repartition", tmp_path), overrides=overrides), spark=spark)
+    by_key: dict[bytes | None, list[int]] = {}
+    places: dict[bytes | None, set[int]] = {}
+    for one in read_topic(broker, f"{topic}.wide"):
+        assert one.value is not None
+        assert one.headers == [("n", one.value)]
+        by_key.setdefault(one.key, []).append(int(one.value))
+        places.setdefault(one.key, set()).add(one.partition)
+    assert by_key == {b"key %d" % key: list(range(30)) for key in range(20)}
+    assert {len(found) for found in places.values()} == {1}
+    assert len(set.union(*places.values())) > 2
 
 
 def written(name: str, directory: Path) -> Path:

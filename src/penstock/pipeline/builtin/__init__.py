@@ -7,12 +7,13 @@
 | `top_k` | the k first of each window |
 | `deduplicate` | each record once, though it was sent more often |
 | `sessions` | events of one key that follow each other closely, as one row |
+| `roll_up` | many samples of a measure as a few figures per window of time and series |
 | `join_table` | a stream and what a table knows about its keys; `topic_as_table` makes a table of a topic |
 | `replay` | a time range of a topic into another one, exactly as it was, going on where it stopped |
 
 Theory of operation
 -------------------
-Four of them are functions from a DataFrame to a DataFrame, with nothing hidden: they work on streams and on batches
+Most of them are functions from a DataFrame to a DataFrame, with nothing hidden: they work on streams and on batches
 alike, in a notebook, in a job, and in a Python pipeline file (`penstock pipeline init --from NAME` writes one). With a
 stream they need to know how late events may be (`watermark`), since state that nobody can drop grows for ever; the
 column of time must be a timestamp. Results of windows and sessions come out in append mode, once, when they are final.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.builtin.joining import join_table, latest_by_key, topic_as_table
     from penstock.pipeline.builtin.replay_plan import ReplayError
     from penstock.pipeline.builtin.replaying import Replayed, replay
+    from penstock.pipeline.builtin.rolling_up import roll_up
     from penstock.pipeline.builtin.sessionizing import sessions
     from penstock.pipeline.builtin.templates import TEMPLATES, template
     from penstock.pipeline.builtin.windows import top_k, windowed_counts
@@ -48,6 +50,7 @@ _HOMES = {
     "join_table": "joining",
     "latest_by_key": "joining",
     "replay": "replaying",
+    "roll_up": "rolling_up",
     "sessions": "sessionizing",
     "template": "templates",
     "top_k": "windows",
@@ -64,6 +67,7 @@ __all__ = [
     "join_table",
     "latest_by_key",
     "replay",
+    "roll_up",
     "sessions",
     "template",
     "top_k",

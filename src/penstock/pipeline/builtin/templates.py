@@ -14,7 +14,9 @@ _SUMMARIES: Final = {
     "deduplicate.py": "each record once, though it was sent more often",
     "sessions.py": "events of one key that follow each other closely, as one row",
     "join.sql": "a stream with what a table knows about its keys",
+    "roll_up.sql": "metrics by the minute out of metrics by the second",
     "replay.sql": "a time range of a topic into another one",
+    "repartition.sql": "a topic into another one with more partitions, keys in order, for as long as it runs",
 }
 
 
