@@ -345,12 +345,21 @@ CREATE TABLE shown WITH (sink = 'noop') AS SELECT count(*) AS n FROM orders WHER
 
 
 @pytest.mark.long
-def test_latest_is_settled_when_a_pipeline_first_starts(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["topic", "pattern"])
+def test_latest_is_settled_when_a_pipeline_first_starts(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, by: str
+) -> None:
     cluster.create("orders", "big", "dead")
     cluster.send("orders", order(95, 1), b"old and bad")
-    path = write(tmp_path, SHOP.replace("dead_letters =", "starting = 'latest', dead_letters ="), cluster)
+    text = SHOP.replace("dead_letters =", "starting = 'latest', dead_letters =")
+    if by == "pattern":
+        text = text.replace("topic = '{name}.orders'", "pattern = '^{name}[.]orders'")
+    path = write(tmp_path, text, cluster)
     assert run_pipeline(load_pipeline(path), spark=spark).queries["big"].rows_read == 0
-    cluster.send("orders", order(96, 1), b"new and bad")
+    if by == "pattern":  # what comes to match later is read from its beginning, also by a query that comes later still
+        cluster.create("orders.more", partitions=1)
+    cluster.send("orders.more" if by == "pattern" else "orders", order(96, 1))
+    cluster.send("orders", b"new and bad")
     path.write_text(path.read_text() + "CREATE TABLE more AS SELECT id FROM orders;\n")
     status = run_pipeline(load_pipeline(path), spark=spark)
     assert {name: query.rows_read for name, query in status.queries.items()} == {
@@ -424,6 +433,27 @@ def test_a_run_stops_between_writes_when_asked(spark: SparkSession, cluster: Clu
     rest = run_pipeline(load_pipeline(path, overrides={"trigger": "once"}), spark=spark)
     assert rest.queries["big"].rows_read == 0
     assert len(cluster.read("big")) == 10
+
+
+@pytest.mark.long
+def test_a_run_that_is_interrupted_leaves_nothing_in_the_callers_session(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create("orders", "dead")
+    cluster.send("orders", *(order(number, 1) for number in range(10)))
+    text = SHOP[: SHOP.index("CREATE VIEW")] + "CREATE TABLE kept AS SELECT id FROM orders;"
+    path = write(tmp_path, text.replace("SET delivery", "SET trigger = 'continuous';\nSET delivery"), cluster)
+
+    def interrupt(status: RunStatus) -> None:
+        if status.state == "running" and status.queries["kept"].rows_read >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(load_pipeline(path), spark=spark, on_status=interrupt)
+    assert list(spark._jsparkSession.sharedState().activeStreamingQueries().values()) == []
+    rest = run_pipeline(load_pipeline(path, overrides={"trigger": "once"}), spark=spark)
+    assert rest.queries["kept"].rows_read == 0
+    assert read_table(spark, f"{tmp_path}/lake/kept").count() == 10
 
 
 @pytest.mark.long
