@@ -80,8 +80,8 @@ class _Reader:
             elif expected:
                 expected = self._read_relation(token, named)
                 listed = listed and not token.is_word("VALUES")
-            elif before.is_symbol("."):
-                pass  # a field, whatever it is called
+            elif before.is_symbol(".") or before.is_word("AS"):
+                pass  # a field or another name, whatever it is called
             elif token.is_word("WITH") and self._names_queries():
                 named = self._read_with(named)
             elif token.is_word("TABLE"):

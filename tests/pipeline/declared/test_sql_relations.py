@@ -40,6 +40,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "SELECT * FROM VALUES (1, 'a'), (2, 'b') AS t(x, y) JOIN orders": ("orders",),
     "SELECT * FROM catalog.orders, other.thing.else, mine": ("mine",),
     "SELECT * FROM parquet.`/a/b`, orders": ("orders",),
+    "SELECT map.k AS window, map.from FROM orders AS map, b AS sort, c": ("orders", "b", "c"),
     "SELECT * FROM STREAM orders": ("orders",),
     "SELECT * FROM STREAM(orders)": ("orders",),
     "SELECT a, b FROM x UNION SELECT c, d FROM y EXCEPT SELECT e, f FROM z": ("x", "y", "z"),
