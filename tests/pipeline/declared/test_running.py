@@ -421,7 +421,7 @@ CREATE TABLE prices AS SELECT product, price FROM priced;
 def test_a_run_stops_between_writes_when_asked(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create("orders", "big", "dead")
     cluster.send("orders", *(order(number, 1) for number in range(100)))
-    path = write(tmp_path, SHOP.replace("SET trigger = 'once'", "SET trigger = 'continuous'"), cluster)
+    path = write(tmp_path, SHOP.replace("SET delivery", "SET trigger = 'continuous';\nSET delivery"), cluster)
     stop = threading.Event()
 
     def watch(status: RunStatus) -> None:
@@ -463,7 +463,7 @@ def test_the_command_runs_tells_and_stops(cluster: Cluster, tmp_path: Path) -> N
     require_spark()
     cluster.create("orders", "big", "dead")
     cluster.send("orders", *(order(number, 1) for number in range(100)), b"bad")
-    path = write(tmp_path, SHOP.replace("SET trigger = 'once'", "SET trigger = 'every 1 second'"), cluster)
+    path = write(tmp_path, SHOP.replace("SET delivery", "SET trigger = 'every 1 second';\nSET delivery"), cluster)
     command = [sys.executable, "-m", "penstock", "pipeline"]
     run = [*die_with_parent(), *command, "run", str(path), "--master", "local[2]", "--metrics", "127.0.0.1:0"]
     environment = {**os.environ, "COLUMNS": "200"}
