@@ -41,6 +41,7 @@ pytestmark = [pytest.mark.needs_maven, pytest.mark.long, pytest.mark.timeout(360
 
 CORES = ("local[1]", "local[3]", "local[2]", "local[4]")
 DELAYS_MS = (0, 1, 2, 4, 8, 16, 32)
+DECIDED_TIMEOUT_S = 60
 MANY = 10_000
 """More batches than a process that is killed gets to."""
 
@@ -282,7 +283,7 @@ def test_brokers_killed_in_the_middle_of_batches(kafka: ApacheKafka, tmp_path: P
 
 def test_writers_and_brokers_killed_together_at_every_step(kafka: ApacheKafka, tmp_path: Path) -> None:
     with Scene(kafka, tmp_path, batches=MANY) as scene:
-        for step in ("INITIALISED", "PRODUCED", *WRITTEN_STEPS, *COMMITTED_STEPS, *ABORT_STEPS):
+        for step in ("INITIALISED", "PRODUCED", *WRITTEN_STEPS, *ABORT_STEPS, *COMMITTED_STEPS):
             refused = {"fail_commit_in": 0} if step in ABORT_STEPS else {}
             writer = scene.process(pauses=[[step, None]], **refused)
             writer.wait_until(step)
@@ -290,5 +291,24 @@ def test_writers_and_brokers_killed_together_at_every_step(kafka: ApacheKafka, t
             kafka.kill()
             writer.kill()
             kafka.start()
+            if step in COMMITTED_STEPS and not becomes_decided(kafka, scene):
+                pytest.xfail("the broker acknowledged a commit, was killed, and forgot to mark it in some partitions")
             scene.reader.broker_is_down = False
         scene.finish_soon()
+
+
+def becomes_decided(kafka: ApacheKafka, scene: Scene) -> bool:
+    """Whether the broker does by itself what it has promised: to mark a decided transaction in all of its partitions.
+
+    Apache Kafka 4.3.1 sometimes does not. When the coordinator loads a transaction that is prepared to commit while the
+    partitions have no leaders yet, it may note it as complete with markers missing: `kafka-transactions.sh
+    find-hanging` finds it then, and what was acknowledged is never seen.
+    """
+    try:
+        wait_until(
+            lambda: all(is_decided(kafka.bootstrap, topic) for topic in (scene.topic, scene.marker_topic)),
+            timeout_s=DECIDED_TIMEOUT_S,
+        )
+    except AssertionError:
+        return False
+    return True

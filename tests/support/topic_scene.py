@@ -65,7 +65,7 @@ class Scene:
             "checkpoint": str(self.directory / "checkpoint"),
             "batches": self.batches,
             "rows_per_batch": ROWS,
-            "marker_topic": f"markers-{self.topic}",
+            "marker_topic": self.marker_topic,
             **plan,
         }
         return Driver(module, plan, self.directory / "driver.log")
@@ -93,6 +93,10 @@ class Scene:
         """How many batches writers without Spark have noted as done."""
         noted = self.directory / "checkpoint"
         return len(list(noted.iterdir())) if noted.exists() else 0
+
+    @property
+    def marker_topic(self) -> str:
+        return f"markers-{self.topic}"
 
     def finish_soon(self) -> None:
         """A last writer without Spark, for a few batches behind those that are there."""
