@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -147,37 +148,58 @@ def test_a_replay_that_was_stopped_in_the_middle_of_a_chunk_writes_the_rest_and_
     assert by_time(read(broker, target))[1:] == sent
 
 
-LEASE_S = 60
-"""Shorter than that of a user, who has more time; of it, half is for writing."""
+LEASE_S = 75
+"""Shorter than that of a user, who has more time."""
 
 
 @pytest.mark.long
 def test_what_a_task_still_writes_when_another_one_has_failed_is_not_written_again(
     spark: SparkSession, broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark ends the other tasks of a failed job in its own time; this one's records wait in its producer meanwhile."""
+    """Spark ends other tasks of a failed job in its own time. This one writes as soon as the target is looked at."""
     target = f"{topic}.again"
     create(broker, topic, target)
     sent = fill(broker, topic)
-    flag = tmp_path / "failed"
+    begun, alive, failed, looked = (tmp_path / name for name in ("begun", "alive", "failed", "looked"))
+
+    def wait_for(file: Path) -> None:
+        while not file.exists():
+            time.sleep(0.01)
 
     class FailsOnce(ReplayTask):
+        """Of partition 1, while that of partition 0 has its records before it."""
+
         def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             first = next(batches, None)
             if first is None:
                 return
-            if first.column(0)[0].as_py() == 1 and not flag.exists():
-                flag.touch()
+            if first.column(0)[0].as_py() == 1 and not failed.exists():
+                begun.touch()
+                wait_for(alive)
+                failed.touch()
                 raise RuntimeError("this task fails, once")
-            yield from ReplayTask.run(self, itertools.chain([first], batches))
 
+            def watched() -> Iterator[pa.RecordBatch]:
+                wait_for(begun)
+                if not failed.exists():
+                    alive.touch()
+                    wait_for(looked)
+                yield from itertools.chain([first], batches)
+
+            yield from ReplayTask.run(self, watched())
+
+    look = replaying._Job._look
+
+    def looking(*arguments: Any) -> set[tuple[int, int]]:
+        found = look(*arguments)
+        looked.touch()
+        return found
+
+    monkeypatch.setattr(replaying._Job, "_look", staticmethod(looking))
     monkeypatch.setattr(replaying, "ReplayTask", FailsOnce)
     monkeypatch.setattr(replaying, "LEASE_S", LEASE_S)
-    done = replay(
-        spark, broker, topic, target, progress=tmp_path / "plan.json", keep_partitions=True,
-        target_properties={"linger.ms": "3000"},
-    )  # fmt: skip
-    assert flag.exists()
+    done = replay(spark, broker, topic, target, progress=tmp_path / "plan.json", keep_partitions=True)
+    assert failed.exists()
     assert by_time(read(broker, target)) == sent
     assert done.records == len(sent)
 
