@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 READ_TIMEOUT_S = 60
@@ -62,10 +62,14 @@ def is_decided(bootstrap: str, topic: str) -> bool:
     ends = []
     for isolation in ("read_uncommitted", "read_committed"):
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})
-        partitions = consumer.list_topics(topic, READ_TIMEOUT_S).topics[topic].partitions
-        places = [TopicPartition(topic, number) for number in sorted(partitions)]
-        ends.append([consumer.get_watermark_offsets(place, READ_TIMEOUT_S, cached=False) for place in places])
-        consumer.close()
+        try:
+            partitions = consumer.list_topics(topic, READ_TIMEOUT_S).topics[topic].partitions
+            places = [TopicPartition(topic, number) for number in sorted(partitions)]
+            ends.append([consumer.get_watermark_offsets(place, READ_TIMEOUT_S, cached=False) for place in places])
+        except KafkaException:
+            return False  # a broker that has just started does not know yet
+        finally:
+            consumer.close()
     return ends[0] == ends[1]
 
 
