@@ -54,7 +54,7 @@ def test_a_run_without_spark_adds_up(tmp_path: Path) -> None:
     assert not (tmp_path / "demo" / "broker" / "penstock.pid").exists(), "the broker was stopped in order"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_run_on_spark_adds_up_to_the_tables(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "demo"
     done = runner.run(

@@ -30,7 +30,7 @@ from penstock.demo.summary import Summary
 from penstock.demo.topics import TopicsRefused, create_topics
 
 SHOW_EVERY_S: Final = 0.25
-FIRST_RESULTS_TIMEOUT_S: Final = 180.0
+FIRST_RESULTS_TIMEOUT_S: Final = 300.0
 FINISH_TIMEOUT_S: Final = 180.0
 RESULTS_TIMEOUT_S: Final = 10.0
 
