@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from client.secured_kafka import certificates
 from support.either import EITHER, server_of
 from support.server_process import ServerProcess
+
+__all__ = ["certificates"]
 
 NewTopicFunction = Callable[..., str]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "3"}

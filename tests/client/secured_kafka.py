@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from support.apache_kafka import CLUSTER_ID, ApacheKafka, kafka_tool
 from support.ports import free_ports
@@ -108,3 +111,10 @@ def login(mechanism: str, **options: str) -> dict[str, str]:
 def _escaped(text: str) -> str:
     """In quotes of a login string, which is itself a value of a properties file."""
     return text.replace('"', '\\\\"')
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl command to make certificates with")
+    return Certificates(tmp_path_factory.mktemp("certificates"))

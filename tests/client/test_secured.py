@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -36,13 +35,6 @@ LOGINS = {
     "SCRAM-SHA-512": login("SCRAM-SHA-512", username=USER, password=f"{USER}-scram"),
     "OAUTHBEARER": login("OAUTHBEARER", unsecuredLoginStringClaim_sub=USER),
 }
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make certificates with")
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

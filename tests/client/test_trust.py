@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
 import threading
 from collections.abc import Iterator
@@ -14,13 +13,6 @@ from client.secured_kafka import OAUTHBEARER, Certificates
 from penstock.client import AuthenticationFailed, ClientSettings, SettingsError, librdkafka_properties
 from penstock.client.connection import Credentials
 from penstock.client.tls import TlsSettings, context_of
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl command here")
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

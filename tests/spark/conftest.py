@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from client.secured_kafka import certificates
 from support.either import EITHER, server_of
 from support.penstock import PenstockServer
 from support.records import create_topic
 from support.server_process import ServerProcess
+
+__all__ = ["certificates"]
 
 SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms": "0"}
 

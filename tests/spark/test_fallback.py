@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import subprocess
 import uuid
 from pathlib import Path
@@ -27,13 +26,6 @@ from support.apache_kafka import available
 from support.records import create_topic, write
 
 STORE_PASSWORD = "store-secret"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl command here")
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import site
 import sys
@@ -24,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.spark.java import cache_directories
+from penstock.spark.java import cache_directories, name_in_cache
 
 VARIABLE: Final = "SPARK_HOME"
 PYTHON_VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -55,9 +54,8 @@ def home_without_zips(environment: Mapping[str, str]) -> Path | None:
     if spark is None or None in packages or not (spark / "bin" / "spark-submit").exists():
         return None
     # One for each installation: what stands where they point to may change, where they point to does not.
-    name = re.sub(r"[^\w.]+", "-", str(spark)).strip("-")
     for cache in cache_directories(environment):
-        home = cache / "spark" / name
+        home = cache / "spark" / name_in_cache(spark)
         try:
             if not home.is_dir():
                 _make_links(spark, home)

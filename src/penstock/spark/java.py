@@ -156,7 +156,7 @@ def _wrapped(executable: Path, environment: Mapping[str, str]) -> Path:
     text = _WRAPPER.format(module=VECTOR_MODULE, java=shlex.quote(str(executable)))
     for cache in cache_directories(environment):
         # One directory per Java, so that two virtual environments do not take turns rewriting it.
-        home = cache / "java" / re.sub(r"[^\w.]+", "-", str(executable.parent.parent)).strip("-")
+        home = cache / "java" / name_in_cache(executable.parent.parent)
         script = home / "bin" / "java"
         try:
             if not script.exists() or script.read_text(encoding="utf-8") != text:
@@ -180,6 +180,11 @@ def _write_script(script: Path, text: str) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def name_in_cache(directory: Path) -> str:
+    """Of what is kept for one installation: where that is, in one word."""
+    return re.sub(r"[^\w.]+", "-", str(directory)).strip("-")
 
 
 def cache_directories(environment: Mapping[str, str]) -> Iterator[Path]:

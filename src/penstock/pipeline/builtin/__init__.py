@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from penstock.pipeline.builtin.joining import join_table, latest_by_key, topic_as_table
     from penstock.pipeline.builtin.replay_plan import ReplayError
     from penstock.pipeline.builtin.replaying import Replayed, replay
-    from penstock.pipeline.builtin.rolling_up import roll_up
     from penstock.pipeline.builtin.sessionizing import sessions
     from penstock.pipeline.builtin.templates import TEMPLATES, template
-    from penstock.pipeline.builtin.windows import top_k, windowed_counts
+    from penstock.pipeline.builtin.windows import roll_up, top_k, windowed_counts
 
 _HOMES = {
     "TEMPLATES": "templates",
@@ -50,7 +49,7 @@ _HOMES = {
     "join_table": "joining",
     "latest_by_key": "joining",
     "replay": "replaying",
-    "roll_up": "rolling_up",
+    "roll_up": "windows",
     "sessions": "sessionizing",
     "template": "templates",
     "top_k": "windows",

@@ -1,4 +1,4 @@
-"""Counts and sums per window of time, and the first k of each window."""
+"""Per window of time: counts and sums, the first k, the figures of a measure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from penstock.pipeline.builtin.parameters import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, GroupedData
 
 COUNT = "count"
+ACCURACY = 1_000
+"""Of percentiles: a rank is wrong by a thousandth at most."""
 _WINDOW = "window"
 
 
@@ -82,6 +84,45 @@ def top_k(
     )
 
 
+def roll_up(
+    samples: DataFrame,
+    *,
+    time: str,
+    window: str,
+    value: str = "value",
+    keys: str | Sequence[str] = (),
+    percentiles: Sequence[float] = (),
+    slide: str = "",
+    watermark: str = "",
+) -> DataFrame:
+    """What each series measured in each window: metrics by the minute out of metrics by the second.
+
+        roll_up(metrics, time="at", window="1 minute", keys=["name", "instance"], percentiles=[50, 99],
+                watermark="2 minutes")
+
+    Columns: `window_start`, `window_end`, the keys, `count`, and of the value `<value>_sum`, `_min`, `_max`, `_avg`,
+    `_last` (of the newest sample), and `_p50` and so on for each of `percentiles`. Samples that are null do not count.
+    On a stream in append mode a window comes out when the watermark has passed its end.
+    """
+    from pyspark.sql import functions as f
+
+    keys = names_of(keys)
+    check_columns(samples, (value,), "value")
+    if wrong := [one for one in percentiles if not 0 <= one <= 100]:
+        raise ParameterError(f"percentiles has {wrong[0]}: they are between 0 and 100")
+    figures = [
+        f.count(value).alias("count"),
+        f.sum(value).alias(f"{value}_sum"),
+        f.min(value).alias(f"{value}_min"),
+        f.max(value).alias(f"{value}_max"),
+        f.avg(value).alias(f"{value}_avg"),
+        f.max_by(value, f.when(f.col(value).isNotNull(), f.col(time))).alias(f"{value}_last"),
+        *(f.percentile_approx(value, one / 100, ACCURACY).alias(f"{value}_p{one:g}") for one in percentiles),
+    ]
+    rolled = _windows(samples, time, window, slide, watermark, keys).agg(*figures)
+    return _flat(rolled, [name for name in rolled.columns if name != _WINDOW])
+
+
 def _counted(
     events: DataFrame,
     time: str,
@@ -93,15 +134,21 @@ def _counted(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
+    check_columns(events, sums, "sums")
+    return _windows(events, time, window, slide, watermark, keys).agg(
+        f.count(f.lit(1)).alias(COUNT), *(f.sum(name).alias(f"{name}_sum") for name in sums)
+    )
+
+
+def _windows(
+    events: DataFrame, time: str, window: str, slide: str, watermark: str, keys: Sequence[str]
+) -> GroupedData:
+    from pyspark.sql import functions as f
+
     check_time(events, time)
     check_columns(events, keys, "keys")
-    check_columns(events, sums, "sums")
     span = f.window(time, window, slide) if slide else f.window(time, window)
-    return (
-        with_watermark(events, time, watermark)
-        .groupBy(span.alias(_WINDOW), *keys)
-        .agg(f.count(f.lit(1)).alias(COUNT), *(f.sum(name).alias(f"{name}_sum") for name in sums))
-    )
+    return with_watermark(events, time, watermark).groupBy(span.alias(_WINDOW), *keys)
 
 
 def _flat(counted: DataFrame, columns: Sequence[str]) -> DataFrame:
