@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
+from collections.abc import Generator
+from typing import TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.server_process import ServerProcess
 from support.spark import spark
 
 __all__ = ["spark"]
@@ -22,9 +27,44 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+STDERR = pytest.StashKey[TextIO]()
+END_S = 60.0
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The mark that xdist knows is set below with and without it."""
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs (pytest-xdist)")
+    # Where the process ends for good, nobody reads any more what a test's output was captured into.
+    config.stash[STDERR] = os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "w")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The end of a test that its own timeout could not end, because it is a signal and the test waits in C.
+
+    The process says where all its threads are, and is gone; pytest-xdist names the test.
+    """
+    mark = item.get_closest_marker("timeout")
+    limit_s = float(mark.args[0] if mark and mark.args else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(2 * limit_s + END_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The same for threads that a failed test left behind, which Python waits for before it ends."""
+    faulthandler.dump_traceback_later(END_S, exit=True, file=session.config.stash[STDERR])
+
+
+def pytest_runtest_call(item: pytest.Function) -> None:
+    """A broker that many tests share and that died fails each of them at once, with its last words."""
+    given = {one for one in item.funcargs.values() if isinstance(one, str | ServerProcess)}
+    for server in ServerProcess.running:
+        if not server.alive() and given & {server, server.bootstrap}:
+            pytest.fail(f"{server.name} ended by itself:\n{server.log_tail()}")
 
 
 @pytest.hookimpl(tryfirst=True)

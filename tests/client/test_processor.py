@@ -81,7 +81,14 @@ class Log:
 
 def run_until(processor: Processor, done: Callable[[], object]) -> None:
     """Runs it in this thread; another one stops it when that is true."""
-    watcher = threading.Thread(target=lambda: (wait_until(done), processor.stop()))
+
+    def watch() -> None:
+        try:
+            wait_until(done)
+        finally:
+            processor.stop()
+
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         processor.run()
@@ -237,7 +244,7 @@ def test_a_second_processor_takes_over_partitions_without_doing_anything_twice(
         fill(bootstrap, topic, 200, start=200)
 
     with reader(bootstrap, topic, group) as one:
-        threads = [threading.Thread(target=target) for target in (second, more)]
+        threads = [threading.Thread(target=target, daemon=True) for target in (second, more)]
         for thread in threads:
             thread.start()
         run_until(Processor(one, log.handle, workers=2, queue_limit=30), done)

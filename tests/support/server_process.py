@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -34,6 +34,8 @@ class ServerProcess(ABC):
     """
 
     name: str
+    running: ClassVar[set[ServerProcess]] = set()
+    """Those of this process that were started and not ended by whoever started them."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name.lower().replace(' ', '-')}-", dir=directory))
@@ -85,6 +87,7 @@ class ServerProcess(ABC):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.running.add(self)
         if wait:
             self.wait_until_ready(timeout_s)
 
@@ -121,6 +124,7 @@ class ServerProcess(ABC):
         return "\n".join(self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def _end(self, number: signal.Signals, timeout_s: float) -> None:
+        self.running.discard(self)
         process, self._process = self._process, None
         if process is None:
             return

@@ -20,6 +20,7 @@ from confluent_kafka import (
 
 from penstock.chaos.ledger import Ledger, Name
 from penstock.chaos.pauses import Pauses
+from penstock.client.closing import close_member
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 """Longer than any fault is held: a producer that gives up earlier would only say that nobody knows."""
@@ -227,7 +228,7 @@ class Member(threading.Thread):
             if time.monotonic() >= next_commit_s:
                 next_commit_s = time.monotonic() + COMMIT_EVERY_S
                 self._commit(wait=False)
-        consumer.close()
+        close_member(consumer)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         with self._load.lock:

@@ -167,6 +167,8 @@ class _Run:
         self._started_ms = self._ended_ms = _now_ms()
 
     def read(self, topic: str, count: int, timeout_s: float) -> None:
+        from penstock.client.closing import close_member
+
         self._started, self._started_ms = datetime.now(), _now_ms()
         self._joining_ms = self._started_ms
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
@@ -193,7 +195,7 @@ class _Run:
             self._ended, self._ended_ms = datetime.now(), _now_ms()
             self._statistics.await_first(self._consumer.poll)
         finally:
-            self._consumer.close()
+            close_member(self._consumer)
 
     def _take(self, messages: list[Message]) -> int:
         """How many of them were records."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
@@ -22,9 +23,13 @@ from penstock.client.cluster import TopicPartition
 from penstock.client.consumer import POLL_STEP_S, Consumer, Offsets, OffsetSource, Rebalanced
 from penstock.client.metrics import ConsumerMetrics
 
+LOOP_LOOK_S = 1.0
+"""So often a thread that waits for the event loop looks whether there still is one."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Calls = queue.SimpleQueue[Callable[[], None] | None]
 AsyncRebalanced = Callable[[list[TopicPartition]], Awaitable[object]]
 
 
@@ -49,7 +54,8 @@ class AsyncConsumer:
         **settings: Any,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] | None = None
+        self._calls: Calls | None = None
+        self._calls_lock = threading.Lock()
         self._sync = Consumer(
             bootstrap_servers, topics, group, properties, offset_store=offset_store,
             on_assign=self._in_loop(on_assign), on_revoke=self._in_loop(on_revoke), on_lost=self._in_loop(on_lost),
@@ -173,18 +179,23 @@ class AsyncConsumer:
 
     async def _call(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         call = functools.partial(function, *arguments, **keywords)
-        if self._calls is None:
-            return await self._loop.run_in_executor(self._thread, call)
-        # The thread waits inside a call of its own for a listener, and this is what the listener asks for.
         asked: Future[T] = Future()
 
         def run() -> None:
+            if not asked.set_running_or_notify_cancel():
+                return
             try:
                 asked.set_result(call())
             except BaseException as problem:
                 asked.set_exception(problem)
 
-        self._calls.put(run)
+        with self._calls_lock:
+            calls = self._calls
+            if calls is not None:
+                # The thread waits inside a call of its own for a listener, and this may be what the listener asks for.
+                calls.put(run)
+        if calls is None:
+            return await self._loop.run_in_executor(self._thread, call)
         return await asyncio.wrap_future(asked)
 
     def _in_loop(self, listener: AsyncRebalanced | None) -> Rebalanced | None:
@@ -197,15 +208,30 @@ class AsyncConsumer:
             await told(partitions)
 
         def wait(partitions: list[TopicPartition]) -> None:
-            calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-            self._calls = calls
+            calls: Calls = queue.SimpleQueue()
+            with self._calls_lock:
+                self._calls = calls
             told = asyncio.run_coroutine_threadsafe(tell(partitions), self._loop)
             told.add_done_callback(lambda _: calls.put(None))
-            try:
-                while (call := calls.get()) is not None:
-                    call()
-            finally:
+            self._serve(calls)
+            with self._calls_lock:
                 self._calls = None
-            told.result()
+            # Others than the listener may have asked for something after it had ended.
+            calls.put(None)
+            self._serve(calls)
+            told.result(timeout=0)
 
         return wait
+
+    def _serve(self, calls: Calls) -> None:
+        """What is asked for, until None is; or until nobody can ask any more."""
+        while True:
+            try:
+                call = calls.get(timeout=LOOP_LOOK_S)
+            except queue.Empty:
+                if self._loop.is_closed():
+                    return
+                continue
+            if call is None:
+                return
+            call()

@@ -23,6 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from confluent_kafka import Consumer as NativeConsumer
 from confluent_kafka import TopicPartition as NativePartition
 
+from penstock.client.closing import close_member
 from penstock.client.cluster import TopicPartition
 from penstock.client.errors import CommitFailed, ConsumeFailed, SettingsError
 from penstock.client.handed_out import HandedOut
@@ -353,7 +354,10 @@ class Consumer:
                 self._commit_quietly(self._positions(given_too=True))
         finally:
             self._given_back = True
-            self.native.close()
+            if self._subscribed:
+                close_member(self.native, is_static="group.instance.id" in self.options.properties)
+            else:
+                self.native.close()
 
     def _next_batch(self, timeout_s: float, limit: int, *, whole: bool) -> list[Message]:
         # All that the user has is done: it asks for more.
@@ -373,7 +377,10 @@ class Consumer:
         first = self.native.poll(timeout_s)
         if first is None:
             return []
-        batch = [first, *self.native.consume(limit - 1, 0)] if limit > 1 else [first]
+        # The first waits where a rebalance finds it: it may come within the next call, and take its partition away.
+        self._handed.keep([first])
+        more = self.native.consume(limit - 1, 0) if limit > 1 else []
+        batch = [*self._handed.take_rest(), *more]
         good = [message for message in batch if message.error() is None]
         if len(good) < len(batch):
             self._handed.keep(good)
@@ -456,6 +463,8 @@ class Consumer:
     # What librdkafka tells, from within `poll`
 
     def _assigned(self, native: NativeConsumer, partitions: list[NativePartition]) -> None:
+        if self._given_back:
+            return
         names = _named(partitions)
         for one in names:
             self._committed.pop(one, None)
