@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -108,13 +107,21 @@ def test_whoever_leaves_while_it_is_given_its_first_partition_gets_away(
     subprocess.run([sys.executable, "-c", CLOSING, bootstrap, create_topic()], check=True, timeout=90)
 
 
-def test_a_static_member_that_closes_keeps_its_place(bootstrap: str, create_topic: Callable[..., str]) -> None:
-    topic, group = create_topic(), f"g-{uuid.uuid4().hex[:8]}"
-    with Consumer(bootstrap, topic, group, {"group.instance.id": "one"}) as consumer:
-        wait_until(lambda: consumer.poll(0.1) == [] and consumer.assignment())
+@pytest.mark.parametrize(
+    ("settings", "stays"),
+    [({}, False), ({"group.instance.id": "one"}, True), ({"group.protocol": "consumer"}, False)],
+    ids=["classic", "static", "consumer"],
+)
+def test_whoever_closes_has_left_unless_it_is_static(
+    bootstrap: str, create_topic: Callable[..., str], settings: dict[str, str], stays: bool
+) -> None:
+    topic = create_topic()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(30)
-    assert [member.group_instance_id for member in described.members] == ["one"]
+    for number in range(10):
+        group = f"{topic}-{number}"
+        with Consumer(bootstrap, topic, group, settings) as consumer:
+            wait_until(lambda consumer=consumer: consumer.poll(0.01) == [] and consumer.assignment())
+        assert len(admin.describe_consumer_groups([group])[group].result(30).members) == stays
 
 
 @pytest.mark.timeout(60)

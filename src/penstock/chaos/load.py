@@ -202,14 +202,14 @@ class Member(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._load = load
         self._reader = load.ledger.reader(GROUP)
-        protocol: dict[str, object] = (
+        self._protocol: dict[str, object] = (
             {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS}
             if group_protocol == "classic"
             else {"group.protocol": "consumer"}
         )
         self._consumer = Consumer(
             {
-                **protocol,
+                **self._protocol,
                 **load.settings,
                 "group.id": load.group,
                 "enable.auto.commit": False,
@@ -228,7 +228,7 @@ class Member(threading.Thread):
             if time.monotonic() >= next_commit_s:
                 next_commit_s = time.monotonic() + COMMIT_EVERY_S
                 self._commit(wait=False)
-        close_member(consumer)
+        close_member(consumer, self._protocol)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         with self._load.lock:

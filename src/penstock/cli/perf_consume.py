@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,7 @@ def consume(
     if not json and not hide_header:
         print_line(consumer_head(detailed=show_detailed_stats))
     with Screen(f"consume {topic or include}", chart=chart and not json, latency=False) as screen:
-        run = _Run(cluster, consumer, screen, date_format, reporting_interval, statistics, quiet=quiet)
+        run = _Run(cluster, consumer, settings, screen, date_format, reporting_interval, statistics, quiet=quiet)
         run.read(topic if topic is not None else _pattern(include or ""), num_records, timeout / 1000)
     if run.records < num_records:
         # Beside the result, so that it does not end up in the columns; Kafka's tool writes it among them.
@@ -143,6 +144,7 @@ class _Run:
         self,
         cluster: Cluster,
         consumer: Consumer,
+        settings: Mapping[str, object],
         screen: Screen,
         date_format: str,
         interval_ms: int,
@@ -153,6 +155,7 @@ class _Run:
         self._statistics = statistics
         self._cluster = cluster
         self._consumer = consumer
+        self._settings = settings
         self._screen = screen
         self._date_format = date_format
         self._interval_ms = interval_ms
@@ -195,7 +198,7 @@ class _Run:
             self._ended, self._ended_ms = datetime.now(), _now_ms()
             self._statistics.await_first(self._consumer.poll)
         finally:
-            close_member(self._consumer)
+            close_member(self._consumer, self._settings)
 
     def _take(self, messages: list[Message]) -> int:
         """How many of them were records."""

@@ -355,7 +355,7 @@ class Consumer:
         finally:
             self._given_back = True
             if self._subscribed:
-                close_member(self.native, is_static="group.instance.id" in self.options.properties)
+                close_member(self.native, self.options.properties)
             else:
                 self.native.close()
 
