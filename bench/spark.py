@@ -42,7 +42,9 @@ RECORDS = {1000: 400_000, 100: 3_000_000}
 PAYLOADS = 20_000
 SINKS = ("noop", "parquet", "delta")
 MICRO_BATCH_RECORDS = 100
-MICRO_BATCHES = 30
+MICRO_BATCHES = 120
+WARM_UP_BATCHES = 60
+"""Before them Java still compiles what every micro-batch does."""
 JOB = Path(__file__).with_name("spark_job.py")
 
 CONFIG = {
@@ -51,6 +53,8 @@ CONFIG = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # As `penstock.spark.build_session` has it.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -185,7 +189,7 @@ def micro_batches(spark: SparkSession, bootstrap: str, side: Side, directory: Pa
             time.sleep(0.2)
     finally:
         query.stop()
-    return [times[batch] for batch in sorted(times)][5:]
+    return [times[batch] for batch in sorted(times)][WARM_UP_BATCHES:]
 
 
 def first_batch_s(bootstrap: str, side: Side, directory: Path) -> float:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from client.secured_kafka import certificates
+from penstock.spark.reading import close_readers
 from support.either import EITHER, server_of
 from support.penstock import PenstockServer
 from support.records import create_topic
@@ -23,6 +24,7 @@ SETTINGS = {"log.cleaner.backoff.ms": "100", "group.initial.rebalance.delay.ms":
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     with server_of(request.param, SETTINGS) as running:
         yield running
+        close_readers()
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ def test_local_masters_listen_on_loopback_only(master: str) -> None:
     assert is_local(master)
     settings = session_settings(master, {}, {})
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
+    assert settings["spark.python.unix.domain.socket.enabled"] == "true"
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]", None])

@@ -27,6 +27,7 @@ LOCAL_CONFIG = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xss4m",
     "spark.python.daemon.module": "penstock.spark.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     # Who waits until a query has nothing left to do hears of it soon.
     "spark.sql.streaming.noDataProgressEventInterval": "500",

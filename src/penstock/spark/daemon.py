@@ -12,6 +12,7 @@ have Penstock.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from typing import Final
@@ -23,6 +24,7 @@ def preload() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # see penstock.spark.worker_process
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from penstock.client import OffsetOutOfRange, RangeUnavailable, UnknownTopic
 from penstock.spark.backend import Reader, SourcePartition, log, open_reader
 from penstock.spark.errors import DataLossError, SourceError, told_plainly
 from penstock.spark.options import SourceOptions
+from penstock.spark.worker_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if isinstance(partition, SourcePartition):
         with told_plainly():
             yield from read_range(options, partition, _kept_reader)
+            settle()
 
 
 def read_range(
@@ -92,3 +94,9 @@ def _kept_reader(options: SourceOptions) -> Reader:
         found = open_reader(options)
     _readers[key] = found
     return found
+
+
+def close_readers() -> None:
+    """For whoever runs tasks in a process of its own and goes on without them."""
+    while _readers:
+        _readers.popitem()[1].close()

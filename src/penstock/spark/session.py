@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
@@ -118,6 +119,9 @@ def session_settings(
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = LOOPBACK
         # 200, Spark's default, costs a small machine more than the work itself.
         settings["spark.sql.shuffle.partitions"] = str(local_cores(master))
+        if hasattr(socket, "AF_UNIX"):
+            # Over TCP each task waits some 40 ms for an acknowledgement that the other side puts off.
+            settings["spark.python.unix.domain.socket.enabled"] = "true"
         if runs_this_python(environment):
             # All workers are on this machine and import the same.
             settings["spark.python.daemon.module"] = "penstock.spark.daemon"

@@ -26,6 +26,7 @@ from penstock.client import ClientError, ClientSettings, Cluster, UnsupportedSet
 from penstock.spark.errors import SourceError, told_plainly
 from penstock.spark.producing import Deliveries, RecordColumns, RecordSender, SinkError, open_producer
 from penstock.spark.sink_options import SinkOptions
+from penstock.spark.worker_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +108,7 @@ class WriteTask:
                 discard(kept)
                 raise
             producers.keep(self.options, kept)
+            settle()
             return Written(sender.sent_count)
 
 

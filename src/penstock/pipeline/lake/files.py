@@ -20,6 +20,7 @@ from penstock.pipeline.lake.errors import LakeError
 from penstock.pipeline.lake.layout import directory_of, partition_text
 from penstock.pipeline.lake.locations import Location
 from penstock.pipeline.lake.statistics import statistics_json
+from penstock.spark.worker_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,7 @@ class FileTask:
         if written:
             columns = [pa.array(values) for values in zip(*written, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, names=list(WrittenFile._fields))
+        settle()
 
 
 @dataclass
