@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pickle
+import re
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from penstock.client import ClientSettings, SettingsError, UnsupportedSetting, librdkafka_properties, login, tls
+from penstock.client import settings as settings_module
 from penstock.client.jaas import parse
 from penstock.client.settings import Address
 
@@ -351,3 +355,14 @@ def test_translation_keeps_what_matters() -> None:
         "ssl.ca.location": "ca.pem",
         "enable.idempotence": "true",
     }
+
+
+def test_every_property_that_is_read_is_known_and_every_known_one_is_read() -> None:
+    """The names are listed once more, to tell misspelt ones: the two lists stay the same."""
+    module = ast.parse(inspect.getsource(settings_module))
+    listed = {node for top in module.body if isinstance(top, ast.Assign) for node in ast.walk(top)}
+    texts = [node.value for node in ast.walk(module) if isinstance(node, ast.Constant) and node not in listed]
+    read = {text for text in texts if isinstance(text, str) and re.fullmatch(r"[a-z]+(\.[a-z]+)+", text)}
+    mentioned = settings_module.READ - tls.KNOWN - login.KNOWN
+    assert read - settings_module.READ == set()
+    assert mentioned - read <= {"security.providers"}, "known, and of no use"
