@@ -41,7 +41,7 @@ types: $(DEV)
 
 unit: $(DEV)
 	@./tools/debian_packages.sh kcat postgresql redis-server iproute2
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -q --durations=15 --maxfail 25 --max-worker-restart 0 --session-timeout 3600 $(TESTS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -q --durations=15 --maxfail 25 --max-worker-restart 0 --session-timeout 3600 $(TESTS)
 
 bench: $(DEV) ## benchmarks beside Apache Kafka (about half an hour); BENCH="--quick" or "--cases produce" to choose
 	@$(BIN)/python -m bench $(BENCH)

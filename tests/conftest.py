@@ -71,6 +71,7 @@ def pytest_runtest_call(item: pytest.Function) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share what takes long to start run in one process: one Spark session, one Apache Kafka per folder.
 
+    They come first: the other processes have enough to do meanwhile, and nobody waits for the last group in the end.
     What is tested with both brokers is tested with Penstock in every run, and with Apache Kafka by `make compat`.
     """
     for item in items:
@@ -80,3 +81,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"apache-kafka {item.path.parent}"))
         if "apache-kafka" in item.name:
             item.add_marker(pytest.mark.compat)
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
