@@ -263,6 +263,13 @@ def test_disks_without_room_are_refused() -> None:
     _refused(cluster, saved.plan, "less than 10% of its disk would be left")
 
 
+def test_a_full_disk_takes_what_makes_no_difference_to_it() -> None:
+    cluster, saved = _prepared()
+    cluster.brokers[4] = Broker(4, total_bytes=10**12, usable_bytes=5 * 10**10)
+    found = [one for one in assess(cluster.observe(), saved.plan.moves) if "of its disk would be left" in one.text]
+    assert [one.stops for one in found] == [False]
+
+
 def test_a_plan_for_another_state_of_the_cluster_is_refused() -> None:
     cluster, saved = _prepared()
     move = saved.plan.moves[0]

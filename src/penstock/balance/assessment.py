@@ -12,6 +12,8 @@ from penstock.balance.plan import Move, flows
 
 FREE_SHARE_MIN = 0.10
 """Of a broker's disk: a plan that leaves less free is refused."""
+SMALL_MOVE_SHARE = 0.01
+"""Of the room that is left: a plan that takes no more does not fill a disk, and is only warned of on a full one."""
 NAMED_MAX = 5
 
 
@@ -151,6 +153,7 @@ def _disks(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
                     f"broker {number} is to take {flow.bytes_in:,} bytes and has {broker.usable_bytes:,} free: "
                     f"less than {FREE_SHARE_MIN:.0%} of its disk would be left",
                     "give it a larger disk, shorten the retention of large topics, or add another broker",
+                    stops=flow.bytes_in > SMALL_MOVE_SHARE * broker.usable_bytes,
                 )
             )
     return found

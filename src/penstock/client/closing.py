@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer as NativeConsumer
+from confluent_kafka import KafkaException
 
 LEAVE_S: Final = 5.0
 STEP_S: Final = 0.005
@@ -24,8 +26,9 @@ def close_member(native: NativeConsumer, properties: Mapping[str, object]) -> No
     """
     protocol = str(properties.get("group.protocol", "classic")).lower()
     if protocol == "classic" and "group.instance.id" not in properties:
-        native.pause(native.assignment())  # no record is given out any more
-        native.unsubscribe()
+        with suppress(KafkaException):  # a consumer that failed for good is closed all the same
+            native.pause(native.assignment())  # no record is given out any more
+            native.unsubscribe()
         deadline_s = time.monotonic() + LEAVE_S
         while native.memberid() and time.monotonic() < deadline_s:
             native.poll(STEP_S)

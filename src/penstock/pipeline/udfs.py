@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.spark.worker_process import settle
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
@@ -17,7 +19,9 @@ def array_function(function: Callable[[pa.Array], pa.Array], returns: DataType |
     from pyspark.sql.pandas.functions import arrow_udf
 
     def apply(values):  # type: ignore[no-untyped-def]
-        return function(values)
+        made = function(values)
+        settle()
+        return made
 
     # Spark reads what kind of function it is from its annotations, which have to be the types and not their names.
     apply.__annotations__ = {"values": pyarrow.Array, "return": pyarrow.Array}
