@@ -21,6 +21,7 @@ from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import note, plural, print_json, print_line, print_table
 from penstock.config import parse_host_port
+from penstock.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,7 +187,7 @@ def run(
         from penstock.pipeline.running import run_pipeline
 
         pipeline = _load(file, settings, bootstrap_server)
-        stop = threading.Event()
+        stop = StopFlag()
         watch = _Watch(sys.stderr.isatty() if live is None else live)
 
         def work() -> RunStatus:
@@ -273,7 +274,7 @@ def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
 
     from penstock.cli.pipeline_view import StatusView
 
-    with _stopping(threading.Event()) as stop, Live(StatusView(read()), auto_refresh=False) as display:
+    with _stopping(StopFlag()) as stop, Live(StatusView(read()), auto_refresh=False) as display:
         while not stop.wait(1.0):
             display.update(StatusView(read()), refresh=True)
 
@@ -353,7 +354,7 @@ class _Worker:
 
 
 @contextmanager
-def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
+def _stopping(stop: StopFlag) -> Iterator[StopFlag]:
     """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C does not wait for it."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -25,6 +25,7 @@ from penstock.client.errors import ClientError, CommitFailed, ProcessingFailed
 from penstock.client.failures import STOP, Backoff, DeadLetters, Then
 from penstock.client.producer import Producer
 from penstock.client.workload import Item, Order, Workload
+from penstock.stop_flag import StopFlag
 
 log = logging.getLogger("penstock.client")
 
@@ -70,7 +71,7 @@ class Processor:
         self._drain_s = drain_s
         self._work: Workload[Message] = Workload(queue_limit, order)
         self._changed = threading.Condition()
-        self._stopping = threading.Event()
+        self._stopping = StopFlag()
         self._ended = False
         self._paused = False
         self._failure: ProcessingFailed | None = None

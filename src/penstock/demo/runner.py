@@ -28,6 +28,7 @@ from penstock.demo.seasons import DAY_S, ShopClock
 from penstock.demo.snapshot import History, Snapshot
 from penstock.demo.summary import Summary
 from penstock.demo.topics import TopicsRefused, create_topics
+from penstock.stop_flag import StopFlag
 
 SHOW_EVERY_S: Final = 0.25
 FIRST_RESULTS_TIMEOUT_S: Final = 300.0
@@ -170,7 +171,7 @@ class _Demo:
         self._history = History()
         self._problems: list[str] = []
 
-    def follow(self, screen: Screen, interrupted: threading.Event) -> None:
+    def follow(self, screen: Screen, interrupted: StopFlag) -> None:
         """Shows what happens until the events end."""
         while not interrupted.is_set() and not self._feed.finished:
             screen.show(self._snapshot(self._pipeline.doing))
@@ -193,7 +194,7 @@ class _Demo:
         elif self._feed.ends_s is None and self._feed.elapsed_s > FIRST_RESULTS_TIMEOUT_S:
             self._problems.append(f"no results after {FIRST_RESULTS_TIMEOUT_S:.0f} s")
 
-    def finish(self, screen: Screen, interrupted: threading.Event) -> bool:
+    def finish(self, screen: Screen, interrupted: StopFlag) -> bool:
         """Lets the pipeline reach the end of the topics; whether it did."""
         self._feed.stop()
         if self._problems:
@@ -307,9 +308,9 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts() -> Iterator[threading.Event]:
+def _interrupts() -> Iterator[StopFlag]:
     """An event that Ctrl-C and SIGTERM set: the first ends the events, the second ends the waiting."""
-    interrupted = threading.Event()
+    interrupted = StopFlag()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         interrupted.set()

@@ -23,6 +23,7 @@ from penstock.pipeline.reports import Reports
 from penstock.pipeline.sinks import Gate, open_gate, start_query, topic_writer
 from penstock.pipeline.spark_errors import quietly
 from penstock.pipeline.status import RunStatus, now_text, status_path, write_status
+from penstock.stop_flag import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,7 @@ def run_pipeline(
     *,
     master: str | None = None,
     spark: SparkSession | None = None,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     metrics: tuple[str, int] | None = None,
     on_status: Callable[[RunStatus], None] | None = None,
 ) -> RunStatus:
@@ -105,7 +106,7 @@ class _Running:
 class _Run:
     pipeline: Pipeline
     master: str
-    stop: threading.Event
+    stop: Stop
     on_status: Callable[[RunStatus], None] | None
     status: RunStatus = field(init=False)
     queries: dict[str, _Running] = field(default_factory=dict)
@@ -302,7 +303,7 @@ def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
         raise PipelineError(sorted(problems, key=lambda problem: problem.place), path=pipeline.path)
 
 
-def _is_our_stop(error: Exception, stop: threading.Event) -> bool:
+def _is_our_stop(error: Exception, stop: Stop) -> bool:
     return stop.is_set() and "Stopped: the run is being stopped" in str(error)
 
 
