@@ -174,7 +174,7 @@ class Processor:
     def _handled(self, item: Item[Message]) -> bool:
         reason: BaseException | None = None
         for attempt in range(1, self._attempts + 1):
-            if self._stopping.wait(self._backoff.before(attempt) / 1000) and attempt > 1:
+            if attempt > 1 and self._stopping.wait(self._backoff.before(attempt) / 1000):
                 return False
             try:
                 self._handler(item.message)

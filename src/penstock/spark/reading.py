@@ -94,9 +94,3 @@ def _kept_reader(options: SourceOptions) -> Reader:
         found = open_reader(options)
     _readers[key] = found
     return found
-
-
-def close_readers() -> None:
-    """For whoever runs tasks in a process of its own and goes on without them."""
-    while _readers:
-        _readers.popitem()[1].close()
