@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
+KERNELS := hatch_build.py src/penstock/kernel/record_walk.py src/penstock/kernel/compiling.py
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run broker test test-long sim compat lint types unit setup bench bench-spark docs lock clean
+.PHONY: help run broker test test-long sim fuzz compat lint types unit setup bench bench-spark docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,6 +31,9 @@ test-long: $(DEV) ## the tests that take longer than every run can afford
 
 sim: $(DEV) ## whole clusters under random faults, in virtual time, on all cores; SEEDS=1000 RAFT=20000 FIRST=42 MINUTES=10 to choose
 	@$(BIN)/python -m penstock.sim.trials --seeds $(or $(SEEDS),100) --raft $(or $(RAFT),1000) $(if $(FIRST),--first $(FIRST)) $(if $(MINUTES),--minutes $(MINUTES))
+
+fuzz: $(DEV) ## requests that nobody would send, to simulated clusters, on all cores; CASES=2000000 FIRST=42 to choose
+	@$(BIN)/python -m penstock.sim.fuzz --cases $(or $(CASES),100000) $(if $(FIRST),--first $(FIRST)) $(FUZZ)
 
 setup: $(DEV) ## prepare .venv with everything, run nothing
 
@@ -60,10 +64,10 @@ lock: $(DEV) ## pin the newest packages that pyproject.toml allows
 clean: ## remove what was built or fetched, but no data
 	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(RUN): requirements/run.lock pyproject.toml
+$(RUN): requirements/run.lock pyproject.toml $(KERNELS)
 	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/run.lock
 	@touch $@
 
-$(DEV): requirements/dev.lock pyproject.toml
+$(DEV): requirements/dev.lock pyproject.toml $(KERNELS)
 	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/dev.lock
 	@touch $@ $(RUN)
