@@ -11,16 +11,20 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.cli import exit_codes
-from penstock.demo import choice, runner
+from penstock.client import LATEST, ClientSettings, Cluster
+from penstock.demo import choice, directory, runner
+from penstock.demo.broker import BrokerProcess
 from penstock.demo.screens import LineScreen
-from penstock.demo.spark_job import Followed, SparkPipeline
+from penstock.demo.spark_job import Followed, SparkPipeline, restarts_allowed
 from penstock.pipeline.dead_letter_headers import dead_letter_headers, origin_and_reason
 from support.spark import require_spark
 from support.waiting import wait_until
@@ -62,6 +66,7 @@ def test_a_run_on_spark_adds_up_to_the_tables(spark: SparkSession, tmp_path: Pat
         SparkPipeline(data, spark),
         make_screen=lambda: LineScreen(io.StringIO()),
         announce=lambda address: None,
+        confirm=lambda leftovers: pytest.fail(f"the directory is new, but holds {leftovers}"),
     )
     check_run_on_spark(done.as_json(), data)
     assert spark.range(1).count() == 1, "a session that was there before is there afterwards"
@@ -85,7 +90,8 @@ def check_run_on_spark(summary: dict[str, Any], data: Path) -> None:
     assert summary["outcome"]["archived"] == summary["sent"]["events"] - summary["sent"]["on_purpose"]["bad"] > 200
     assert summary["outcome"]["late"] <= summary["sent"]["on_purpose"]["late"]
     assert summary["results"]["visits"] > 20
-    assert sorted(path.name for path in (data / "tables").iterdir()) == ["events", "hours", "visits"]
+    assert {path.name for path in (data / "tables").iterdir()} == set(directory.TABLES)
+    assert {path.name for path in (data / "checkpoints").iterdir()} == set(directory.QUERIES)
 
 
 def test_ctrl_c_ends_it_with_a_balance(tmp_path: Path) -> None:
@@ -154,40 +160,97 @@ def processes_of(group: int) -> list[str]:
 
 
 def test_a_run_on_a_taken_port_says_so_and_keeps_the_data(tmp_path: Path) -> None:
-    data = tmp_path / "demo"
-    runner.prepare_directory(data)
-    (data / "tables" / "kept").write_text("")
+    data = leave_a_demo(tmp_path / "demo")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(
-            [*COMMAND, "--data", str(data), "--port", str(port), "--no-spark"],
+            [*COMMAND, "--data", str(data), "--port", str(port), "--no-spark", "--yes"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == exit_codes.FAILED
     assert f"port {port} cannot be used" in done.stderr
     assert "--port P" in done.stderr
-    assert (data / "tables" / "kept").exists()
+    assert (data / "tables" / "hours" / "part").exists()
 
 
-def test_only_what_a_demo_made_is_replaced(tmp_path: Path) -> None:
-    ours = tmp_path / "ours"
-    runner.prepare_directory(ours)
-    (ours / "tables" / "old").write_text("")
-    runner.prepare_directory(ours)
-    assert not (ours / "tables" / "old").exists()
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "thesis.txt").write_text("")
-    with pytest.raises(runner.DemoFailed, match="no demo made it"):
-        runner.prepare_directory(theirs)
-    assert (theirs / "thesis.txt").exists()
+def leave_a_demo(data: Path) -> Path:
+    """A directory as an earlier demo leaves it, with a table of the user's in it."""
+    directory.prepare(data)
+    for name in ("shop.clicks-0", "shop.clicks-1", "hello-0"):
+        (data / "broker" / name).mkdir()
+    for name in ("hours", "mine"):
+        (data / "tables" / name).mkdir()
+        (data / "tables" / name / "part").write_text("")
+    return data
+
+
+def test_a_second_demo_replaces_its_own_topics_and_keeps_the_users(tmp_path: Path) -> None:
+    """`make run`, a topic of one's own beside it, and `make run` again."""
+    data = tmp_path / "demo"
+    first, _, messages = run_demo(data, "--seconds", "1", "--no-spark", "--rate", "300")
+    assert first == exit_codes.OK, messages
+    with BrokerProcess(data / "broker", 0, tmp_path / "log") as broker:
+        producer = Producer({"bootstrap.servers": broker.wait_until_ready()})
+        producer.produce("hello", "still here")
+        assert producer.flush(30) == 0
+    (data / "tables" / "mine").mkdir()
+
+    refused = subprocess.run(
+        [*COMMAND, "--data", str(data), "--port", "0", "--no-spark", "--seconds", "1"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert refused.returncode == exit_codes.USAGE
+    assert "holds an earlier demo: the topics shop.clicks, shop.orders" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert topic_sizes(data, tmp_path / "log")["shop.clicks"] > 0, "without an answer nothing is removed"
+
+    second, summary, messages = run_demo(data, "--seconds", "1", "--no-spark", "--rate", "300", "--yes")
+    assert second == exit_codes.OK, messages
+    assert summary["adds_up"], "the second run's books do not hold the first one's events"
+    sizes = topic_sizes(data, tmp_path / "log")
+    assert sizes["hello"] == 1
+    assert sizes["shop.clicks"] < summary["sent"]["events"] + 2
+    assert (data / "tables" / "mine").is_dir()
+
+
+def topic_sizes(data: Path, log: Path) -> dict[str, int]:
+    """How many records each topic of a stopped demo holds."""
+    with BrokerProcess(data / "broker", 0, log) as broker:
+        settings = ClientSettings.from_properties({"bootstrap.servers": broker.wait_until_ready()})
+        with Cluster(settings) as cluster:
+            places = {
+                (name, partition.partition): LATEST
+                for name, topic in cluster.topics().items()
+                for partition in topic.partitions
+                if not topic.is_internal
+            }
+            sizes: Counter[str] = Counter()
+            for place, listed in cluster.list_offsets(places).items():
+                sizes[place[0]] += listed.offset
+            return dict(sizes)
+
+
+def test_only_what_is_the_demos_counts_as_left_over(tmp_path: Path) -> None:
+    data = leave_a_demo(tmp_path / "demo")
+    leftovers = directory.find_leftovers(data)
+    assert leftovers.topics == ("shop.clicks",)
+    assert str(leftovers) == "the topics shop.clicks; the tables hours"
+    leftovers.remove_files()
+    assert [path.name for path in (data / "tables").iterdir()] == ["mine"]
+    assert not directory.find_leftovers(tmp_path / "new")
+
+
+def test_a_directory_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(directory.DirectoryRefused, match="not the directory of an earlier demo"):
+        directory.find_leftovers(tmp_path)
 
 
 def test_a_directory_whose_broker_runs_is_left_alone(tmp_path: Path) -> None:
-    runner.prepare_directory(tmp_path)
+    directory.prepare(tmp_path)
     (tmp_path / "broker" / "penstock.pid").write_text(f"{os.getpid()}\n")
-    with pytest.raises(runner.DemoFailed, match="in use"):
-        runner.prepare_directory(tmp_path)
+    with pytest.raises(directory.DirectoryRefused, match="in use"):
+        directory.find_leftovers(tmp_path)
 
 
 def test_what_is_missing_for_spark_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -230,6 +293,11 @@ def test_each_batch_counts_once_and_a_report_of_nothing_counts_none() -> None:
     followed.take(progress(1, late=3, end=20))
     assert (followed.late, followed.duplicates, followed.batch, followed.idle) == (5, 1, 1, False)
     assert followed.positions == {("shop.clicks", 0): 20}
+
+
+def test_a_query_may_be_late_more_often_than_it_may_fail() -> None:
+    late = restarts_allowed(RuntimeError("[STREAM_FAILED] … Python worker failed to connect back."))
+    assert late > restarts_allowed(ValueError("no")) == restarts_allowed(None)
 
 
 def test_dead_letters_say_why_and_where_from() -> None:

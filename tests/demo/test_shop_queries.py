@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from penstock.demo.generator import Fate, Generator
 from penstock.demo.seasons import ShopClock
 from penstock.demo.spark_job import Followed
-from penstock.demo.topics import create_topics
+from penstock.demo.topics import replace_topics
 from support.penstock import PenstockServer
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_late_events_and_copies_are_told_exactly(spark: SparkSession, tmp_path: 
     from penstock.pipeline import read_table
 
     with PenstockServer() as server:
-        create_topics(server.bootstrap)
+        replace_topics(server.bootstrap)
         producer = Producer({"bootstrap.servers": server.bootstrap})
         generator = Generator(ShopClock(20.0), RATE)
         events = iter(generator)

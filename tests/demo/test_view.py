@@ -18,6 +18,7 @@ from penstock.demo.pipelines import Stage
 from penstock.demo.results import BestSellers, HourFigures, Results, Seller
 from penstock.demo.screens import LineScreen
 from penstock.demo.snapshot import History, Snapshot, TopicLine
+from penstock.demo.starting import start_notice
 from penstock.demo.summary import Summary, lines, next_steps
 from penstock.demo.topics import DEAD_LETTERS, REVENUE
 from penstock.demo.view import render
@@ -165,7 +166,7 @@ def test_history_keeps_rates_and_lag() -> None:
 def summary(**changes: object) -> Summary:
     fields: dict[str, object] = {
         "address": "127.0.0.1:9092",
-        "data": Path("data/demo"),
+        "data": Path("demo-data"),
         "engine": "Spark local[*]",
         "seconds": 60.0,
         "shop_days": 1.0,
@@ -214,7 +215,7 @@ def test_a_lost_event_is_named_as_such() -> None:
 
 
 def test_the_next_steps_name_the_data() -> None:
-    assert "data/demo/broker" in "\n".join(next_steps(summary(), has_tables=True))
+    assert "demo-data/broker" in "\n".join(next_steps(summary(), has_tables=True))
     assert "tables" not in "\n".join(next_steps(summary(), has_tables=False))
 
 
@@ -230,3 +231,14 @@ def test_results_that_come_again_count_once() -> None:
     assert (shown.events, shown.revenue_cents, len(shown.hours)) == (10, 500, 1)
     assert shown.dead_letters == 2
     assert shown.reasons == {"not UTF-8: char …": 2}
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "load", "words"),
+    [(1.0, 9.0, ""), (10.0, 9.0, "first results after 20"), (60.0, 9.4, "a load of 9 on 2 cores"),
+     (60.0, 1.0, "penstock doctor")],
+)  # fmt: skip
+def test_a_wait_for_the_first_results_is_explained(elapsed_s: float, load: float, words: str) -> None:
+    notice = start_notice(elapsed_s, load, 2)
+    assert words in notice
+    assert bool(notice) is bool(words)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from penstock.spark.daemon import tolerate_closed_readers
+
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 
 
@@ -19,3 +21,19 @@ def test_what_is_imported_before_a_fork_starts_no_thread() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["1", "True", "False", "True"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(BrokenPipeError(), 1), (ConnectionResetError(), 1), (None, 0)])
+def test_a_worker_whose_rows_nobody_reads_ends_in_silence(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: int
+) -> None:
+    from pyspark import daemon
+
+    def work(sock: object, authenticated: bool) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(daemon, "worker", work)
+    tolerate_closed_readers()
+    assert daemon.worker(None, True) == code

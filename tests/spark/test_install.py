@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 
+from penstock.kernel import compiling
 from penstock.spark import alias_jar
 from support.fresh_venv import FreshVenv, build_wheel, make_venv
 from support.penstock import PenstockServer
@@ -110,6 +112,8 @@ def test_the_wheel_has_all_that_is_needed_beside_python(wheel: Path) -> None:
     assert "penstock/spark/alias_java/kafka/DefaultSource.java" in names
     if alias_jar.find_compiler() is not None:
         assert f"penstock/spark/{alias_jar.JAR_NAME}" in names
+    if not compiling.missing_tools() and not os.environ.get("PENSTOCK_PURE"):
+        assert any(name.startswith("penstock_kernel_") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "bench/", "hatch_build"))]
 
 

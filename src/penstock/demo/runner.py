@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -19,6 +17,7 @@ from typing import Final
 
 from penstock.demo.accounts import Outcome
 from penstock.demo.broker import BrokerFailed, BrokerProcess
+from penstock.demo.directory import DirectoryRefused, Leftovers, find_leftovers, prepare
 from penstock.demo.feed import Feed
 from penstock.demo.generator import RATE_DEFAULT, SEED_DEFAULT, Generator
 from penstock.demo.pipelines import PipelineFailed, ShopPipeline, TableCounts
@@ -26,18 +25,15 @@ from penstock.demo.results import ResultReader
 from penstock.demo.screens import Screen
 from penstock.demo.seasons import DAY_S, ShopClock
 from penstock.demo.snapshot import History, Snapshot
+from penstock.demo.starting import start_notice
 from penstock.demo.summary import Summary
-from penstock.demo.topics import TopicsRefused, create_topics
+from penstock.demo.topics import TopicsRefused, replace_topics
 from penstock.stop_flag import StopFlag
 
 SHOW_EVERY_S: Final = 0.25
 FIRST_RESULTS_TIMEOUT_S: Final = 300.0
 FINISH_TIMEOUT_S: Final = 180.0
 RESULTS_TIMEOUT_S: Final = 10.0
-
-MARK: Final = "penstock-demo.json"
-"""In a directory that the demo made, and may clear."""
-PARTS: Final = ("broker", "tables", "checkpoints", "logs")
 
 
 class DemoFailed(Exception):
@@ -63,14 +59,23 @@ def run(
     *,
     make_screen: Callable[[], Screen],
     announce: Callable[[str], None],
+    confirm: Callable[[Leftovers], None],
     notice: str = "",
 ) -> Summary:
     """Runs the demo until its time is over or it is interrupted, and says how it went.
 
-    `announce` is called with the broker's address once clients can use it.
+    `announce` is called with the broker's address once clients can use it. `confirm` is called before anything of an
+    earlier demo is removed, and raises an exception of the caller's if that must stay.
     """
     check_port(options.port)
-    prepare_directory(options.data)
+    try:
+        leftovers = find_leftovers(options.data)
+    except DirectoryRefused as error:
+        raise DemoFailed(str(error), "name another directory with --data DIR") from None
+    if leftovers:
+        confirm(leftovers)
+    leftovers.remove_files()
+    prepare(options.data)
     with ExitStack() as stack, _interrupts() as interrupted:
         logs = options.data / "logs"
         stack.enter_context(_logging_to(logs / "demo.log"))
@@ -80,7 +85,7 @@ def run(
         pipeline.prepare()
         try:
             address = broker.wait_until_ready()
-            create_topics(address)
+            replace_topics(address)
         except (BrokerFailed, TopicsRefused) as error:
             raise DemoFailed(f"the broker cannot start: {error}", "choose another port with --port P") from None
         announce(address)
@@ -102,7 +107,7 @@ def run(
 
 
 def check_port(port: int) -> None:
-    """Before anything is cleared: whether the broker will be able to listen."""
+    """Raises DemoFailed if the broker could not listen on this port; called before anything is removed."""
     if port == 0:
         return
     with socket.socket() as probe:
@@ -114,36 +119,6 @@ def check_port(port: int) -> None:
                 f"port {port} cannot be used: {error.strerror}. Is another broker running?",
                 "choose another one with --port P; 0 takes one that is free",
             ) from None
-
-
-def prepare_directory(data: Path) -> None:
-    """An empty directory for this run. What an earlier demo left there goes; what is not a demo's is not touched."""
-    mark = data / MARK
-    if data.exists() and any(data.iterdir()) and not mark.exists():
-        raise DemoFailed(
-            f"{data} is not empty and no demo made it, so it is left as it is",
-            "name another directory with --data DIR",
-        )
-    if pid := _running_broker(data / "broker" / "penstock.pid"):
-        raise DemoFailed(
-            f"{data} is in use: a broker with the process id {pid} runs on it",
-            "stop that one, or name another directory with --data DIR",
-        )
-    for part in PARTS:
-        shutil.rmtree(data / part, ignore_errors=True)
-    data.mkdir(parents=True, exist_ok=True)
-    for part in PARTS:
-        (data / part).mkdir()
-    mark.write_text(json.dumps({"made_by": "penstock demo"}) + "\n", encoding="utf-8")
-
-
-def _running_broker(pid_path: Path) -> int | None:
-    try:
-        pid = int(pid_path.read_text(encoding="ascii"))
-        os.kill(pid, 0)
-    except (OSError, ValueError):
-        return None
-    return pid
 
 
 class _Demo:
@@ -287,8 +262,13 @@ class _Demo:
                 duplicates=dropped.duplicates,
             ),
             results=results,
-            notice=self._notice,
+            notice=self._notice or self._start_notice(elapsed_s),
         )
+
+    def _start_notice(self, elapsed_s: float) -> str:
+        if self._pipeline.committed_s is not None:
+            return ""
+        return start_notice(elapsed_s, os.getloadavg()[0], len(os.sched_getaffinity(0)))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -33,9 +31,7 @@ class LiveScreen:
     """The terminal's second screen; the first one is as it was when this ends."""
 
     def __init__(self) -> None:
-        # A descriptor of its own: the standard one is turned aside while Spark's JVM starts.
-        self._file = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-        self._console = Console(file=self._file)
+        self._console = Console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stderr=False)
 
     def __enter__(self) -> Self:
@@ -46,7 +42,6 @@ class LiveScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.__exit__(kind, error, trace)
-        self._file.close()
 
     def show(self, snapshot: Snapshot) -> None:
         self._live.update(render(snapshot, self._console.width, self._console.height), refresh=True)
@@ -72,7 +67,8 @@ class LineScreen:
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.notice != self._notice:
             self._notice = snapshot.notice
-            print(snapshot.notice, file=self._file, flush=True)
+            if snapshot.notice:
+                print(snapshot.notice, file=self._file, flush=True)
         now_s = self._clock()
         if now_s < self._next_s:
             return

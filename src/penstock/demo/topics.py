@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException, Message
@@ -19,7 +20,7 @@ SESSIONS: Final = "shop.sessions"
 DEAD_LETTERS: Final = "shop.dead-letters"
 RESULTS: Final = (REVENUE, TOP_PRODUCTS, SESSIONS, DEAD_LETTERS)
 
-CREATE_TIMEOUT_S: Final = 20.0
+CHANGE_TIMEOUT_S: Final = 20.0
 
 # A demo that runs for days must not fill the disk; what has been read can go.
 _EVENT_RETENTION: Final = {"retention.bytes": str(256 << 20), "segment.bytes": str(32 << 20)}
@@ -70,19 +71,26 @@ def headers_of(message: Message) -> list[tuple[str, str | bytes | None]]:
 
 
 class TopicsRefused(Exception):
-    """The broker did not create a topic; the message is its own."""
+    """The broker did not delete or create a topic; the message is its own."""
 
 
-def create_topics(address: str) -> None:
-    """Creates every topic of the demo; one that is there already is left as it is."""
+def replace_topics(address: str) -> None:
+    """Creates every topic of the demo, empty: one that an earlier demo filled is deleted first."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    futures = admin.create_topics(
+    names = [topic.name for topic in TOPICS]
+    deleted = admin.delete_topics(names, operation_timeout=CHANGE_TIMEOUT_S, request_timeout=CHANGE_TIMEOUT_S)
+    _wait_for("delete", deleted, harmless="UNKNOWN_TOPIC_OR_PART")
+    created = admin.create_topics(
         [NewTopic(topic.name, topic.partitions, 1, config=dict(topic.settings)) for topic in TOPICS],
-        request_timeout=CREATE_TIMEOUT_S,
+        request_timeout=CHANGE_TIMEOUT_S,
     )
+    _wait_for("create", created)
+
+
+def _wait_for(change: str, futures: Mapping[str, Future[None]], *, harmless: str = "") -> None:
     for name, future in futures.items():
         try:
-            future.result(CREATE_TIMEOUT_S)
+            future.result(CHANGE_TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                raise TopicsRefused(f"could not create the topic {name}: {error.args[0].str()}") from None
+            if error.args[0].name() != harmless:
+                raise TopicsRefused(f"could not {change} the topic {name}: {error.args[0].str()}") from None

@@ -34,7 +34,8 @@ a run ends, no query of it goes on.
 other terminals, `metrics` serves to Prometheus, and the command line shows.
 
 The sinks stand on their own and need no pipeline file: `to_topic` (each micro-batch one Kafka transaction) and
-`lake.to_table` (each micro-batch one Delta commit) are functions for `foreachBatch`. Nothing here imports the engine:
+`lake.to_table` (each micro-batch one Delta commit) are functions for `foreachBatch`, and `following.follow` waits for
+such a query, shows its batches and stops it at Ctrl-C. Nothing here imports the engine:
 everything goes through Kafka's protocol, so it runs on Apache Kafka as well. pyspark, pyarrow and deltalake come with
 `pip install 'penstock[spark]'` and are imported where they are used.
 """
@@ -49,6 +50,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.pipeline.builder import PipelineBuilder, define, variable
     from penstock.pipeline.checking import validate
+    from penstock.pipeline.following import follow
     from penstock.pipeline.lake import read_table, to_table
     from penstock.pipeline.loading import load_pipeline
     from penstock.pipeline.model import Pipeline, PipelineError, Problem
@@ -61,6 +63,7 @@ _HOMES = {
     "PipelineError": "model",
     "Problem": "model",
     "define": "builder",
+    "follow": "following",
     "load_pipeline": "loading",
     "read_table": "lake",
     "run_pipeline": "running",
@@ -76,6 +79,7 @@ __all__ = [
     "PipelineError",
     "Problem",
     "define",
+    "follow",
     "load_pipeline",
     "read_table",
     "run_pipeline",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.client import (
@@ -39,6 +40,8 @@ from penstock.pipeline.planning import Plan, check_moment, check_starting, own_s
 from penstock.pipeline.source_columns import check_columns
 from penstock.pipeline.spark_errors import streaming_problem
 from penstock.pipeline.sql_relations import place_of_relation
+from penstock.pipeline.steps import Step, steps_of
+from penstock.pipeline.sums import check_sums
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,20 +54,34 @@ API_TIMEOUT_MS = "15000"
 _MODES = {OutputMode.APPEND: "Append", OutputMode.UPDATE: "Update", OutputMode.COMPLETE: "Complete"}
 
 
+@dataclass(frozen=True)
+class Examined:
+    problems: list[Problem]
+    steps: tuple[Step, ...]
+    """Empty without a Spark session."""
+
+
 def validate(pipeline: Pipeline, spark: SparkSession | None = None, *, cluster: bool = True) -> list[Problem]:
     """Everything that is wrong with a pipeline, in the order of its file; nothing is started and nothing written.
 
     Without a Spark session, queries are not looked at; without `cluster`, topics are not.
     """
+    return examine(pipeline, spark, cluster=cluster).problems
+
+
+def examine(pipeline: Pipeline, spark: SparkSession | None = None, *, cluster: bool = True) -> Examined:
+    """As `validate`, and with a session also the columns of each step, as Spark sees them."""
     problems = check_declarations(pipeline)
+    steps: tuple[Step, ...] = ()
     if not problems:
         if cluster:
             problems += check_cluster(pipeline)
         problems += check_checkpoint(pipeline, spark)
         if spark is not None:
-            session = own_session(spark, pipeline)
-            problems += check_plan(pipeline, plan(pipeline, session))
-    return sorted(problems, key=lambda problem: problem.place)
+            planned = plan(pipeline, own_session(spark, pipeline))
+            problems += check_plan(pipeline, planned)
+            steps = steps_of(pipeline, planned.frames)
+    return Examined(sorted(problems, key=lambda problem: problem.place), steps)
 
 
 def check_declarations(pipeline: Pipeline) -> list[Problem]:
@@ -149,6 +166,9 @@ def check_checkpoint(pipeline: Pipeline, spark: SparkSession | None) -> list[Pro
 def check_plan(pipeline: Pipeline, planned: Plan) -> list[Problem]:
     """What Spark says about queries, types and modes, and whether tables take the rows."""
     problems = list(planned.problems)
+    for one in pipeline.transformations:
+        if isinstance(one.query, Sql) and one.name in planned.frames:
+            problems += check_sums(one.query, _types(planned.frames[name] for name in one.inputs))
     for sink in pipeline.sinks:
         rows = planned.sinks.get(sink.name)
         if rows is None:
@@ -159,6 +179,15 @@ def check_plan(pipeline: Pipeline, planned: Plan) -> list[Problem]:
         if sink.kind is SinkKind.TABLE:
             problems += _check_table(sink, rows)
     return problems
+
+
+def _types(frames: Iterable[DataFrame]) -> dict[str, str]:
+    """The types of columns by name; a name that stands for two types is left out."""
+    types: dict[str, str] = {}
+    for frame in frames:
+        for name, kind in frame.dtypes:
+            types[name.lower()] = kind if types.get(name.lower(), kind) == kind else ""
+    return types
 
 
 def _check_names(pipeline: Pipeline) -> list[Problem]:

@@ -13,6 +13,7 @@ from penstock.pipeline.model import (
     nearest,
 )
 from penstock.pipeline.sql_lexer import Cursor, Kind, Text, Token, tokens_of
+from penstock.pipeline.type_names import check_type
 
 _ENDS = ("NOT", "KEY", "METADATA", "COMMENT", "NULL")
 _LONG = ("INTERVAL", "TIMESTAMP", "TIME", "STRING", "VARCHAR", "CHAR", "DOUBLE")
@@ -60,6 +61,7 @@ def read_columns(cursor: Cursor) -> tuple[tuple[Column, ...], Watermark | None]:
 
 def _read_column(cursor: Cursor) -> Column:
     name = cursor.expect_name("a column name")
+    type_place = cursor.place
     type_text = _read_type(cursor, name)
     nullable, role, metadata = True, Role.VALUE, ""
     while cursor.token.is_word(*_ENDS):
@@ -76,7 +78,13 @@ def _read_column(cursor: Cursor) -> Column:
             role = Role.METADATA
             metadata = _read_metadata(cursor, name)
     return Column(
-        name=name.value, type=type_text, nullable=nullable, role=role, metadata=metadata, place=cursor.place_of(name)
+        name=name.value,
+        type=type_text,
+        nullable=nullable,
+        role=role,
+        metadata=metadata,
+        place=cursor.place_of(name),
+        type_place=type_place,
     )
 
 
@@ -94,10 +102,10 @@ def _read_metadata(cursor: Cursor, name: Token) -> str:
 
 
 def _read_type(cursor: Cursor, name: Token) -> str:
-    """The tokens of a type, up to what follows it; whether it is one is Spark's to say."""
+    """The text of a type, up to what follows it. `check_type` knows its words; its grammar is Spark's to check."""
     depth = 0
     parts: list[str] = []
-    last: Token | None = None
+    tokens: list[Token] = []
     while not cursor.at_end:
         token = cursor.token
         if token.text in ("(", "<"):
@@ -108,14 +116,16 @@ def _read_type(cursor: Cursor, name: Token) -> str:
             depth -= 1
         elif depth == 0 and (token.is_symbol(",") or token.is_word(*_ENDS)):
             break
-        if last is not None and depth == 0 and token.kind in (Kind.WORD, Kind.QUOTED) and parts[0].upper() not in _LONG:
+        if tokens and depth == 0 and token.kind in (Kind.WORD, Kind.QUOTED) and not tokens[0].is_word(*_LONG):
             cursor.fail("expected a comma", "separate the columns by commas")
-        if last is not None and last.end != token.start:
+        if tokens and tokens[-1].end != token.start:
             parts.append(" ")
         parts.append(token.text)
-        last = cursor.take()
+        tokens.append(cursor.take())
     if not parts:
         cursor.fail(f"column {name.value} has no type", f"write {name.text} STRING, or the type that it has")
+    if wrong := check_type(tokens):
+        cursor.fail(f"column {name.value}: {wrong.message}", wrong.fix, wrong.token)
     return "".join(parts)
 
 

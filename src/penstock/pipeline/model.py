@@ -108,6 +108,7 @@ class Column:
     metadata: str = ""
     """For a column with the role METADATA, which of `METADATA_TYPES` it shows."""
     place: Place = NOWHERE
+    type_place: Place = NOWHERE
 
 
 @dataclass(frozen=True, kw_only=True)

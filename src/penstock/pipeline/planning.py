@@ -15,6 +15,7 @@ from penstock.pipeline.decoding import decode
 from penstock.pipeline.failures import sentence
 from penstock.pipeline.model import (
     NOTHING,
+    Column,
     Format,
     Pipeline,
     PipelineError,
@@ -31,6 +32,7 @@ from penstock.pipeline.model import (
 )
 from penstock.pipeline.source_columns import wants_headers
 from penstock.pipeline.spark_errors import problem_of, quietly
+from penstock.pipeline.type_names import FIX
 from penstock.pipeline.udfs import array_function
 
 if TYPE_CHECKING:
@@ -163,18 +165,30 @@ def _plan_source(pipeline: Pipeline, source: Source, starting: str, result: Plan
             letters = dead_letter_rows(decode(everything, source), pipeline.name)
             result.dead_letters[source.name] = _counted(letters)
     except Exception as error:
-        result.problems.append(_source_problem(source, error))
+        result.problems.append(_source_problem(source, error, result.session))
         result.failed.add(source.name)
 
 
-def _source_problem(source: Source, error: Exception) -> Problem:
+def _source_problem(source: Source, error: Exception, session: SparkSession) -> Problem:
     message = sentence(str(error))
     for column in source.columns:
-        if f'"{column.type.upper()}"' in message.upper() or f"'{column.type.upper()}'" in message.upper():
-            return Problem(f"{column.type} is no type of Spark's", "write STRING, BIGINT, DOUBLE, …", column.place)
+        if wrong := _type_problem(column, session):
+            return wrong
     if source.watermark is not None and "interval" in message:
         return Problem(message, "write DELAY OF 10 MINUTES", source.watermark.place)
     return Problem(f"stream {source.name}: {message}", "", source.place)
+
+
+def _type_problem(column: Column, session: SparkSession) -> Problem | None:
+    """Asks Spark about one column, since what it says of a whole row does not tell which type it means."""
+    from pyspark.sql import functions as F
+
+    try:
+        assert session.range(1).select(F.lit(None).cast(column.type)).schema
+    except Exception as error:
+        words = sentence(str(error))
+        return Problem(f"column {column.name} cannot be {column.type}: {words}", FIX, column.type_place)
+    return None
 
 
 def _plan_reference(reference: Reference, result: Plan) -> None:
@@ -219,7 +233,8 @@ def _transformed(pipeline: Pipeline, transformation: Transformation, result: Pla
         try:
             return result.session.sql(query.text)
         except Exception as error:
-            raise PipelineError(problem_of(error, query, result.frames)) from error
+            read = {name: result.frames[name].columns for name in transformation.inputs if name in result.frames}
+            raise PipelineError(problem_of(error, query, result.frames, read)) from error
     for name in transformation.inputs:
         if name not in result.frames:
             raise PipelineError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
 from typing import Self
@@ -34,6 +34,8 @@ class Report:
     positions: Mapping[tuple[str, int], int]
     """How far it read, by topic and partition."""
     lag: int | None
+    rows_by_topics: Mapping[str, int]
+    """Records of this batch by the topics of their source, such as `orders` or `clicks,orders`."""
     observed: Mapping[str, Mapping[str, object]]
 
     @classmethod
@@ -60,6 +62,9 @@ class Report:
             state_bytes=sum(_state_bytes(one) for one in operators),
             positions={place: at for one in sources for place, at in (_offsets(one.get("endOffset")) or {}).items()},
             lag=sum(behind) if behind else None,
+            rows_by_topics={
+                _topics(one): _whole(one.get("numInputRows")) for one in sources if _whole(one.get("numInputRows"))
+            },
             observed={name: _mapping(one) for name, one in _mapping(progress.get("observedMetrics")).items()},
         )
 
@@ -76,6 +81,8 @@ class QueryFigures:
     """The number of the last batch, which goes on counting over restarts."""
     batches: int = 0
     rows_read: int = 0
+    read_by_topics: dict[str, int] = field(default_factory=dict)
+    """The same by the topics of each source."""
     rows_written: int = 0
     bad: int = 0
     """Records that did not parse; they are in `rows_read`."""
@@ -103,6 +110,8 @@ class QueryFigures:
             self.batch = report.batch
         self.updated = report.timestamp
         self.rows_read += report.rows
+        for topics, rows in report.rows_by_topics.items():
+            self.read_by_topics[topics] = self.read_by_topics.get(topics, 0) + rows
         if report.rows:
             self.rows_per_second = report.rows_per_second
             self.batch_ms = report.took_ms
@@ -115,6 +124,15 @@ class QueryFigures:
         self.late += report.late
         self.watermark = report.watermark or self.watermark
         self.lag = self.lag if report.lag is None else report.lag
+
+
+def records_read(queries: Iterable[QueryFigures]) -> int:
+    """How many records a run read, each counted once however many queries read it."""
+    read: dict[str, int] = {}
+    for query in queries:
+        for topics, rows in query.read_by_topics.items():
+            read[topics] = max(rows, read.get(topics, 0))
+    return sum(read.values())
 
 
 def lag_of(source: Mapping[str, object]) -> int | None:
@@ -141,6 +159,10 @@ def _offsets(value: object) -> dict[tuple[str, int], int] | None:
                 if isinstance(position, int) and str(partition).isdecimal():
                     found[str(topic), int(partition)] = position
     return found
+
+
+def _topics(source: Mapping[str, object]) -> str:
+    return ",".join(sorted({topic for topic, _ in _offsets(source.get("endOffset")) or {}}))
 
 
 def _state_bytes(operator: Mapping[str, object]) -> int:

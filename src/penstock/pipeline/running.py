@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.checking import check_checkpoint, check_cluster, check_declarations, check_plan
@@ -38,10 +39,6 @@ BEGIN_TIMEOUT_S = 120.0
 BEGIN_POLL_S = 0.05
 LATE_WORKER = "Python worker failed to connect back"
 _BEFORE_THE_FIRST_BATCH = ("Initializing", "Starting")
-SESSION_SETTINGS = {
-    # Each query starts a process of Python; several at once, on a machine that is busy, take longer than Spark's 15 s.
-    "spark.python.authenticate.socketTimeout": "60s",
-}
 
 
 class QueryFailed(PipelineError):
@@ -56,11 +53,13 @@ def run_pipeline(
     stop: Stop | None = None,
     metrics: tuple[str, int] | None = None,
     on_status: Callable[[RunStatus], None] | None = None,
+    log: Path | None = None,
 ) -> RunStatus:
     """Checks a pipeline, runs it until it is done (trigger `once`), fails, or `stop` is set, and says how it went.
 
     PipelineError has what the check found, or which query failed and why; what was written before is whole, and the
-    next run goes on after it. With a session of the caller's, `master` has no meaning, and the session is left open.
+    next run goes on after it. With a session of the caller's, `master` has no meaning, and the session is left open;
+    otherwise `log` is a file for what Spark's processes write to standard error.
     """
     run = _Run(pipeline, master or "", stop or threading.Event(), on_status)
     with ExitStack() as stack:
@@ -71,14 +70,14 @@ def run_pipeline(
         stack.callback(run.save)
         if metrics is not None:
             run.serve_metrics(*metrics, stack)
-        run.tell("starting")
+        run.tell("starting", "checking the topics")
         try:
             _raise_for(check_cluster(pipeline), pipeline)
             if spark is None:
                 from penstock.spark import build_session
 
-                config = {**SESSION_SETTINGS, **pipeline.spark}
-                spark = build_session(f"penstock: {pipeline.name}", master=master, config=config)
+                run.tell("starting", "starting Spark, which takes 5 to 10 seconds on an idle machine")
+                spark = build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark, log=log)
                 stack.callback(spark.stop)
             run.status.master = master or _master_of(spark)
             with quietly(), run.ended():
@@ -138,7 +137,13 @@ class _Run:
         stack.callback(server.close)
 
     def start(self, spark: SparkSession) -> None:
-        """Starts all queries, or none: what can be known before the first one starts is known then."""
+        """Starts all queries, or none: what can be known before the first one starts is known then.
+
+        A run that is stopped meanwhile starts no further query.
+        """
+        if self.stop.is_set():
+            return
+        self.tell("starting", "checking the queries")
         pipeline = self.pipeline
         session = own_session(spark, pipeline)
         _raise_for(check_checkpoint(pipeline, session), pipeline)
@@ -146,6 +151,8 @@ class _Run:
         starting = claim(pipeline, directory) if directory is not None else {}
         planned = plan(pipeline, session, starting=starting)
         _raise_for(check_plan(pipeline, planned), pipeline)
+        if self.stop.is_set():
+            return
         self._session = session
         self._reports.listen(session)
         self._start_queries(planned)
@@ -183,10 +190,10 @@ class _Run:
     def _is_active(self) -> bool:
         return any(one.query.isActive for one in self.queries.values())
 
-    def tell(self, state: str) -> None:
+    def tell(self, state: str, doing: str = "") -> None:
         """The status, to whoever watches; to the file less often."""
-        changed = self.status.state != state
-        self.status.state = state
+        changed = (self.status.state, self.status.doing) != (state, doing)
+        self.status.state, self.status.doing = state, doing
         if changed or time.monotonic() - self._saved_s > STATUS_EVERY_S:
             self.save()
         if self.on_status is not None:
@@ -228,6 +235,9 @@ class _Run:
                 gate=gate,
             )
 
+        self.tell("starting", f"starting the query {name}")
+        if self.stop.is_set():
+            return
         try:
             query = start()
         except Exception as error:

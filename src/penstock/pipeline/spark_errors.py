@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.failures import PARSER_PLACE, sentence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _ANALYZER_PLACE = re.compile(r"; line (\d+) pos (\d+)")
 _QUOTED = re.compile(r"`([^`]+)`")
+_QUALIFIED = re.compile(r"`[^`]+`(?:\.`[^`]+`)*")
+NOTHING_READ: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 _FIXES = {
     "UNRESOLVED_ROUTINE": "check the function's name: Spark's own are listed at spark.apache.org/docs/latest/api/sql",
@@ -38,9 +41,20 @@ _STREAMING = (
     ("join", "a join of two streams needs a watermark on both and a condition that bounds their times"),
 )  # fmt: skip
 
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 
-def problem_of(error: Exception, query: Sql, known: Iterable[str] = ()) -> Problem:
-    """A problem in a query's text, where Spark saw it."""
+
+def problem_of(
+    error: Exception,
+    query: Sql,
+    known: Iterable[str] = (),
+    read: Mapping[str, Sequence[str]] = NOTHING_READ,
+) -> Problem:
+    """A problem in a query's text, where Spark saw it.
+
+    `known` are the streams, tables and views that a query may read; `read` has the columns of those that this one
+    reads.
+    """
     message = sentence(str(error))
     offset, place = _offset(error), query.place
     if offset is not None:
@@ -50,6 +64,8 @@ def problem_of(error: Exception, query: Sql, known: Iterable[str] = ()) -> Probl
         if found:
             place = _place(int(found[1]), int(found[2]), query)
     condition, parameters = _details(error)
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        return Problem(*_column_words(parameters, read), place)
     return Problem(*_words(condition, parameters, message, list(known)), place)
 
 
@@ -63,7 +79,7 @@ def streaming_problem(error: Exception, place: Place) -> Problem:
 @contextmanager
 def quietly() -> Iterator[None]:
     """Spark's Python side logs what fails with its whole stack; here it is told in other words."""
-    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "py4j.clientserver")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
@@ -77,12 +93,6 @@ def quietly() -> Iterator[None]:
 def _words(
     condition: str, parameters: Mapping[str, str], message: str, known: list[str]
 ) -> tuple[str, str]:
-    if condition.startswith("UNRESOLVED_COLUMN"):
-        name = _bare(parameters.get("objectName", ""))
-        proposals = [_bare(one) for one in _QUOTED.findall(parameters.get("proposal", ""))]
-        if proposals:
-            return f"there is no column {name}{nearest(name, proposals)}", f"there are {', '.join(proposals)}"
-        return f"there is no column {name}", ""
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = _bare(parameters.get("relationName", ""))
         listed = ", ".join(known) or "none yet"
@@ -94,6 +104,23 @@ def _words(
         hint = parameters.get("hint", "").removeprefix(": ")
         return f"Spark cannot read this query at {parameters.get('error', 'this place')}", hint
     return message, _FIXES.get(condition, "")
+
+
+def _column_words(parameters: Mapping[str, str], read: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """Names the nearest column, and all that there are: those of what the query reads, else those that Spark lists."""
+    name = _bare(parameters.get("objectName", ""))
+    proposals = [one[-1] for one in map(_QUOTED.findall, _listed(parameters.get("proposal", "")))]
+    columns = list(dict.fromkeys([*(column for columns in read.values() for column in columns), *proposals]))
+    if read:
+        fix = "; ".join(f"{relation} has {', '.join(columns)}" for relation, columns in read.items())
+    else:
+        fix = f"there are {', '.join(columns)}" if columns else ""
+    return f"there is no column {name}{nearest(name.rpartition('.')[2], columns)}", fix
+
+
+def _listed(proposal: str) -> list[str]:
+    """The names in a list of Spark's, such as "`orders`.`amount`, `window`"."""
+    return [one[0] for one in _QUALIFIED.finditer(proposal)]
 
 
 def _bare(name: str) -> str:

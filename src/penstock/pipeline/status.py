@@ -13,6 +13,7 @@ from penstock.pipeline.checkpoints import is_held, local_path, replace_text
 from penstock.pipeline.progress import QueryFigures
 
 FILE_NAME = "penstock-status.json"
+LOG_NAME = "penstock-spark.log"
 FORMAT = 1
 
 
@@ -26,6 +27,8 @@ class RunStatus:
     master: str = ""
     state: str = "starting"
     """starting, running, stopping, stopped, finished, failed; or, as read by another process, lost."""
+    doing: str = ""
+    """While it is starting: which step, such as `starting Spark`."""
     started: str = ""
     updated: str = ""
     host: str = ""
@@ -47,6 +50,12 @@ def status_path(checkpoint: str) -> Path | None:
     """Where the status of a run with this checkpoint is; None for a checkpoint on another machine."""
     directory = local_path(checkpoint)
     return directory / FILE_NAME if directory is not None else None
+
+
+def log_path(checkpoint: str) -> Path | None:
+    """Where Spark's processes write what would otherwise be on the terminal; None as for `status_path`."""
+    directory = local_path(checkpoint)
+    return directory / LOG_NAME if directory is not None else None
 
 
 def write_status(path: Path, status: RunStatus) -> None:

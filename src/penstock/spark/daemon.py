@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 from typing import Final
 
 PRELOADED: Final = ("pyspark.worker", "numpy", "penstock.spark.source", "penstock.spark.reading", "penstock.client")
@@ -27,8 +28,28 @@ def preload() -> None:
     gc.freeze()  # see penstock.spark.worker_process
 
 
+def tolerate_closed_readers() -> None:
+    """Has a worker end in silence when Spark has read enough of its rows, as for `limit(1)`.
+
+    Spark then closes the socket, and its own daemon prints the BrokenPipeError of the worker's last flush with a
+    traceback.
+    """
+    from pyspark import daemon
+
+    work = daemon.worker
+
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return int(work(sock, authenticated))
+        except (BrokenPipeError, ConnectionResetError):
+            return 1  # the process ends; Spark forks another one for the next task
+
+    daemon.worker = worker
+
+
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
     preload()
+    tolerate_closed_readers()
     manager()

@@ -38,6 +38,8 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.ui.showConsoleProgress": "false",
+    # Each query starts a process of Python; several at once, on a busy machine, take longer than Spark's 15 s.
+    "spark.python.authenticate.socketTimeout": "60s",
 }
 """For every session; what the caller says comes before it."""
 
@@ -46,13 +48,18 @@ _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*(?:\*|\d+)\s*)?\])?")
 
 
 def build_session(
-    app_name: str = "penstock", *, master: str | None = None, config: Mapping[str, str] | None = None
+    app_name: str = "penstock",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
     """A session, new or the one that this process already has.
 
     `master` is Spark's: `local[*]` unless said otherwise (or unless `spark-submit` started this process, which then has
     chosen one), `spark://…`, `yarn`, `k8s://…`, or `sc://…` for a Spark Connect server. `config` comes before every
-    setting that is made here. Raises JavaNotFound where Spark is to run on this machine and cannot.
+    setting that is made here. `log` is a file for what the JVM and Spark's Python processes write to standard error,
+    which otherwise is that of this process. Raises JavaNotFound where Spark is to run on this machine and cannot.
     """
     try:
         from pyspark.sql import SparkSession
@@ -61,6 +68,7 @@ def build_session(
         raise ModuleNotFoundError(message, name="pyspark") from None
 
     from penstock.spark.alias import register
+    from penstock.spark.jvm import start_jvm
 
     chosen = dict(config or {})
     master = master or chosen.pop("spark.master", None) or _given_master(os.environ)
@@ -68,14 +76,18 @@ def build_session(
     if master is not None and master.startswith("sc://"):
         builder = builder.remote(master)
         settings = {**_runtime_settings(SETTINGS), **chosen}
+        needs_jvm = False
     else:
         prepare_environment(os.environ, is_local=is_local(master))
         settings = session_settings(master, chosen, os.environ)
         if master is not None:
             builder = builder.master(master)
+        needs_jvm = not _has_jvm()
     for name, value in settings.items():
         builder = builder.config(name, value)
     with compiled_modules() if is_local(master) else nullcontext():
+        if needs_jvm:
+            start_jvm({"spark.app.name": app_name, **({"spark.master": master} if master else {}), **settings}, log)
         spark = builder.getOrCreate()
     # Spark finds the source by itself, unless a broken neighbour keeps it from finding any (see `alias`).
     register(spark)

@@ -19,7 +19,7 @@ from penstock.cli.pipeline_view import StatusView, heading, line_of, rows_of
 from penstock.pipeline.checkpoints import LOCK_NAME, held, is_held
 from penstock.pipeline.metrics import MetricsServer, prometheus_text
 from penstock.pipeline.model import Pipeline, PipelineError
-from penstock.pipeline.progress import QueryFigures, Report, lag_of
+from penstock.pipeline.progress import QueryFigures, Report, lag_of, records_read
 from penstock.pipeline.status import RunStatus, read_status, write_status
 
 REPORT = {
@@ -52,6 +52,15 @@ def test_a_report_becomes_figures() -> None:
     assert (query.state_rows, query.state_bytes) == (12, 9000)
     assert (query.rows_per_second, query.batch_ms) == (83.3, 1200)
     assert (query.state, query.watermark) == ("running", "2026-01-31T11:50:00.000Z")
+
+
+def test_a_record_counts_once_however_many_queries_read_it() -> None:
+    clicks = {"endOffset": {"clicks": {"0": 7}}, "numInputRows": 7}
+    both = {**REPORT, "numInputRows": 107, "sources": [*REPORT["sources"], clicks]}  # type: ignore[misc]
+    revenue, dead_letters, joined = figures(REPORT, REPORT), figures(REPORT), figures(both)
+    assert records_read([revenue, dead_letters]) == 200
+    assert records_read([revenue, dead_letters, joined]) == 207
+    assert records_read([]) == 0
 
 
 def test_counts_add_up_and_an_idle_trigger_keeps_the_rate() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from penstock.pipeline import running
+from penstock.pipeline import reports, running
 from penstock.pipeline.identity import FILE_NAME, identity_of
 from penstock.pipeline.model import Pipeline, PipelineError
 from penstock.pipeline.sql_file import parse_sql
@@ -55,6 +56,9 @@ class Query:
 
     def stop(self) -> None:
         self.isActive = False
+
+    def exception(self) -> None:
+        return None
 
 
 class Session:
@@ -117,6 +121,23 @@ def test_a_run_that_is_interrupted_leaves_no_query_behind(
     saved = read_status(status_path(str(tmp_path)) or Path())
     assert saved is not None
     assert saved.state == "failed"
+
+
+@pytest.mark.parametrize(("step", "started"), [("checking the queries", []), ("starting the query b", ["a"])])
+def test_a_run_that_is_stopped_while_it_starts_starts_no_further_query(
+    session: Session, tmp_path: Path, step: str, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "LAST_REPORTS_TIMEOUT_S", 0.0)  # these queries report nothing
+    stop = threading.Event()
+
+    def press(status: RunStatus) -> None:
+        if status.doing == step:
+            stop.set()
+
+    status = running.run_pipeline(pipeline(tmp_path), spark=session, stop=stop, on_status=press)  # type: ignore[arg-type]
+    assert [one.name for one in session.started] == started
+    assert session.active == []
+    assert (status.state, status.doing) == ("stopped", "")
 
 
 def test_a_query_that_was_interrupted_while_it_started_is_stopped_too(

@@ -51,6 +51,16 @@ def test_a_column_that_is_not_there_is_pointed_at() -> None:
     assert found.place == Place(10, 12)
 
 
+def test_proposals_of_spark_are_read_as_qualified_names() -> None:
+    """In a subquery, say, whose columns only Spark knows."""
+    proposal = "`window`, `orders`.`amount`, `orders`.`product`"
+    error = SparkError("[X] no", "UNRESOLVED_COLUMN.X", {"objectName": "`amuont`", "proposal": proposal}, start=7)
+    assert problem_of(error, QUERY).fix == "there are window, amount, product"
+    found = problem_of(error, QUERY, read={"orders": ["id", "amount"], "products": ["name"]})
+    assert found.message == "there is no column amuont; did you mean amount?"
+    assert found.fix == "orders has id, amount; products has name"
+
+
 def test_a_place_on_a_later_line_is_not_shifted() -> None:
     error = SparkError("[X] no", "TABLE_OR_VIEW_NOT_FOUND", {"relationName": "`ordrs`"}, start=15)
     found = problem_of(error, QUERY, ["orders", "clicks"])

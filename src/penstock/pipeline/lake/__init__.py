@@ -34,6 +34,7 @@ and with them what failed attempts left behind.
   commit tells about a file.
 - `reader` gives the file list to Spark's own Parquet reader, with the table's schema imposed.
 - `export` writes plain Parquet, `inspection` tells what a table is and what happened to it.
+- `rows` reads some rows, or asks a query over several tables, without Spark.
 - `locations` knows where a table lies: a path, or a URL of an object store.
 
 pyspark, pyarrow and deltalake are needed, which `pip install 'penstock[spark]'` brings; nothing of them is imported
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         table_history,
     )
     from penstock.pipeline.lake.reader import read_table
+    from penstock.pipeline.lake.rows import Rows, query_tables, read_rows
     from penstock.pipeline.lake.upkeep import Compacted, Vacuumed, compact_table, vacuum_table
     from penstock.pipeline.lake.writer import Step, TableWriter, to_table
 
@@ -64,6 +66,7 @@ _MODULE_OF = {
     "Commit": "inspection",
     "Compacted": "upkeep",
     "Exported": "export",
+    "Rows": "rows",
     "Step": "writer",
     "TableDescription": "inspection",
     "TableWriter": "writer",
@@ -72,6 +75,8 @@ _MODULE_OF = {
     "describe_table": "inspection",
     "export_parquet": "export",
     "find_tables": "inspection",
+    "query_tables": "rows",
+    "read_rows": "rows",
     "read_table": "reader",
     "table_history": "inspection",
     "to_table": "writer",
@@ -83,6 +88,7 @@ __all__ = [
     "Compacted",
     "Exported",
     "LakeError",
+    "Rows",
     "StaleCheckpoint",
     "Step",
     "TableDescription",
@@ -92,6 +98,8 @@ __all__ = [
     "describe_table",
     "export_parquet",
     "find_tables",
+    "query_tables",
+    "read_rows",
     "read_table",
     "table_history",
     "to_table",

@@ -64,7 +64,7 @@ def export_parquet(
     counted = _Counted(on_rows, None if predicate is not None else _total_rows(table))
     try:
         staging.mkdir(parents=True)
-        files = _write(counted.over(_scan(table, columns, predicate)), staging, partition_by, compression)
+        files = _write(counted.over(scan(table, columns, predicate)), staging, partition_by, compression)
         size_bytes = sum(os.path.getsize(file) for file in files)
         if target.exists():
             target.rmdir()
@@ -101,7 +101,7 @@ class _Counted:
                 self._on_rows(self.rows, self._total)
 
 
-def _scan(table: DeltaTable, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:
+def scan(table: DeltaTable, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:
     """The rows, in types that every reader of Parquet knows: deltalake's engine gives views of texts."""
     import pyarrow as pa
 
