@@ -12,7 +12,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 ENGINE = ("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "broker")
 
 MAY_IMPORT = {
-    "wire": set(),
+    # Loops over bytes, compiled where that is possible; only its loader reads a file, its own source.
+    "kernel": set(),
+    "wire": {"kernel"},
     "config": {"wire"},
     "log": {"wire", "runtime"},
     "raft": {"wire"},
@@ -20,15 +22,15 @@ MAY_IMPORT = {
     "replication": set(),
     "coordinators": {"wire", "config", "metadata"},
     "runtime": set(),
-    "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime"},
+    "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel"},
     # It runs whole brokers and clusters, speaks to them in their own protocol, shows how they see the cluster, and
     # knows which of their files it harms.
     "sim": {"runtime", "broker", "config", "log", "metadata", "raft", "wire"},
     # It runs whole brokers too, on real files and sockets that can be harmed, for other people's tests.
     "testing": {"runtime", "broker", "config", "metadata", "raft", "wire"},
-    # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The two commands that
-    # are the engine itself (`penstock server`, `penstock log`) are named in ENTRY_POINTS.
-    "cli": {"wire", "config", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf"},
+    # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The commands that
+    # are the engine itself (`penstock server`, `log`, `metadata`) are named in ENTRY_POINTS.
+    "cli": {"wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf"},
     # What performance tests count and say; pure.
     "perf": {"wire"},
     # What commits say about consumers; pure, and shared by the command line, exporters and alerts.
@@ -51,6 +53,7 @@ ENTRY_POINTS = {
     "cli/up.py": {"broker", "runtime"},
     "cli/fleet.py": {"runtime"},
     "cli/log.py": {"log", "runtime"},
+    "cli/metadata.py": {"broker", "metadata", "log", "runtime"},
 }
 
 THE_WORLD = {
@@ -121,3 +124,35 @@ def test_the_engine_iterates_over_no_set(package: str) -> None:
                 pytest.fail(f"{path}:{iterated.lineno}: iterates over a set")
             if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name):
                 assert iterated.func.id not in {"set", "frozenset"}, f"{path}:{iterated.lineno}: iterates over a set"
+
+
+MAY_END_A_NODE = {
+    # The disk: a sync, a write, a read.
+    ("log/core.py", "fatal"),
+    ("log/flush.py", "spawn_essential"),
+    ("broker/partition_directories.py", "fatal"),
+    ("broker/partitions.py", "fatal"),
+    ("broker/partitions.py", "spawn_essential"),  # recovery: what is not opened is not served
+    ("broker/coordination.py", "fatal"),
+    ("broker/synced_end.py", "spawn_essential"),
+    # A broken invariant of the quorum or of the image.
+    ("broker/quorum.py", "fatal"),
+    ("broker/quorum.py", "spawn_essential"),
+    # The node lost its place in the cluster.
+    ("broker/registration.py", "fatal"),
+    ("broker/server.py", "fatal"),
+}
+"""See `penstock.runtime`. Everything else ends one request, one connection or one attempt. Adding a line here is a
+decision: can anything that a peer sends lead there?"""
+
+
+def test_few_places_may_end_a_node_and_all_of_them_are_listed() -> None:
+    found = {
+        (path.relative_to(SOURCE).as_posix(), node.func.attr)
+        for package in ENGINE
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("fatal", "spawn_essential")
+    }
+    assert found == MAY_END_A_NODE

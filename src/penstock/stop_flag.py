@@ -1,9 +1,12 @@
-"""An event that a signal handler may set."""
+"""An event that a signal handler may set, and the handlers that set it at Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
 import queue
-from contextlib import suppress
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Protocol
 
 
@@ -49,3 +52,21 @@ class StopFlag:
                 return self._set
             self._wake.put(None)  # for whoever waits beside this thread
         return True
+
+
+@contextmanager
+def stop_on_signals(stop: StopFlag) -> Iterator[StopFlag]:
+    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C raises KeyboardInterrupt. For the main thread."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not stop.is_set():
+            stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -21,6 +21,7 @@ from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition, Wakes
 from penstock.broker.partitions import PartitionManager
 from penstock.broker.peers import Peers
+from penstock.broker.preparing import Preparation
 from penstock.broker.service import Service
 from penstock.config import BrokerConfig
 from penstock.log import LogDirectory
@@ -51,6 +52,15 @@ FAST = {
     "replica.fetch.wait.max.ms": "500",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
 }
+
+
+class Sound:
+    """A quorum whose metadata has lost nothing."""
+
+    is_sound = True
+
+    async def removed_topics(self) -> dict[str, str]:
+        return {}
 
 
 class ControlledPeers(Peers):
@@ -133,7 +143,7 @@ class Node:
         directory = LogDirectory(runtime)
         await directory.load()
         self.peers = ControlledPeers(runtime, self.cluster, self.node_id)
-        self.manager = PartitionManager(runtime, self.events, self.config, wakes, directory, self.peers)
+        self.manager = PartitionManager(runtime, self.events, self.config, wakes, directory, self.peers, Sound())
         self.applied = len(self.cluster.history)
         self.image = self.cluster.history[-1][1]
         await self.manager.open(self.image)
@@ -147,8 +157,11 @@ class Node:
             lambda: self.image,
             self.manager.roles.isr_changes.propose,
             self.manager.throttles.leader,
+            self.manager.roles.contact.heard_follower,
+            self.manager.roles.damage.suspect,
         )
-        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, metrics).serve)
+        preparation = Preparation(runtime, self.events, metrics, self.config)
+        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, metrics, preparation).serve)
         self.service.add_raw(ApiKey.FETCH, fetch.serve)
         for key, serve in (
             (ApiKey.API_VERSIONS, api_versions.serve),

@@ -10,6 +10,7 @@ import pytest
 from broker.clusters import a_cluster, ask, create, state
 from broker.session import batch, expect_no_surprise, fetch_request, produce_request
 from penstock.broker import quorum_wire
+from penstock.broker.apis import absent_features
 from penstock.raft import OffsetAndEpoch, ReplicaKey
 from penstock.raft import messages as m
 from penstock.sim import SimRuntime, World
@@ -141,6 +142,19 @@ def test_a_controller_tells_its_versions_and_the_clusters_features() -> None:
         assert of_controller.finalized_features == answer.finalized_features
         assert answer.finalized_features
         assert {one.api_key for one in of_controller.api_keys} == set(OF_CONTROLLERS)
+
+
+def test_controllers_answer_what_tools_send_them() -> None:
+    """Kafka's tools take `--bootstrap-controller` instead of a broker."""
+    with a_cluster(1) as cluster:
+        for key in (*absent_features.ANSWERS, ApiKey.DESCRIBE_CONFIGS):
+            if key in OF_CONTROLLERS:
+                api = SERVED[key]
+                for version in api.versions:
+                    answer = ask_at(cluster, 1, CONTROLLER_PORT, api.request(), version)
+                    assert answer == ask_at(cluster, 1, 9092, api.request(), version), api.name
+        request = DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True)
+        assert ask_at(cluster, 1, CONTROLLER_PORT, request, 1).cluster_authorized_operations > 0
 
 
 def two_listeners(cluster: SimCluster) -> None:

@@ -105,14 +105,44 @@ async def test_a_version_that_is_not_served_closes_the_connection(s: Session, ke
     assert (await s.call(ApiVersionsRequest(), 0)).error_code == 0, "others go on"
 
 
-@pytest.mark.parametrize("key", [17, 24, 26, 28, 36, 88, 93, 1000, 32767, -1, -32768])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (24, "AddPartitionsToTxn (24)"),
+        (28, "TxnOffsetCommit (28)"),
+        (52, "Vote (52)"),
+        (78, "ShareFetch (78)"),
+        (88, "StreamsGroupHeartbeat (88)"),
+        *((key, f"API key {key}, which Kafka does not have") for key in (93, 1000, 32767, -1, -32768)),
+    ],
+)
 @simulated()
-async def test_an_api_that_is_not_served_closes_the_connection(s: Session, key: int) -> None:
-    other = await s.connect()
-    other.frames.send(pack(">hhih", key, 0, 1, -1) + bytes(20))
-    await other.frames.closed()
-    assert str(key) in s.node.events.said("connection closed", "reason")[-1]
+async def test_an_api_that_is_not_served_closes_the_connection_and_is_named(s: Session, key: int, name: str) -> None:
+    for _ in range(3):
+        other = await s.connect()
+        other.frames.send(pack(">hhih", key, 0, 1, -1) + bytes(20))
+        await other.frames.closed()
+    reasons = s.node.events.said("connection closed", "reason")
+    assert all(reason.endswith(f"{name} is not served on this listener") for reason in reasons)
     assert (await s.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@simulated()
+async def test_the_level_of_a_feature_lies_within_the_range_that_is_supported(s: Session, version: int) -> None:
+    answer = await s.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
+    levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+    assert levels == {
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "kraft.version": 1,
+        "metadata.version": 25,
+    }
+    supported = {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features}
+    # A client that asks in version 3 cannot read a minimum of 0 (KIP-1022).
+    assert set(levels) - set(supported) == ({"eligible.leader.replicas.version"} if version == 3 else set())
+    assert all(low <= levels[name] <= high for name, (low, high) in supported.items())
+    assert all(feature.min_version_level == levels[feature.name] for feature in answer.finalized_features)
 
 
 UNKNOWN = tagged((0, b"cluster"), (7, b""), (9_000, bytes(300)))

@@ -199,11 +199,15 @@ def test_a_damaged_metadata_log_is_fetched_again_and_its_node_votes_only_afterwa
         create(cluster, "t")
         node = next(node for node in cluster.nodes if not node.is_active_controller)
         node.stop()
-        node.host.disk.rot("__cluster_metadata-0/00000000000000000000.log", 100)
+        path = "__cluster_metadata-0/00000000000000000000.log"
+        node.host.disk.rot(path, 100)
+        rotten = node.host.disk.content(path)
         node.start()
         cluster.await_ready()
         cluster.await_images()
-        assert node.events.named("metadata log damaged")
+        (kept,) = node.events.said("metadata log damaged", "kept")
+        assert node.host.disk.content(f"{kept}/00000000000000000000.log") == rotten, "what is damaged is kept"
+        assert not node.events.named("stray log set aside")
         assert node.image.topic("t") is not None
         cluster.await_(lambda: not node.served.quorum.core.hard.suspect)
 

@@ -126,13 +126,18 @@ async def test_each_resource_changes_all_at_once_or_not_at_all(s: Session) -> No
         (BROKER, "1" * 5000, ("max.connections", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("node.id", SET, "2"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("no.such.config", SET, "2"), ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("ssl.keystore.location", SET, "/etc/key"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("log.cleaner.threads", SET, "many"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("sasl.kerberos.kinit.cmd", SET, "kinit"), ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_CONFIG),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("consumer.session.timeout.ms", SET, "1000"), ErrorCode.INVALID_CONFIG),
         (GROUP, "g", ("consumer.session.timeout.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
         (GROUP, "g", ("share.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_CONFIG),
-        (77, "g", ("x", SET, "1"), ErrorCode.UNSUPPORTED_VERSION),
+        (77, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
 )
 @simulated()
@@ -168,6 +173,44 @@ async def test_settings_of_brokers_can_be_made_for_one_or_for_all(s: Session) ->
 
 
 @simulated()
+async def test_settings_without_effect_are_taken_with_a_warning(s: Session) -> None:
+    """Kafka changes them at run time, so runbooks do; here they have no effect and are shown as such."""
+    of_login = "sasl.login.refresh.buffer.seconds"
+    for name, key in (("", "log.cleaner.threads"), ("1", "background.threads"), ("1", of_login)):
+        assert (await altered(s, BROKER, name, (key, SET, "7"))).error_code == 0
+        found = (await described(s, BROKER, "1", include_documentation=True))[key]
+        assert (found.value, found.read_only) == ("7", False)
+        assert found.config_source == (DYNAMIC_BROKER if name else DYNAMIC_DEFAULT)
+        assert found.documentation.startswith("No effect here: ")
+        warnings = [one for one in s.node.events.said("config", "message") if one.startswith(f"{key}, set at run time")]
+        assert len(warnings) == 1, "once, not with every other change"
+    assert (await altered(s, BROKER, "", ("metric.reporters", APPEND, "x.Y"))).error_code == 0
+    reporters = (await described(s, BROKER, ""))["metric.reporters"].value
+    assert reporters == "org.apache.kafka.common.metrics.JmxReporter,x.Y"
+    replaced = ReplacedResource(resource_type=BROKER, resource_name="", configs=[])
+    (result,) = (await s.call(AlterConfigsRequest(resources=[replaced]))).responses
+    assert result.error_code == 0
+    assert (await described(s, BROKER, "")) == {}
+
+
+@simulated()
+async def test_a_value_that_is_the_default_is_set_all_the_same(s: Session) -> None:
+    assert (await altered(s, BROKER, "1", ("message.max.bytes", SET, "1048588"))).error_code == 0
+    assert (await described(s, BROKER, "1"))["message.max.bytes"].config_source == DYNAMIC_BROKER
+
+
+@simulated()
+async def test_loggers_and_client_metrics_have_no_settings(s: Session) -> None:
+    assert await described(s, BROKER_LOGGER, "1") == {}
+    assert await described(s, CLIENT_METRICS, "m") == {}
+    assert (await altered(s, CLIENT_METRICS, "m", ("interval.ms", DELETE, None))).error_code == 0
+    wanted = [(BROKER_LOGGER, "7"), (BROKER_LOGGER, ""), (CLIENT_METRICS, "")]
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in wanted]
+    results = (await s.call(DescribeConfigsRequest(resources=resources))).results
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 3
+
+
+@simulated()
 async def test_changes_survive_a_restart(s: Session) -> None:
     await s.create("t")
     await altered(s, TOPIC, "t", ("retention.ms", SET, "123"))
@@ -196,6 +239,16 @@ async def test_what_is_not_named_goes_back_to_its_default(s: Session) -> None:
     twice = AlterConfigsRequest(resources=[resource, resource])
     (result,) = (await s.call(twice)).responses
     assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("kind", [-128, -1, 0, 1, 77, 127])
+@simulated()
+async def test_a_type_of_resource_that_is_not_there_is_refused(s: Session, kind: int) -> None:
+    configs = [ReplacedConfig(name="x", value="1")]
+    resource = ReplacedResource(resource_type=kind, resource_name="g", configs=configs)
+    (replaced,) = (await s.call(AlterConfigsRequest(resources=[resource]))).responses
+    for result in (replaced, await altered(s, kind, "g", ("x", SET, "1"))):
+        assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
 # ---- ListConfigResources

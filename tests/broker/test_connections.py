@@ -30,7 +30,7 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 MB = 1 << 20
@@ -486,3 +486,117 @@ def test_a_client_that_was_too_far_ahead_is_read_again_when_there_is_room(seed: 
         await s.until(lambda: s.node.served.manager.table.find(b"busy", 0).log.end_offset == 120)
 
     run_session(scenario, seed=seed)
+
+
+# ---- fairness
+
+
+def slow_requests(s: Session, cost_ms: float) -> list[int]:
+    """From now on every request takes so long, by the broker's clock. Returns the connections served, in order."""
+    service = s.node.served.service
+    now_ms, serve = service.now_ms, service.serve
+    late_ms = 0.0
+    order: list[int] = []
+
+    def slow_serve(connection: Any, start: int, end: int) -> None:
+        nonlocal late_ms
+        late_ms += cost_ms
+        order.append(connection.number)
+        serve(connection, start, end)
+
+    def clock() -> float:
+        return now_ms() + late_ms
+
+    service.serve = slow_serve
+    service.now_ms = service.turns._now_ms = service.turns._cpu_ms = clock
+    return order
+
+
+@simulated()
+async def test_a_client_with_one_request_is_served_among_those_that_pipeline_hundreds(s: Session) -> None:
+    greedy = [await s.connect() for _ in range(20)]
+    polite = await s.connect()
+    order = slow_requests(s, 0.1)
+    answers = [client.send(ApiVersionsRequest(), 0) for client in greedy for _ in range(300)]
+    await s.until(lambda: len(order) > 200)
+    began = len(order)
+    await polite.call(ApiVersionsRequest(), 0)
+    polite_number = max(set(order), key=lambda number: -order.count(number))
+    assert order.count(polite_number) == 1
+    assert order.index(polite_number) - began < 200, "two passes of the loop at most"
+    for answer in answers:
+        await answer
+
+
+@simulated({"auto.create.topics.enable": "false"})
+async def test_large_requests_are_served_in_slices_and_small_ones_between(s: Session) -> None:
+    topics = [MetadataRequestTopic(name=f"nowhere-{number}") for number in range(20_000)]
+    await s.create("t", 500)
+    clients = [await s.connect() for _ in range(8)]
+    runtime = s.node.served._runtime
+    now_ms, late_ms, slices = runtime.now_ms, 0.0, 0
+
+    def clock() -> float:
+        nonlocal late_ms, slices
+        late_ms += 0.05
+        slices += 1
+        return now_ms() + late_ms
+
+    runtime.now_ms = clock
+    try:
+        large = [client.send(MetadataRequest(topics=topics), 12) for client in clients]
+        everything = await s.client.call(MetadataRequest(topics=None), 12)
+        assert not large[-1].has_come, "a small request is not behind all the large ones"
+        assert len(everything.topics[0].partitions) == 500
+        for answer in large:
+            found = (await answer).topics
+            assert [topic.name for topic in found] == [topic.name for topic in topics]
+            assert {topic.error_code for topic in found} == {3}
+    finally:
+        runtime.now_ms = now_ms
+
+
+@simulated()
+async def test_clients_that_leave_large_answers_unread_are_closed_when_memory_is_short(
+    s: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LARGE_ANSWER_BYTES", 8 * 1024)
+    s.world.network.socket_buffer_bytes = 4 * 1024
+    await s.create("t", 500)
+    budget = s.node.served.service.answer_budget
+    budget._most = 60_000
+    stuck = [await s.connect() for _ in range(30)]
+    for client in stuck:
+        assert client.frames.transport is not None
+        client.frames.transport.pause_reading()
+        client.post(MetadataRequest(topics=None), 12)
+    await s.runtime.sleep(5_000)
+    assert 0 < budget.used <= 60_000
+    answer = s.client.send(MetadataRequest(topics=None), 12)
+    await s.runtime.sleep(20 * limits.ANSWER_SILENCE_MS)
+    assert len((await answer).topics[0].partitions) == 500
+    assert budget.used <= 60_000
+    assert s.node.served.service.connection_count < 10
+    assert "memory was short" in s.node.events.said("connection closed", "reason")[-1]
+
+
+@simulated({"socket.request.max.bytes": "10000000", "queued.max.request.bytes": "40000000"})
+async def test_requests_that_never_end_neither_exceed_the_budget_nor_stop_others(s: Session) -> None:
+    await s.create("t")
+    declared = pack(">ihhih", 9_000_000, 0, 9, 1, -1)
+    service = s.node.served.service
+    greedy = [await s.connect() for _ in range(12)]
+    for client in greedy:
+        client.frames.send_raw(declared + bytes(3_000_000))
+        await s.runtime.sleep(5)
+        assert service.receiving_bytes <= 40_000_000
+    began_ms = s.runtime.now_ms()
+    for _ in range(5):
+        await s.produce("t", bytes(500_000))
+    assert s.runtime.now_ms() - began_ms < 1_000, "ordinary requests go on"
+    large = await s.connect()
+    answer = large.send(produce_request("t", batch(bytes(2_000_000))), 12)
+    await s.runtime.sleep(10 * limits.RECEIVE_STALL_MS)
+    assert answer.has_come, "those that send nothing more were closed"
+    assert "memory" in " ".join(s.node.events.said("connection closed", "reason"))
+    assert service.receiving_bytes <= 40_000_000

@@ -21,12 +21,12 @@ TESTS = Path(__file__).parent.parent
 SOURCE = TESTS.parent / "src"
 sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 
-from broker.fuzzing import random_frame, with_length  # noqa: E402
 from broker.group_load import GroupLoad  # noqa: E402
 from broker.load import IdempotentProducer, PlainProducer, Reader, connect  # noqa: E402
 from broker.session import Session, is_recovered  # noqa: E402
 from penstock.sim import SimRuntime, World  # noqa: E402
 from penstock.sim.broker import SimBroker  # noqa: E402
+from penstock.sim.fuzz.frames import random_frame, with_length  # noqa: E402
 
 SEEDS = range(4)
 HASH_SEEDS = ("0", "4242")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.absent_exchanges import ABSENT_EXCHANGES
 from broker.control_exchanges import CONTROL_EXCHANGES
 from broker.group_exchanges import GROUP_EXCHANGES
 from broker.group_session import QUICK
@@ -46,6 +47,8 @@ from penstock.wire.messages.offset_for_leader_epoch import (
 from penstock.wire.uuids import ZERO_UUID
 
 STORED = [b"zero", b"one", b"two"]
+TOPIC_OPERATIONS, CLUSTER_OPERATIONS, NOT_ASKED = 3576, 8096, -(2**31)
+"""What Kafka answers without an authorizer."""
 FIRST_TIMESTAMP = 1_750_001_000_000
 
 
@@ -113,7 +116,19 @@ async def metadata(s: Session, version: int, topic_id: bytes) -> None:
             assert (part.error_code, part.leader_id, part.replica_nodes, part.isr_nodes) == (0, 1, [1], [1])
             assert part.leader_epoch == (0 if version >= 7 else -1)
             assert part.offline_replicas == []
-    assert (topic.topic_authorized_operations > 0) == (version >= 8)
+    assert topic.topic_authorized_operations == (TOPIC_OPERATIONS if version >= 8 else NOT_ASKED)
+    for wanted in (True, False):
+        told = MetadataRequest(
+            topics=[MetadataRequestTopic(name="t"), MetadataRequestTopic(name="nowhere")],
+            allow_auto_topic_creation=version < 4,
+            include_cluster_authorized_operations=wanted and 8 <= version <= 10,
+            include_topic_authorized_operations=wanted and version >= 8,
+        )
+        answer = await s.call(told, version)
+        cluster = CLUSTER_OPERATIONS if wanted and 8 <= version <= 10 else NOT_ASKED
+        assert answer.cluster_authorized_operations == cluster
+        found = {one.topic_authorized_operations for one in answer.topics}
+        assert found == {TOPIC_OPERATIONS if wanted and version >= 8 else NOT_ASKED}, "as in Kafka, of unknown ones too"
     if version >= 12:
         answer = await s.call(MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]), version)
         assert answer.topics[0].name == "t"
@@ -277,7 +292,9 @@ async def describe_cluster(s: Session, version: int, topic_id: bytes) -> None:
     answer = await s.call(DescribeClusterRequest(include_cluster_authorized_operations=True), version)
     known = await s.call(MetadataRequest(topics=None))
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, known.cluster_id, 1)
-    assert answer.cluster_authorized_operations > 0
+    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+    unasked = await s.call(DescribeClusterRequest(), version)
+    assert unasked.cluster_authorized_operations == NOT_ASKED
     (broker,) = answer.brokers
     assert (broker.broker_id, broker.host, broker.port, broker.is_fenced) == (1, "broker", KAFKA_PORT, False)
     if version >= 1:
@@ -324,6 +341,7 @@ EXCHANGES: dict[ApiKey, Exchange] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+    **ABSENT_EXCHANGES,
     **GROUP_EXCHANGES,
     **CONTROL_EXCHANGES,
 }

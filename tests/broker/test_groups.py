@@ -92,6 +92,7 @@ async def test_other_types_of_coordinators_are_refused_with_a_reason(s: Session)
         (found,) = (await s.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]))).coordinators
         assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
         assert found.error_message
+        assert s.node.events.said("coordinator refused", "reason")[-1] == found.error_message
     assert await s.topics() == []
 
 

@@ -134,6 +134,69 @@ def test_a_request_without_an_answer_ends_its_connection_and_the_next_one_gets_a
         scenario(world, main)
 
 
+def test_a_peer_that_says_nothing_is_given_up_long_before_the_time_is_up() -> None:
+    with World(1) as world:
+        broker = SimBroker(world)
+        broker.start()
+
+        async def main(runtime: SimRuntime, peers: Peers) -> None:
+            await peers.call(ADDRESS, DescribeClusterRequest(), timeout_ms=1_000)
+            world.network.cut("broker", runtime.process.host.name)
+            began_ms = runtime.now_ms()
+            request = DescribeClusterRequest()
+            error = await failure(peers.call(ADDRESS, request, timeout_ms=30_000, silence_ms=2_000))
+            assert "has said nothing for 2000 ms" in error.reason
+            assert 1_999 < runtime.now_ms() - began_ms < 2_100
+            world.network.heal_all()
+            began_ms = runtime.now_ms()
+            await peers.call(ADDRESS, DescribeClusterRequest(), timeout_ms=1_000)
+            assert runtime.now_ms() - began_ms < 100
+
+        scenario(world, main)
+
+
+def test_a_large_answer_on_a_slow_link_is_not_silence() -> None:
+    with World(1) as world:
+        node = SimBroker(world)
+        node.start()
+
+        async def main(runtime: SimRuntime, peers: Peers) -> None:
+            session = await Session.open(runtime, node)
+            topic_id = await session.create("t")
+            for _ in range(8):
+                assert (await session.produce("t", bytes(100_000))).error_code == 0
+            await peers.call(ADDRESS, DescribeClusterRequest(), timeout_ms=1_000)
+            world.network.link(node.name, runtime.process.host.name).bytes_per_ms = 60
+            wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 24)
+            request = FetchRequest(
+                max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])]
+            )
+            began_ms = runtime.now_ms()
+            answer = await peers.call(ADDRESS, request, timeout_ms=60_000, silence_ms=6_000)
+            assert len(answer.responses[0].partitions[0].records) > 800_000
+            assert runtime.now_ms() - began_ms > 8_000
+
+        scenario(world, main)
+
+
+def test_a_process_that_stood_still_reads_what_came_before_it_gives_a_peer_up() -> None:
+    with World(1) as world:
+        SimBroker(world).start()
+
+        async def main(runtime: SimRuntime, peers: Peers) -> None:
+            await peers.call(ADDRESS, DescribeClusterRequest(), timeout_ms=1_000)
+            # The answer comes while this process is stopped.
+            host = runtime.process.host
+            call = runtime.spawn(
+                peers.call(ADDRESS, DescribeClusterRequest(), timeout_ms=30_000, silence_ms=2_000), "call"
+            )
+            runtime.call_later(0, host.pause)
+            world.after(5_000, host.resume)
+            assert (await call).controller_id == 1
+
+        scenario(world, main)
+
+
 def test_a_crash_ends_what_waits_and_a_restart_is_found() -> None:
     with World(1) as world:
         node = SimBroker(world)

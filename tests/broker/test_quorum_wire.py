@@ -8,13 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.broker import quorum_wire
-from penstock.raft import LogBatch, OffsetAndEpoch, ReplicaKey, decode_batches, encode_batch
+from penstock.raft import Endpoint, LogBatch, OffsetAndEpoch, ReplicaKey, Voter, VoterSet, decode_batches, encode_batch
 from penstock.raft import messages as m
 from penstock.wire.codec import Message, decode_whole, to_bytes
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages import begin_quorum_epoch as begin
 from penstock.wire.messages import fetch, vote
 from penstock.wire.messages import fetch_snapshot as snapshots
+from penstock.wire.messages import metadata_records as r
+from penstock.wire.messages.metadata_records import NoOpRecord, encode_metadata_record
 
 ONE, TWO = ReplicaKey(1, b"1" * 16), ReplicaKey(2, b"2" * 16)
 OWN = ("CONTROLLER", "one.example", 9093)
@@ -27,7 +29,7 @@ REQUESTS: list[m.Request] = [
     m.FetchRequest(1, 2, 7, ONE, 4, 99, 3, 90, 500),
     m.FetchSnapshotRequest(1, 2, 7, ONE, 4, OffsetAndEpoch(80, 3), 1024, 4096),
 ]
-BATCH = next(iter(decode_batches(encode_batch(LogBatch(99, 1, 4, values=(b"value",)), 1))))
+BATCH = next(iter(decode_batches(encode_batch(LogBatch(99, 1, 4, values=(encode_metadata_record(NoOpRecord()),)), 1))))
 RESPONSES: list[m.Response] = [
     m.VoteResponse(2, 1, 7, ErrorCode.NONE, 3, 4, True),
     m.BeginQuorumEpochResponse(2, 1, 7, ErrorCode.FENCED_LEADER_EPOCH, 3, 5),
@@ -134,3 +136,57 @@ def test_an_error_of_a_newer_release_is_an_error() -> None:
     wire.topics[0].partitions[0].error_code = 9_999
     answer = quorum_wire.from_response(REQUESTS[0], wire)
     assert answer.error == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def of_leader(**contents: Any) -> Any:
+    """A leader's answer to a fetch, with one batch."""
+    data = encode_batch(LogBatch(99, 1, 4, **contents), 1)
+    return travelled(quorum_wire.to_response(RESPONSES[3], {}, data, 0))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        r.TopicRecord(name="../../etc/cron.d/x", topic_id=b"t" * 16),
+        r.TopicRecord(name="x" * 250, topic_id=b"t" * 16),
+        r.TopicRecord(name="__cluster_metadata", topic_id=b"t" * 16),
+        r.PartitionRecord(partition_id=-1, topic_id=b"t" * 16, replicas=[1]),
+        r.PartitionRecord(partition_id=2**31 - 1, topic_id=b"t" * 16, replicas=[1]),
+        r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[-1]),
+        r.RegisterBrokerRecord(broker_id=-1),
+        r.RegisterBrokerRecord(broker_id=1, end_points=[r.BrokerEndpoint(name="A", host="a" * 64, port=1)]),
+        r.RegisterBrokerRecord(broker_id=1, end_points=[r.BrokerEndpoint(name="A", host="a", port=0)]),
+        r.RegisterControllerRecord(controller_id=1, end_points=[r.ControllerEndpoint(name="A\n", host="a", port=1)]),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_a_leaders_records_with_names_that_reach_the_system_are_refused(record: r.MetadataRecord) -> None:
+    with pytest.raises(quorum_wire.Inconsistent, match=type(record).__name__):
+        quorum_wire.from_response(REQUESTS[3], of_leader(values=(encode_metadata_record(record),)))
+
+
+@pytest.mark.parametrize("value", [b"", b"value", b"\x01\x7f\x00", encode_metadata_record(NoOpRecord()) + b"more"])
+def test_a_leaders_records_that_cannot_be_read_are_refused(value: bytes) -> None:
+    with pytest.raises(quorum_wire.Inconsistent):
+        quorum_wire.from_response(REQUESTS[3], of_leader(values=(value,)))
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint("C", "a" * 64, 1), Endpoint("C", "a", 0), Endpoint("C", "", 1)])
+def test_a_leaders_voters_that_nobody_can_reach_are_refused(endpoint: Endpoint) -> None:
+    voters = VoterSet.of([Voter(1, b"1" * 16, (endpoint,))])
+    with pytest.raises(quorum_wire.Inconsistent, match="voter"):
+        quorum_wire.from_response(REQUESTS[3], of_leader(control=(m.Voters(voters),)))
+
+
+def test_a_request_cannot_exhaust_the_epochs() -> None:
+    wire = travelled(quorum_wire.to_request(replace(REQUESTS[1], epoch=2_000), "cluster", OWN))
+    with pytest.raises(KafkaError, match="too far ahead"):
+        quorum_wire.to_core(wire, 2, 7, 999)
+    assert quorum_wire.to_core(wire, 2, 7, 1_000).epoch == 2_000
+
+
+@pytest.mark.parametrize("leader_id", [-2, -(2**31)])
+def test_a_leader_with_an_id_that_no_node_has_is_not_believed(leader_id: int) -> None:
+    wire = travelled(quorum_wire.to_response(replace(RESPONSES[0], leader_id=leader_id), {}))
+    with pytest.raises(quorum_wire.Inconsistent):
+        quorum_wire.from_response(REQUESTS[0], wire)

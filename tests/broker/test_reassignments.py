@@ -169,7 +169,7 @@ def test_many_partitions_leave_a_broker_and_it_holds_nothing() -> None:
 
 
 def test_a_groups_positions_move_with_their_partition() -> None:
-    with a_cluster(5, SETTINGS, seed="positions", roles=FIVE) as cluster:
+    with a_cluster(5, SETTINGS, seed="positions of groups", roles=FIVE) as cluster:
         place(cluster, (1, 2, 3))
 
         async def main(runtime: SimRuntime) -> None:

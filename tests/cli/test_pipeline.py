@@ -123,3 +123,15 @@ class TestStatus:
         status.queries["t"] = QueryFigures("t", "table lake/t", state, batch=3, rows_read=1000, lag=5)
         (tmp_path / "checkpoints" / "shop").mkdir(parents=True)
         write_status(tmp_path / "checkpoints" / "shop" / FILE_NAME, status)
+
+
+def test_the_graph_is_drawn_written_or_given_to_a_script(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "shop.sql").write_text(PIPELINE)
+    assert run("pipeline", "graph", "shop.sql").lines == ["topic s", "└─ query t", "   └─ table lake/t"]
+    assert run("pipeline", "graph", "shop.sql", "--svg", "shop.svg").messages == "wrote shop.svg\n"
+    assert (tmp_path / "shop.svg").read_text().startswith("<svg ")
+    told = json.loads(run("pipeline", "graph", "shop.sql", "--json").output)
+    assert [node["kind"] for node in told["nodes"]] == ["topic", "query", "table"]
+    assert told["edges"] == [{"from": 0, "to": 1}, {"from": 1, "to": 2}]
+    (tmp_path / "shop.sql").write_text("SELECT 1")
+    assert run("pipeline", "graph", "shop.sql").code == exit_codes.FAILED

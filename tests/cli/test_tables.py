@@ -50,6 +50,34 @@ def test_tables_are_listed(run: Run, table: Path, tmp_path: Path) -> None:
     assert "there is no Delta table in" in run("tables", "list", tmp_path / "empty").messages
 
 
+def test_rows_are_shown(run: Run, table: Path) -> None:
+    result = run("tables", "show", table, "--columns", "id,date", "--where", "id >= 10 AND id < 20")
+    assert result.lines == ["id\tdate", "10\t2026-02-01", "11\t2026-02-01"]
+    assert result.messages == ""
+    some = run("tables", "show", table, "--limit", "2", "--json")
+    assert all(set(json.loads(line)) >= {"id", "date"} for line in some.lines)
+    assert len(some.lines) == 2
+    assert "these are the first 2 rows: --limit N shows more" in some.messages
+    assert run("tables", "show", table, "--version", 0, "--limit", 2).messages == ""
+    wrong = run("tables", "show", table, "--where", "idd = 1")
+    assert wrong.code == exit_codes.FAILED
+    assert "idd" in wrong.messages
+    assert run("tables", "show", table.parent / "nothing").code == exit_codes.NOT_FOUND
+
+
+def test_tables_are_queried(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("tables", "query", tmp_path, "SELECT date, count(*) AS n FROM orders GROUP BY date ORDER BY date")
+    assert result.lines == ["date\tn", "2026-01-31\t4", "2026-02-01\t2"]
+    wrong = run("tables", "query", tmp_path, "SELECT * FROM ordres")
+    assert wrong.code == exit_codes.FAILED
+    assert "ordres" in wrong.messages
+    assert "hint: there are orders" in wrong.messages
+    refused = run("tables", "query", tmp_path, "DROP TABLE orders")
+    assert "only queries that read are allowed here" in refused.messages
+    (tmp_path / "empty").mkdir()
+    assert "there is no Delta table in" in run("tables", "query", tmp_path / "empty", "SELECT 1").messages
+
+
 def test_the_history_names_queries_and_batches(run: Run, table: Path) -> None:
     lines = run("tables", "history", table, "--limit", 2).lines
     assert [line.split("\t")[0] for line in lines] == ["version", "2", "1"]

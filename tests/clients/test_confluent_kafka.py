@@ -192,3 +192,18 @@ def test_a_topic_that_chooses_its_codec_gets_it_whatever_the_producer_sends(
         values += batch
     assert stored.codecs(server.data_dir, topic) == {"none" if stored_as == "uncompressed" else stored_as}
     assert [message.value() for message in consume(server.bootstrap, topic, 600)] == values
+
+
+def test_only_the_bad_records_of_a_batch_are_reported_as_bad(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    reports: dict[int, KafkaError | None] = {}
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2000})
+    for number in range(100):
+        key = None if number % 10 == 4 else b"k"
+        producer.produce(
+            topic, b"%d" % number, key, on_delivery=lambda error, _, number=number: reports.update({number: error})
+        )
+    assert producer.flush(60) == 0
+    codes = {number: error.code() for number, error in reports.items() if error is not None}
+    assert [number for number, code in codes.items() if code == KafkaError.INVALID_RECORD] == list(range(4, 100, 10))
+    assert sum(code == KafkaError._INVALID_DIFFERENT_RECORD for code in codes.values()) == 90

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import InvalidRecordError
 
 from clients import stored
 from support.penstock import PenstockServer
@@ -43,3 +44,14 @@ def test_every_codec_arrives_as_sent_and_is_stored_compressed(
     consumer.close()
     assert [message.value for message in received] == values
     assert received[0].headers == [("h", b"1")]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bad_record_is_reported_as_bad(server: PenstockServer, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    producer = KafkaProducer(bootstrap_servers=server.bootstrap, linger_ms=2_000, acks="all")
+    futures = [producer.send(topic, b"v", key=None if number % 10 == 4 else b"k") for number in range(100)]
+    producer.flush(60)
+    producer.close()
+    assert all(future.failed() for future in futures)
+    assert {type(future.exception) for future in futures[4::10]} == {InvalidRecordError}

@@ -7,9 +7,19 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic
 
-from penstock.config import BROKER, NOT_YET, TOPIC, BrokerConfig, ConfigSource, UpdateMode, describe_topic
+from penstock.config import (
+    NOT_YET,
+    SETTABLE,
+    TOPIC,
+    BrokerConfig,
+    ConfigSource,
+    UpdateMode,
+    describe_topic,
+    validate_broker_config,
+)
 from penstock.config.definitions import render
 from penstock.config.unserved import WITHOUT_MEANING, refusal
+from penstock.wire.errors import KafkaError
 from support.apache_kafka import SHORT_LIVED, ApacheKafka, available
 
 pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("settings of Apache Kafka")]
@@ -17,8 +27,27 @@ pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("settings of Apac
 TOPIC_NAME = "settings"
 OVERRIDES = {"retention.ms": "5", "flush.messages": "1"}
 
+OUR_OWN = "penstock."
+"""Properties that Kafka does not have."""
+
 # Kafka knows these of brokers that have them, and describes them of no other.
-SET_AT_RUN_TIME_ONLY = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+SET_AT_RUN_TIME_ONLY = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+
+# Kafka changes these at run time. Here they would promise protection that is not there, place data where it cannot go,
+# load Java classes, or open another listener.
+REFUSED_AT_RUN_TIME = {
+    "config.providers", "cordoned.log.dirs", "listener.security.protocol.map", "listeners", "principal.builder.class",
+    "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol", "ssl.cipher.suites",
+    "ssl.client.auth", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.engine.factory.class",
+    "ssl.key.password", "ssl.keymanager.algorithm", "ssl.keystore.certificate.chain", "ssl.keystore.key",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type", "ssl.protocol", "ssl.provider",
+    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "ssl.truststore.certificates",
+    "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +76,8 @@ def default_of(entry: ConfigEntry) -> str | None:
 
 def test_broker_properties_are_kafkas(admin: AdminClient) -> None:
     theirs = described(admin, ConfigResource.Type.BROKER, "1")
-    for name, definition in BROKER.items():
-        if definition.hidden or name in SET_AT_RUN_TIME_ONLY:
+    for name, definition in SETTABLE.items():
+        if definition.hidden or name in SET_AT_RUN_TIME_ONLY or name.startswith(OUR_OWN):
             continue
         entry = theirs[name]
         if definition.kafka_default is None:
@@ -60,15 +89,28 @@ def test_broker_properties_are_kafkas(admin: AdminClient) -> None:
 
 def test_every_kafka_property_has_an_answer(admin: AdminClient) -> None:
     for name, entry in described(admin, ConfigResource.Type.BROKER, "1").items():
-        assert name in BROKER or name in WITHOUT_MEANING or name in NOT_YET or name == "broker.id", name
+        assert name in SETTABLE or name in WITHOUT_MEANING or name in NOT_YET or name == "broker.id", name
         if name in NOT_YET:
             assert refusal(name, default_of(entry) or "") is None, name
+
+
+def test_what_kafka_changes_at_run_time_is_changed_here_or_refused_for_a_reason(admin: AdminClient) -> None:
+    theirs = described(admin, ConfigResource.Type.BROKER, "1")
+    dynamic = {name for name, entry in theirs.items() if not entry.is_read_only}
+    assert len(dynamic) > 90
+    ours = {name for name, definition in SETTABLE.items() if definition.mode is not UpdateMode.READ_ONLY}
+    assert dynamic - ours == REFUSED_AT_RUN_TIME
+    for name in REFUSED_AT_RUN_TIME:
+        with pytest.raises(KafkaError) as refused:
+            validate_broker_config(name, default_of(theirs[name]) or "x", per_broker=True)
+        assert "no such broker property" not in refused.value.message
 
 
 def test_topics_are_described_as_kafka_describes_them(admin: AdminClient) -> None:
     theirs = described(admin, ConfigResource.Type.TOPIC, TOPIC_NAME)
     ours = {config.name: config for config in describe_topic(OVERRIDES, BrokerConfig.resolve({}))}
-    assert sorted(theirs) == sorted(ours) == sorted(name for name in TOPIC if not TOPIC[name].hidden)
+    assert sorted(ours) == sorted(name for name in TOPIC if not TOPIC[name].hidden)
+    assert sorted(theirs) == sorted(name for name in ours if not name.startswith(OUR_OWN))
     for name, entry in theirs.items():
         config = ours[name]
         assert (config.value, config.read_only) == (entry.value, entry.is_read_only), name

@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import (
+    INERT,
     BrokerConfig,
     ConfigError,
+    ConfigSource,
+    Definition,
     Endpoint,
+    Kind,
     TopicConfig,
+    describe_broker,
     listener_of,
     parse_properties,
     validate_broker_config,
     validate_broker_configs,
 )
+from penstock.config.definitions import render
 from penstock.wire.errors import ErrorCode, KafkaError
 
 # What Kafka 4 ships as config/server.properties, its comments left out.
@@ -68,9 +74,7 @@ def test_the_file_that_kafka_ships_starts_this_broker() -> None:
     assert config.controller_listeners == (Endpoint("CONTROLLER", "", 9093, "PLAINTEXT"),)
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
     assert config.log_dir == "kraft-combined-logs"
-    (warning,) = config.warnings
-    assert "num.network.threads" in warning
-    assert "--brokers" in warning
+    assert config.warnings == ()
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -261,15 +265,54 @@ def test_a_stored_dynamic_setting_that_no_longer_passes_does_not_stop_the_broker
         ("num.partitions", "3", "cannot change at run time"),
         ("message.max.bytes", "-1", "0 or more"),
         ("message.max.bytes", None, "needs a value"),
-        ("log.cleaner.threads", "3", "no effect here"),
-        ("group.share.assignment.interval.ms", "3", "not served yet"),
+        ("log.cleaner.threads", "-3", "0 or more"),
+        ("queued.max.requests", "3", "cannot change at run time, and has no effect here"),
+        ("quota.window.num", "3", "not served yet"),
         ("no.such", "3", "no such broker property"),
+        ("log.cleaner.thread", "3", "did you mean log.cleaner.threads?"),
+        ("listener.name.plaintext.max.connections", "3", "settings of one listener are not served yet"),
+        ("listener.name.plaintext.ssl.keystore.location", "/x", "TLS, SASL and ACLs are not served yet"),
     ],
 )
 def test_dynamic_settings_are_checked_when_they_are_made(name: str, text: str | None, told: str) -> None:
     with pytest.raises(KafkaError, match=told) as refused:
         validate_broker_config(name, text, per_broker=True)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.password", "sasl.jaas.config", "sasl.enabled.mechanisms"])
+def test_what_would_promise_protection_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(KafkaError, match="TLS, SASL and ACLs are not served yet") as refused:
+        validate_broker_config(name, "hunter2", per_broker=True)
+    assert "hunter2" not in refused.value.message
+
+
+@pytest.mark.parametrize("definition", INERT.values(), ids=lambda definition: definition.name)
+def test_a_setting_without_effect_is_taken_at_every_level_and_reported(definition: Definition) -> None:
+    name = definition.name
+    other = {
+        Kind.BOOLEAN: "false" if definition.default else "true",
+        Kind.STRING: "other",
+        Kind.LIST: "other",
+        Kind.DOUBLE: "0.5",
+    }.get(definition.kind, "1048577" if "buffer.max.bytes" in name else "7")
+    default = render(definition.default)
+    assert BrokerConfig.resolve({} if default is None else {name: default}).warnings == (), "it asks for nothing"
+    (warning,) = BrokerConfig.resolve({name: other}).warnings
+    assert warning == f"{name} has no effect here: {definition.no_effect}"
+    validate_broker_config(name, other, per_broker=True)
+    config = BrokerConfig.resolve({}, {}, {name: other})
+    assert config.warnings == (f"{name}, set at run time, has no effect here: {definition.no_effect}",)
+    (described,) = (one for one in describe_broker(config) if one.name == name)
+    assert (described.value, described.read_only) == (other, False)
+    assert described.source == ConfigSource.DYNAMIC_BROKER_CONFIG
+    assert described.documentation == f"No effect here: {definition.no_effect}."
+
+
+def test_one_network_thread_is_what_there_is() -> None:
+    assert BrokerConfig.resolve({"num.network.threads": "1"}).warnings == ()
+    (warning,) = BrokerConfig.resolve({"num.network.threads": "8"}).warnings
+    assert "--brokers" in warning
 
 
 def test_dynamic_settings_are_checked_together_with_the_rest() -> None:

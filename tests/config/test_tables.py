@@ -8,7 +8,17 @@ import typing
 
 import pytest
 
-from penstock.config import BROKER, NOT_YET, TOPIC, WITHOUT_MEANING, BrokerConfig, Endpoint, TopicConfig
+from penstock.config import (
+    BROKER,
+    INERT,
+    NOT_YET,
+    SETTABLE,
+    TOPIC,
+    WITHOUT_MEANING,
+    BrokerConfig,
+    Endpoint,
+    TopicConfig,
+)
 from penstock.config.broker_table import SYNONYM_CHAIN
 from penstock.config.definitions import parse, render
 from penstock.config.moving_table import THROTTLED_TOPICS
@@ -35,11 +45,11 @@ NOT_PROPERTIES = {
 
 
 def test_a_property_is_in_one_table_only() -> None:
-    names = [*BROKER, *NOT_YET, *WITHOUT_MEANING]
+    names = [*BROKER, *INERT, *NOT_YET, *WITHOUT_MEANING]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("definition", [*BROKER.values(), *TOPIC.values()], ids=lambda definition: definition.name)
+@pytest.mark.parametrize("definition", [*SETTABLE.values(), *TOPIC.values()], ids=lambda definition: definition.name)
 def test_a_default_is_valid_and_comes_back_from_its_text(definition: typing.Any) -> None:
     assert parse(definition, render(definition.default)) == definition.default
     assert definition.doc.endswith(".")
@@ -62,7 +72,7 @@ def test_every_topic_property_has_its_attribute_and_its_broker_property() -> Non
     # Which replicas are throttled is a matter of the topic alone.
     assert {TOPIC[name].attribute for name in BROKER_NAME} == attributes - {d.attribute for d in THROTTLED_TOPICS}
     assert set(BROKER_NAME.values()) <= set(BROKER)
-    assert set(UNSERVED_BROKER_NAME.values()) <= set(NOT_YET)
+    assert set(UNSERVED_BROKER_NAME.values()) <= {*NOT_YET, *INERT}
 
 
 def test_a_topic_default_is_its_broker_propertys_default() -> None:

@@ -227,6 +227,16 @@ def test_a_follower_refuses_what_does_not_follow(offset: int, epoch: int) -> Non
     on_a_log(check)
 
 
+def test_a_follower_takes_no_batch_that_no_segment_could_hold() -> None:
+    async def check(log: Log) -> None:
+        for offset in (2**31, 2**40, 2**63 - 3):
+            with pytest.raises(KafkaError, match="too far beyond 0"):
+                log.append_follower(memoryview(bytearray(stamped(batch(2), offset, 0))))
+        assert log.end_offset == 0
+
+    on_a_log(check)
+
+
 def test_a_follower_of_a_compacted_log_takes_gaps() -> None:
     async def check(log: Log) -> None:
         log.append_follower(memoryview(bytearray(stamped(batch(2), 0, 0) + stamped(batch(2), 10, 0))))

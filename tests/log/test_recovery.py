@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from log.helpers import WALL_MS, batch, check_indexes, contents, open_log, simulate, stamped
-from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, Progress
+from penstock.log import CorruptLog, Cut, Log, LogConfig, LogDirectory, Progress, Stray, strays_in
 from penstock.log.checkpoints import read_offsets
 from penstock.log.opening_many import CONCURRENT_LOGS
 from penstock.runtime import Runtime
@@ -82,6 +82,88 @@ def test_what_follows_a_torn_batch_goes_even_if_it_is_whole() -> None:
     end, firsts, _ = recovered(disk)
     assert (end, firsts) == (12, list(range(0, 12, 2)))
     assert not disk.namespace.find(THIRD)
+
+
+def cuts(disk: SimDisk) -> tuple[Cut, ...]:
+    async def look(runtime: SimRuntime) -> tuple[Cut, ...]:
+        return (await open_log(runtime, CONFIG)).cuts
+
+    found = simulate(look, disk)
+    disk.restart(power_loss=False)
+    assert simulate(look, disk) == (), "the next recovery has nothing to cut"
+    return found
+
+
+def test_what_is_cut_off_behind_a_flipped_bit_is_kept_and_told_with_its_offsets() -> None:
+    disk = written()
+    damage(disk, THIRD, 70)
+    before = disk.content(THIRD)
+    (cut,) = cuts(disk)
+    assert (cut.first_offset, cut.last_offset, cut.size_bytes) == (20, 25, 3 * SIZE)
+    assert cut.kept.startswith("topic-0.")
+    assert disk.content(f"{cut.kept}/{20:020d}.log") == before
+    (stray,) = simulate(_strays, disk)
+    assert (stray.name, stray.note is not None and stray.note.is_part) == ("topic-0", True)
+
+
+async def _strays(runtime: SimRuntime) -> list[Stray]:
+    return strays_in(runtime.disk)
+
+
+def test_segments_behind_a_flipped_bit_are_kept_whole() -> None:
+    disk = written()
+    damage(disk, SECOND, SIZE + 70)
+    end, third = disk.content(SECOND)[SIZE:], disk.content(THIRD)
+    first, second = cuts(disk)
+    assert (first.first_offset, first.last_offset) == (12, 19)
+    assert disk.content(f"{first.kept}/{12:020d}.log") == end
+    assert (second.first_offset, second.last_offset) == (12, 25)
+    assert disk.content(f"{second.kept}/{20:020d}.log") == third
+
+
+def test_the_last_batch_is_kept_if_it_has_its_full_length() -> None:
+    """No torn write looks like that, unless the power failed."""
+    disk = written()
+    damage(disk, THIRD, 2 * SIZE + 70)
+    (cut,) = cuts(disk)
+    assert (cut.first_offset, cut.size_bytes) == (24, SIZE)
+
+
+@pytest.mark.parametrize("cut", [1, 61, SIZE - 1])
+def test_a_plainly_torn_write_is_not_kept(cut: int) -> None:
+    disk = written()
+    disk.namespace.file(THIRD).truncate(2 * SIZE + cut)
+    assert cuts(disk) == ()
+
+
+def test_a_large_batch_does_not_hide_the_whole_ones_behind_it() -> None:
+    disk = SimDisk(0)
+
+    async def write(runtime: SimRuntime) -> int:
+        log = await open_log(runtime, LogConfig(max_message_bytes=1 << 24))
+        for number in range(3):
+            log.append_leader(batch(1, size=1_500_000, timestamp=WALL_MS + number), 0, WALL_MS)
+        return log.end_offset
+
+    assert simulate(write, disk) == 3
+    disk.restart(power_loss=False)
+    damage(disk, FIRST, 1_000)
+    (cut,) = cuts(disk)
+    assert (cut.first_offset, cut.last_offset) == (0, 2)
+
+
+def test_a_log_is_not_cut_if_there_is_no_room_for_what_is_cut_off() -> None:
+    disk = written()
+    damage(disk, THIRD, 70)
+    before = disk.content(THIRD)
+    disk.fill(SIZE)
+
+    async def look(runtime: SimRuntime) -> None:
+        with pytest.raises(CorruptLog, match="no room"):
+            await open_log(runtime, CONFIG)
+
+    simulate(look, disk)
+    assert disk.content(THIRD) == before
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,15 @@ from penstock.metadata import (
     RECORDS_PER_BATCH_MAX,
     Decision,
     FeatureUpdate,
+    MetadataDelta,
     NewTopic,
     PartitionState,
     ProducerIdBlock,
     Registration,
     VersionRange,
+    finalized_features,
 )
+from penstock.metadata.features import GROUP_VERSION, IMPLIED_FEATURES, KRAFT_VERSION
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import (
     BeginTransactionRecord,
@@ -239,6 +242,9 @@ def test_producer_ids_are_given_in_blocks_and_never_twice() -> None:
         (FeatureUpdate(METADATA_VERSION, 24, 2), "Local controller only supports versions 25-25"),
         (FeatureUpdate(METADATA_VERSION, -1), "cannot be less than 0"),
         (FeatureUpdate(METADATA_VERSION, 25, 9), "does not support the given upgrade type"),
+        (FeatureUpdate(KRAFT_VERSION, 0, 2), "Local controller only supports versions 1-1"),
+        (FeatureUpdate(GROUP_VERSION, 0, 3), "Local controller only supports versions 1-1"),
+        (FeatureUpdate("transaction.version", 2), "Local controller does not support this feature."),
     ],
 )
 def test_a_feature_level_that_somebody_does_not_know_is_refused(update: FeatureUpdate, message: str) -> None:
@@ -249,9 +255,25 @@ def test_a_feature_level_that_somebody_does_not_know_is_refused(update: FeatureU
     assert message in refused.value.message
 
 
-def test_the_level_in_force_may_be_set_again() -> None:
-    decision = Cluster(1).controller.decide_update_features([FeatureUpdate(METADATA_VERSION, METADATA_VERSION_LEVEL)])
-    assert decision.records == [FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)]
+@pytest.mark.parametrize(
+    ("name", "level"), [(METADATA_VERSION, METADATA_VERSION_LEVEL), (ELR_VERSION, 1), *IMPLIED_FEATURES.items()]
+)
+def test_the_level_in_force_may_be_set_again_without_a_record(name: str, level: int) -> None:
+    """Nodes of an older release would refuse a record about a feature that they do not know."""
+    for upgrade_type in (1, 2, 3):
+        decision = Cluster(1).controller.decide_update_features([FeatureUpdate(name, level, upgrade_type)])
+        assert decision.records == []
+
+
+def test_a_level_that_an_older_release_wrote_for_nothing_is_still_read() -> None:
+    """It answered an upgrade of kraft.version to 1 with a record."""
+    cluster = Cluster(1)
+    delta = MetadataDelta(cluster.image)
+    delta.replay(FeatureLevelRecord(name=KRAFT_VERSION, feature_level=1))
+    image = delta.apply(cluster.image.offset + 1, cluster.image.epoch)
+    assert finalized_features(image.features) == {
+        ELR_VERSION: 1, GROUP_VERSION: 1, KRAFT_VERSION: 1, METADATA_VERSION: METADATA_VERSION_LEVEL,
+    }  # fmt: skip
 
 
 def test_more_records_than_a_batch_may_hold_become_a_transaction() -> None:

@@ -91,6 +91,25 @@ def test_the_last_eligible_replica_stays_too_when_all_have_restarted_without_pro
     assert seen(elect(second, second.isr, rules((1, 2)))) == ((2,), (), 2, 7)
 
 
+def test_the_place_of_the_last_replica_goes_to_one_with_a_disk_if_its_own_is_empty() -> None:
+    """Replica 1 restarted without proof, then 3, the last one, comes back with an empty disk."""
+    state = without(partition((3, 1), 3), 1, rules((1, 3)), lost=True)
+    assert (seen(state), state.last_known_elr) == (((3,), (), 3, 5), (1,))
+    after = without(state, 3, rules((1, 3)), lost=True, emptied=True)
+    assert (seen(after), after.last_known_elr) == (((1,), (), 1, 6), ())
+    # It waits for the one with a disk, should that be away.
+    after = without(state, 3, rules((3,)), lost=True, emptied=True)
+    assert seen(after) == ((1,), (), NO_LEADER, 6)
+    assert seen(elect(after, after.isr, rules((1, 3)))) == ((1,), (), 1, 7)
+
+
+def test_an_empty_replica_keeps_its_place_only_where_nobody_could_have_more() -> None:
+    only = PartitionState((1,), (1,), 1, 5, 9)
+    assert seen(without(only, 1, rules((1,)), lost=True, emptied=True)) == ((1,), (), 1, 6)
+    known = without(partition((1,), elr=(2,)), 2, rules((1,)), lost=True, emptied=True)
+    assert known.last_known_elr == (), "what had nothing is not asked later"
+
+
 def test_a_replica_that_lost_records_is_no_longer_eligible() -> None:
     state = without(partition((1,), elr=(2, 3)), 2, rules(), lost=True)
     assert seen(state) == ((1,), (3,), 1, 5)
@@ -131,16 +150,18 @@ def test_a_record_says_what_differs_and_nothing_else() -> None:
     alive=st.sets(st.sampled_from(REPLICAS)),
     broker=st.sampled_from(REPLICAS),
     lost=st.booleans(),
+    emptied=st.booleans(),
     min_isr=st.sampled_from((1, 2, 3)),
 )
 def test_only_who_has_everything_ever_leads(
-    isr: set[int], elr: set[int], leader: int, alive: set[int], broker: int, lost: bool, min_isr: int
+    isr: set[int], elr: set[int], leader: int, alive: set[int], broker: int, lost: bool, emptied: bool, min_isr: int
 ) -> None:
     """Whoever leads a partition, short of an unclean election, was in its ISR or its ELR, and did not lose records."""
     members = tuple(sorted(isr))
     eligible = tuple(sorted(elr - isr)) if len(isr) < min_isr else ()
     state = partition(members, leader if leader in isr else NO_LEADER, elr=eligible)
-    after = without(state, broker, rules(alive - ({broker} if not lost else set()), min_isr=min_isr), lost=lost)
+    present = rules(alive - ({broker} if not lost else set()), min_isr=min_isr)
+    after = without(state, broker, present, lost=lost, emptied=lost and emptied)
     assert set(after.isr) | set(after.elr) <= set(members) | set(eligible)
     assert not set(after.isr) & set(after.elr)
     if after.leader != NO_LEADER:
@@ -189,7 +210,7 @@ def test_a_leader_shrinks_and_expands_its_isr() -> None:
     ("change", "error"),
     [
         ({"isr": ()}, ErrorCode.INVALID_REQUEST),
-        ({"isr": (2, 3)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (2, 4)}, ErrorCode.INVALID_REQUEST),
         ({"isr": (1, 1)}, ErrorCode.INVALID_REQUEST),
         ({"isr": (1, 4)}, ErrorCode.INVALID_REQUEST),
         ({"leader_epoch": 1}, ErrorCode.NOT_CONTROLLER),
@@ -214,6 +235,35 @@ def test_a_proposal_that_does_not_fit_is_refused_and_changes_nothing(
     decision = cluster.controller.decide_alter_isrs(1, epochs[1], [wanted])
     assert (decision.records, decision.reply[0].error) == ([], error)
     assert cluster.topic("t").partitions[0] == before
+
+
+def test_a_leader_whose_log_is_damaged_leaves_the_isr_and_another_leads() -> None:
+    cluster, epochs, topic_id = three()
+    (result,) = cluster.controller.decide_alter_isrs(1, epochs[1], [proposal(topic_id, (2, 3))]).reply
+    assert result.error == ErrorCode.NEW_LEADER_ELECTED
+    after = cluster.topic("t").partitions[0]
+    assert (after.leader, after.leader_epoch, after.isr, after.elr) == (2, 1, (2, 3), ())
+
+
+def test_a_damaged_leader_is_not_eligible_below_the_minimum_either() -> None:
+    cluster, epochs, topic_id = three()
+    cluster.controller.decide_alter_isrs(1, epochs[1], [proposal(topic_id, (1, 2))])
+    (result,) = cluster.controller.decide_alter_isrs(
+        1, epochs[1], [proposal(topic_id, (2,), partition_epoch=1)]
+    ).reply
+    assert result.error == ErrorCode.NEW_LEADER_ELECTED
+    after = cluster.topic("t").partitions[0]
+    assert (after.leader, after.isr) == (2, (2,))
+    assert 1 not in after.elr
+
+
+def test_only_one_that_is_in_sync_already_takes_over_from_a_damaged_leader() -> None:
+    cluster, epochs, topic_id = three()
+    cluster.controller.decide_alter_isrs(1, epochs[1], [proposal(topic_id, (1, 2))])
+    unsafe = proposal(topic_id, (2, 3), partition_epoch=1)
+    (result,) = cluster.controller.decide_alter_isrs(1, epochs[1], [unsafe]).reply
+    assert result.error == ErrorCode.INVALID_REQUEST
+    assert cluster.topic("t").partitions[0].leader == 1
 
 
 def test_a_fenced_broker_does_not_enter_an_isr() -> None:

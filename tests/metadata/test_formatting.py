@@ -25,7 +25,8 @@ PROPERTIES = MetaProperties("4L6g3nShT-eMCtK--X86sw", 1, bytes(range(100, 116)))
 
 def test_meta_properties_are_kafkas() -> None:
     assert format_meta_properties(PROPERTIES) == (
-        b"#\ncluster.id=4L6g3nShT-eMCtK--X86sw\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=1\nversion=1\n"
+        b"# crc32c b5d4dbf1\n"
+        b"cluster.id=4L6g3nShT-eMCtK--X86sw\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=1\nversion=1\n"
     )
     assert parse_meta_properties(format_meta_properties(PROPERTIES)) == PROPERTIES
 
@@ -43,6 +44,7 @@ def test_a_file_written_by_kafka_is_read() -> None:
     ("text", "reason"),
     [
         ("", "version 0"),
+        ("# crc32c 86ca0e7b\ncluster.id=4L6g3nShT-eMCtK--X86sv\n", "its checksum is wrong"),
         ("version=2\n", "version 2"),
         ("version=1\ncluster.id=c\nnode.id=1\n", "directory.id was not found"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\ncluster.id=c\n", "node.id was not found"),

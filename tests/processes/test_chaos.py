@@ -162,6 +162,21 @@ def earlier_release(directory: Path) -> Path:
 # ---- everything at once
 
 @pytest.mark.long
+def test_faults_that_overlap_cost_no_record() -> None:
+    """Kills of two nodes at once and of a node that recovers, pauses and moves, up to three at the same time."""
+    faults = "kill-*,double-kill,kill-recovering,pause-leader,reassign"
+    told = unharmed("--faults", faults, "--overlap", "3", "--seconds", "60", "--rate", "2000", "--value-bytes", "30")
+    assert len(told["faults"]) >= 9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["cut-pair", "flap-pair", "cut-ring"])
+def test_cuts_between_pairs_and_in_rings_cost_no_record(fault: str) -> None:
+    needs_namespaces()
+    unharmed("--netns", "--faults", f"{fault},kill-leader", "--overlap", "2", "--rounds", "2")
+
+
+@pytest.mark.long
 def test_one_fault_after_another_for_three_minutes() -> None:
     extra = () if isolation.missing() else ("--netns",)
     unharmed(*extra, "--seconds", "150", "--rate", "800")

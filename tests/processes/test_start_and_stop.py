@@ -9,23 +9,26 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_UNAVAILABLE, EXIT_USAGE
 from support.ports import free_ports
 
 SERVER = [sys.executable, "-m", "penstock", "server"]
+UP = [sys.executable, "-m", "penstock", "up"]
 READY = re.compile(r"penstock: ready on 127\.0\.0\.1:(\d+) ")
 
 
 class Running:
     """A server started in the foreground, its ready line read."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = SERVER) -> None:
         self.process = subprocess.Popen(
-            [*SERVER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -139,6 +142,31 @@ def test_properties_come_from_a_file_and_options_are_stronger(tmp_path: Path) ->
         _, events = server.stop()
     assert "num.network.threads" in events
     assert "--brokers" in events
+
+
+def test_up_takes_properties_from_a_file_and_from_options(tmp_path: Path) -> None:
+    port, other = free_ports(2)
+    config = tmp_path / "server.properties"
+    config.write_text(f"listeners=PLAINTEXT://127.0.0.1:{port}\nnum.partitions=5\nlog.retention.hours=24\n")
+    given = ["--config", str(config), "--set", "num.partitions=7", "--data", str(tmp_path / "data")]
+    with Running(*given, command=UP) as server:
+        assert server.port == port
+        broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        settings = admin.describe_configs([broker])[broker].result(30)
+        assert (settings["num.partitions"].value, settings["log.retention.hours"].value) == ("7", "24")
+        admin.create_topics([NewTopic("t", 3)])["t"].result(30)
+        _, events = server.stop()
+    assert [line for line in events.splitlines() if " WARN " in line or " ERROR " in line] == []
+    with Running(*given, "--port", str(other), command=UP) as server:
+        assert server.port == other
+
+
+def test_up_refuses_what_is_no_setting(tmp_path: Path) -> None:
+    command = [*UP, "--data", str(tmp_path), "--set", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == EXIT_CONFIG
+    assert "'nonsense' is not of the form key=value" in done.stderr
 
 
 def test_metrics_are_served_under_kafkas_names(tmp_path: Path) -> None:

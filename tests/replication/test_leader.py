@@ -289,3 +289,39 @@ def test_the_high_watermark_only_rises_and_never_above_a_possible_leader(
             assert all(state.high_watermark <= stable[replica] for replica in state.maximal_isr if replica != 1)
             assert not (frozen and state.under_min_isr)
         assert state.under_min_isr == (len(state.isr) < min(state.min_isr, len(state.replicas)))
+
+
+# -- a leader that should not lead ------------------------------------------------------------------------------------
+
+
+def test_a_leader_gives_up_its_place_only_to_members_of_the_isr() -> None:
+    state = leader((1, 2, 3), isr=(1, 3))
+    assert state.give_up(0) == IsrProposal((3,), 5, 7)
+    assert state.give_up(0) is None  # it has been proposed
+    assert leader((1, 2), isr=(1,)).give_up(0) is None
+
+
+def test_a_leader_that_gives_up_still_counts_everyone() -> None:
+    state = leader((1, 2))
+    state.give_up(0)
+    state.on_append(10, 10)
+    state.on_fetch(2, 4, 0)
+    assert state.high_watermark == 4
+
+
+def test_a_stranded_leader_refuses_acks_all_and_says_so_until_it_is_not() -> None:
+    state = leader((1, 2), min_isr=1)
+    state.on_stranded(True)
+    assert state.refuses_acks_all
+    assert not state.under_min_isr
+    state.on_isr((1, 2), (1,), 8, 0)
+    assert state.refuses_acks_all, "another ISR does not bring the controller back"
+    state.on_stranded(False)
+    assert not state.refuses_acks_all
+
+
+def test_suspects_that_have_everything_are_not_dropped() -> None:
+    state = leader((1, 2, 3))
+    state.on_append(10, 10)
+    state.on_fetch(2, 10, 100)
+    assert state.drop(20_000, 9_000, [2, 3]) == IsrProposal((1, 2), 5, 7)

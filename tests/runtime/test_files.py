@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,22 @@ def test_a_cancelled_read_does_not_free_its_descriptor_early(tmp_path: Path) -> 
         assert file.read(1, 0) == b"x"
 
     production.run(main, root=str(tmp_path))
+
+
+def test_the_number_of_threads_changes_while_reads_are_under_way(tmp_path: Path) -> None:
+    def io_threads() -> int:
+        return sum(thread.name.startswith(files.IO_THREAD_NAMES) for thread in threading.enumerate())
+
+    async def main(runtime: ProductionRuntime) -> None:
+        file = runtime.disk.open("f", create=True)
+        file.pwrite(b"abc", 0)
+        pending = []
+        for count in (1, 3, 2):
+            runtime.disk.use_io_threads(count)
+            pending += [file.pread(3, 0) for _ in range(20)]
+        for read in pending:
+            assert await read == b"abc"
+        wait_until(lambda: io_threads() <= 2)
+
+    production.run(main, root=str(tmp_path), io_threads=4)
+    assert io_threads() == 0

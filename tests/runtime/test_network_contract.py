@@ -143,6 +143,21 @@ def test_a_port_can_be_used_again_after_its_listener_closed(run_on: RunOn) -> No
     run_on(main)
 
 
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("a" * 64, 9092), ("a..b", 9092), ("a\0b", 9092), ("\ud800", 9092), ("x" * 300, 9092), ("no such host", 9092),
+     ("127.0.0.1", 65_536), ("127.0.0.1", -1), ("127.0.0.1", 2**31 - 1)],
+)  # fmt: skip
+def test_no_address_makes_connecting_fail_otherwise_than_by_a_connection_error(
+    run_on: RunOn, host: str, port: int
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        with pytest.raises(ConnectionError):
+            await runtime.connect(host, port, lambda: Recorder(runtime))
+
+    run_on(main)
+
+
 def test_connecting_where_nobody_listens_is_refused(run_on: RunOn) -> None:
     async def main(runtime: Runtime) -> None:
         listener = await runtime.listen(HOST, 0, lambda: Recorder(runtime))

@@ -65,13 +65,48 @@ def test_a_storage_error_ends_the_process_with_its_reason(tmp_path: Path) -> Non
     assert "unwound" not in out
 
 
-def test_a_background_task_that_fails_ends_the_process(tmp_path: Path) -> None:
+def test_a_background_task_that_fails_is_reported_and_ends_nothing(tmp_path: Path) -> None:
     code, out, err = run_to_end(
         """
         async def broken():
             raise ValueError("a bug")
 
         runtime.spawn(broken(), "the cleaner")
+        while not runtime.unhandled_errors:
+            await runtime.sleep(1)
+        return "still here"
+        """,
+        tmp_path,
+    )
+    assert code == 0
+    assert out == "result: still here\n"
+    assert "background task 'the cleaner' failed" in err
+    assert "a bug" in err
+
+
+def test_a_background_task_under_which_the_disk_fails_ends_the_process(tmp_path: Path) -> None:
+    code, out, err = run_to_end(
+        """
+        async def broken():
+            raise OSError(errno.EIO, "input/output error")
+
+        runtime.spawn(broken(), "the cleaner")
+        await runtime.sleep(10_000)
+        """,
+        tmp_path,
+    )
+    assert code == EXIT_STORAGE
+    assert "the disk failed under 'the cleaner'" in err
+    assert "result" not in out
+
+
+def test_an_essential_task_that_fails_ends_the_process(tmp_path: Path) -> None:
+    code, out, err = run_to_end(
+        """
+        async def broken():
+            raise ValueError("a bug")
+
+        runtime.spawn_essential(broken(), "the cleaner")
         await runtime.sleep(10_000)
         """,
         tmp_path,
@@ -232,6 +267,33 @@ def test_answers_are_sent_without_delay(tmp_path: Path) -> None:
 
     production.run(main, root=str(tmp_path))
     assert seen == [1, 1]
+
+
+def test_several_connections_are_accepted_in_one_pass_of_the_loop(tmp_path: Path) -> None:
+    """A loop that is busy comes round a hundred times in a second: one connection in each would be few."""
+    accepted: list[Peer] = []
+
+    class Peer(BufferedProtocol):
+        def connection_made(self, transport: BaseTransport) -> None:
+            accepted.append(self)
+
+        def get_buffer(self, sizehint: int) -> Any:
+            return bytearray(10)
+
+    async def main(runtime: ProductionRuntime) -> int:
+        listener = await runtime.listen("127.0.0.1", 0, Peer)
+        # The loop stands still meanwhile: the kernel completes these connections by itself.
+        clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(16)]
+        passes = 0
+        while len(accepted) < len(clients):
+            await runtime.sleep(0)
+            passes += 1
+        for client in clients:
+            client.close()
+        listener.close()
+        return passes
+
+    assert production.run(main, root=str(tmp_path)) <= 6
 
 
 def test_a_runtime_may_live_in_a_thread(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime import Runtime
+from penstock.runtime.tasks import keep_running
 
 RunOn = Callable[..., Any]
 
@@ -108,6 +109,44 @@ def test_a_task_that_is_awaited_may_fail(run_on: RunOn) -> None:
         return "no error"
 
     assert run_on(main) == "expected"
+
+
+def test_a_task_that_nobody_awaits_may_fail_and_is_counted(run_on: RunOn) -> None:
+    async def broken(runtime: Runtime) -> None:
+        await runtime.sleep(1)
+        raise ConnectionResetError("a peer's, so not the disk's")
+
+    async def main(runtime: Runtime) -> int:
+        tolerate_errors(runtime)
+        runtime.spawn(broken(runtime), "broken")
+        while not runtime.unhandled_errors:
+            await runtime.sleep(1)
+        return runtime.unhandled_errors
+
+    assert run_on(main) == 1
+
+
+def test_work_that_is_kept_running_is_begun_again_until_it_succeeds(run_on: RunOn) -> None:
+    async def main(runtime: Runtime) -> tuple[int, int]:
+        tolerate_errors(runtime)
+        attempts = 0
+
+        async def work() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts < 3:
+                raise LookupError("not yet")
+
+        await keep_running(runtime, work, "work")
+        return attempts, runtime.unhandled_errors
+
+    assert run_on(main) == (3, 2)
+
+
+def tolerate_errors(runtime: Runtime) -> None:
+    world = getattr(runtime, "world", None)
+    if world is not None:
+        world.tolerate_errors = True
 
 
 def test_a_cancelled_task_is_no_failure(run_on: RunOn) -> None:

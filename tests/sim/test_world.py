@@ -69,15 +69,41 @@ def test_an_error_of_a_program_in_the_background_fails_the_run() -> None:
         world.__exit__(None, None, None)
 
 
-def test_a_background_task_that_fails_is_fatal() -> None:
+@pytest.mark.parametrize("error", [ValueError("a bug"), OSError("the disk")])
+def test_an_essential_task_that_fails_is_fatal(error: Exception) -> None:
     async def broken(runtime: SimRuntime) -> None:
-        raise ValueError("a bug")
+        raise error
+
+    async def main(runtime: SimRuntime) -> None:
+        runtime.spawn_essential(broken(runtime), "the cleaner")
+        await runtime.sleep(1000)
+
+    with pytest.raises(ProcessEnded, match="the cleaner"):
+        run(main)
+
+
+def test_a_background_task_under_which_the_disk_fails_is_fatal() -> None:
+    async def broken(runtime: SimRuntime) -> None:
+        raise OSError("the disk")
 
     async def main(runtime: SimRuntime) -> None:
         runtime.spawn(broken(runtime), "the cleaner")
         await runtime.sleep(1000)
 
     with pytest.raises(ProcessEnded, match="the cleaner"):
+        run(main)
+
+
+def test_a_background_task_that_fails_by_a_bug_fails_the_run_unless_the_test_expects_it() -> None:
+    async def broken(runtime: SimRuntime) -> None:
+        raise ValueError("a bug")
+
+    async def main(runtime: SimRuntime) -> str:
+        runtime.spawn(broken(runtime), "the cleaner")
+        await runtime.sleep(1000)
+        return "still here"
+
+    with pytest.raises(UnhandledError, match="the cleaner"):
         run(main)
 
 

@@ -57,12 +57,14 @@ TOOL_FLAGS = (*SHORT_LIVED, "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 SHORT_NAMES = {
     "AclCommand": "org.apache.kafka.tools.AclCommand",
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "ClientMetricsCommand": "org.apache.kafka.tools.ClientMetricsCommand",
     "ClusterTool": "org.apache.kafka.tools.ClusterTool",
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "ConsumerPerformance": "org.apache.kafka.tools.ConsumerPerformance",
+    "DelegationTokenCommand": "org.apache.kafka.tools.DelegationTokenCommand",
     "DeleteRecordsCommand": "org.apache.kafka.tools.DeleteRecordsCommand",
     "DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
     "FeatureCommand": "org.apache.kafka.tools.FeatureCommand",
@@ -75,6 +77,7 @@ SHORT_NAMES = {
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "ShareGroupCommand": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "StorageTool": "kafka.tools.StorageTool",
+    "StreamsGroupCommand": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "TopicCommand": "org.apache.kafka.tools.TopicCommand",
     "TransactionsCommand": "org.apache.kafka.tools.TransactionsCommand",
 }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -34,8 +34,10 @@ STOP_TIMEOUT_S = 90
 class PenstockCluster:
     """Nodes 1 to N. Killed ones are started again by the supervisor, if `restart` is given."""
 
-    def __init__(self, brokers: int = 3, *, restart: bool = True) -> None:
+    def __init__(self, brokers: int = 3, *, restart: bool = True, arguments: Sequence[str] = ()) -> None:
+        """`arguments`: more of `penstock up`."""
         self.brokers = brokers
+        self._arguments = arguments
         self._restart = restart
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-cluster-")
         self.data = Path(self._directory.name) / "data"
@@ -59,7 +61,7 @@ class PenstockCluster:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "penstock", "up", "--brokers", str(self.brokers), "--port", str(self.port)]
-        command += ["--data", str(self.data), *(["--restart"] if self._restart else [])]
+        command += ["--data", str(self.data), *(["--restart"] if self._restart else []), *self._arguments]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*die_with_parent(), *command], stdout=log, stderr=subprocess.STDOUT)
         self.wait(lambda: f"{self.brokers} brokers are ready" in self.log(), "be ready", READY_TIMEOUT_S)

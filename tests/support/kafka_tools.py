@@ -19,13 +19,16 @@ CALL_TIMEOUT_S = 60
 
 # The tools by the names of Kafka's scripts, without `.sh`.
 TOOLS = {
+    "kafka-acls": "AclCommand",
     "kafka-broker-api-versions": "BrokerApiVersionsCommand",
+    "kafka-client-metrics": "ClientMetricsCommand",
     "kafka-cluster": "ClusterTool",
     "kafka-configs": "ConfigCommand",
     "kafka-console-consumer": "ConsoleConsumer",
     "kafka-console-producer": "ConsoleProducer",
     "kafka-consumer-groups": "ConsumerGroupCommand",
     "kafka-consumer-perf-test": "ConsumerPerformance",
+    "kafka-delegation-tokens": "DelegationTokenCommand",
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-dump-log": "DumpLogSegments",
     "kafka-features": "FeatureCommand",
@@ -36,7 +39,10 @@ TOOLS = {
     "kafka-metadata-quorum": "MetadataQuorumCommand",
     "kafka-producer-perf-test": "ProducerPerformance",
     "kafka-reassign-partitions": "ReassignPartitionsCommand",
+    "kafka-share-groups": "ShareGroupCommand",
+    "kafka-streams-groups": "StreamsGroupCommand",
     "kafka-topics": "TopicCommand",
+    "kafka-transactions": "TransactionsCommand",
 }
 
 

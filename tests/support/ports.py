@@ -25,7 +25,7 @@ def free_ports(count: int) -> list[int]:
 
 def port_with_room() -> int:
     """A port after which those are free that a cluster of up to ten brokers will want."""
-    return _Ports.of_this_process().take(tuple(above + number for above in (0, 100, 200) for number in range(10)))
+    return _Ports.of_this_process().take(tuple(above + number for above in (0, 100, 200, 300) for number in range(10)))
 
 
 class _Ports:

@@ -19,11 +19,15 @@ _ERROR = re.compile(r"org\.apache\.kafka\.common\.errors\.\w+")
 
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}"
 _NORMALISED = (
+    # Tools print where in their own code they failed, which depends on how often that code has run.
+    (re.compile(r"^\s+(at \S+\(.*\)|\.\.\. \d+ more)\n?", re.MULTILINE), ""),
     # What a tool logs comes with the time; the rest of the line is compared.
     (re.compile(rf"^\[?{_TIME}\]? ", re.MULTILINE), ""),
     (re.compile(rf"{_TIME}(Z|[+-]\d\d:?\d\d)?"), "TIME"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"(TopicId: |\"topicId\":\")[\w-]{22}"), r"\1ID"),
+    # Properties that Kafka does not have.
+    (re.compile(r"^ *penstock\..*\n", re.MULTILINE), ""),
     # Tables are as wide as the longest id in them.
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" $", re.MULTILINE), ""),

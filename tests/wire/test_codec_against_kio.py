@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
+from penstock.sim.fuzz import samples as sample
 from penstock.wire.codec import decode, to_bytes
 from penstock.wire.schema import Message, versions_of
-from wire import oracle, sample
+from wire import oracle
 
 ENTITIES = list(sample.entities())
 EXAMPLES_PER_VERSION = 4

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.sim.fuzz import samples as sample
 from penstock.wire.apis import SERVED
 from penstock.wire.codec import Limits, Message, decode, decode_whole, encode, to_bytes
 from penstock.wire.errors import WireError
@@ -19,7 +20,6 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import versions_of
-from wire import sample
 
 PAIRS = [(cls, version) for _, _, cls in sample.entities() for version in versions_of(cls)]
 SERVED_REQUESTS = [(api.request, version) for api in SERVED.values() for version in api.versions]

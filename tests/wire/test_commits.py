@@ -115,3 +115,12 @@ def test_the_limit_of_elements_holds() -> None:
     assert isinstance(decode_commit(OffsetCommitRequest, 9, raw, limits=Limits(max_elements=22))[0], PlainCommit)
     with pytest.raises(WireError):
         decode_commit(OffsetCommitRequest, 9, raw, limits=Limits(max_elements=21))
+
+
+def test_a_topic_whose_name_is_no_utf_8_is_refused() -> None:
+    """Found by the fuzzer: it was taken for a plain request, and its name raised in the coordinator."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = OffsetCommitRequestTopic(name="cleanup", partitions=[partition])
+    body = to_bytes(OffsetCommitRequest(group_id="g", member_id="m", topics=[topic]), 9).replace(b"e", b"\xe5")
+    with pytest.raises(WireError):
+        decode_commit(OffsetCommitRequest, 9, body)

@@ -13,6 +13,7 @@ from aiokafka import codec as aiokafka_codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.wire import compression
 from penstock.wire.compression import Codec, CompressionError, DecompressedTooLarge, compress, decompress
 
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -122,3 +123,15 @@ def test_damaged_data_is_refused(codec: Codec) -> None:
 def test_random_bytes_never_raise_anything_else(codec: Codec, data: bytes) -> None:
     with suppress(CompressionError):
         assert len(decompress(codec, data, 10_000)) <= 10_000
+
+
+def test_a_panic_of_the_codecs_is_damaged_data_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rust's panics come as an exception that `except Exception` does not catch."""
+    panic = type(compression.PANIC, (BaseException,), {})
+
+    def panics(*_: object) -> None:
+        raise panic("index out of bounds")
+
+    monkeypatch.setitem(compression._INTO, Codec.ZSTD, panics)
+    with pytest.raises(CompressionError, match="index out of bounds"):
+        decompress(Codec.ZSTD, b"anything", 100)

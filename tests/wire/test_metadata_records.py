@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from penstock.sim.fuzz import samples as sample
 from penstock.wire.errors import WireError
 from penstock.wire.messages.metadata_records import (
     METADATA_RECORDS,
@@ -21,7 +22,6 @@ from penstock.wire.messages.metadata_records import (
     encode_metadata_record,
 )
 from penstock.wire.schema import versions_of
-from wire import sample
 
 PAIRS = [(cls, version) for cls in METADATA_RECORDS.values() for version in versions_of(cls)]
 TOPIC_ID = bytes(range(16))

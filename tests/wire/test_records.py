@@ -212,7 +212,6 @@ def test_a_records_count_that_lies_is_refused(count: int) -> None:
         ("0c 00 00 00 01 03 00", "a field of -2 bytes"),
         ("0c 00 00 00 01 01 0e 0000000000000000", "7 record headers in 0 bytes"),
         ("10 00 00 00 01 01 02 01 01", "without a name"),
-        ("12 00 00 00 01 01 02 02 ff 01", "not UTF-8"),
         ("0c 00 00 0e 01 01 00", "offset delta 7"),
         ("0a 00 00 00 01 01 00", "a record of 5 bytes"),
         ("7e 00 00 00 01 01 00", "a record of 63 bytes"),
@@ -227,6 +226,13 @@ def test_records_that_contradict_their_own_lengths_are_refused(record: str, reas
         return
     with pytest.raises(WireError, match=reason):
         list(iter_records(batch))
+
+
+def test_a_header_name_that_is_not_utf_8_is_read_as_javas_clients_do() -> None:
+    batch = bytearray(build_batch([Record()])[: records.HEADER_SIZE] + bytes.fromhex("12 00 00 00 01 01 02 02 ff 01"))
+    struct.pack_into(">i", batch, records.LENGTH_POSITION, len(batch) - records.LENGTH_OVERHEAD)
+    records.seal(batch)
+    assert [record.headers for record in iter_records(batch)] == [[("\ufffd", None)]]
 
 
 def test_a_header_that_is_cut_off_or_of_another_magic_is_refused() -> None:

@@ -76,10 +76,17 @@ class AppliedMetadata:
         for publisher in self._publishers:
             await publisher(step.delta, step.image)
         while self._waiting and self._waiting[0][0] <= step.image.offset + 1:
-            self._waiting.popleft()[1].set_result(None)
+            applied = self._waiting.popleft()[1]
+            if not applied.done():
+                applied.set_result(None)
         for condition, found in list(self._image_watchers):
-            if condition(step.image):
-                _conclude(found, True)
+            try:
+                if condition(step.image):
+                    _conclude(found, True)
+            except Exception as error:
+                # It was made from somebody's request: that one fails, and the image goes on.
+                if not found.done():
+                    found.set_exception(error)
 
     # ---- those who wait
 
@@ -99,7 +106,8 @@ class AppliedMetadata:
         """Nobody knows any longer whether what is waited for will be committed."""
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
-            future.set_exception(error())
+            if not future.done():
+                future.set_exception(error())
 
     async def image_where(self, condition: Callable[[MetadataImage], bool], timeout_ms: float) -> bool:
         """Until the image is like this; False when time is up."""

@@ -33,6 +33,9 @@ class Chores:
         self._runtime.spawn(self._do(name, work, interval_ms), name)
 
     async def _do(self, name: str, work: Work, interval_ms: Callable[[], float]) -> None:
-        await work()
-        if not self._closed:
-            self._later(name, work, interval_ms, interval_ms())
+        try:
+            await work()
+        finally:
+            # One that failed is due again like any other: the runtime reports it.
+            if not self._closed:
+                self._later(name, work, interval_ms, interval_ms())

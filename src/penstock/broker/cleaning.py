@@ -67,6 +67,8 @@ class Cleaner:
         self._compactions = 0
         self._read_bytes = 0
         self._written_bytes = 0
+        self.on_corrupt: Callable[[Partition], None] = lambda partition: None
+        """Told of a log that cannot be compacted because a batch in it is damaged."""
 
     async def clean(self) -> None:
         """Compact what is due."""
@@ -136,6 +138,7 @@ class Cleaner:
             return
         except CorruptBatch as error:
             self._put_aside(log, error, NEVER)
+            self.on_corrupt(candidate.partition)
         except Exception as error:
             # A full disk, a subprocess that died; or a mistake of ours, which must not end the broker either.
             self._put_aside(log, error, RETRY_AFTER_MS)
@@ -182,6 +185,11 @@ class Cleaner:
             del self._set_aside[log.name]
             return False
         return aside is not None
+
+    def take_back(self, partition: Partition) -> None:
+        """Its log was damaged, and is not any more."""
+        if partition.log is not None:
+            self._set_aside.pop(partition.log.name, None)
 
     def _put_aside(self, log: Log, error: Exception, for_ms: int) -> None:
         if log.is_closed:

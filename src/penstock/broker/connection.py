@@ -1,8 +1,9 @@
 """One client's connection: frames in, answers out in the order of their requests.
 
-In: bytes are read into one buffer per connection that starts small and grows with what has arrived (never with
-what the peer declares); a large frame is read exactly to its end, so that nothing is copied twice. Whole frames
-are served straight from that buffer: a handler's view of it is dead when the handler returns.
+In: bytes are read into one buffer per connection that starts small. A frame that it cannot hold gets a buffer of the
+frame's size, from a budget that all connections share (`receiving`), and is read exactly to its end, so that nothing is
+copied twice. Whole frames are served straight from that buffer: a handler's view of it is dead when the handler
+returns. How many are served in one go is decided by `turns`.
 
 Out: answers leave in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
 later. Produce may overlap produce and a commit of offsets other commits; everything else is a barrier that holds back
@@ -13,14 +14,19 @@ overlapped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.broker import limits
 from penstock.broker.access import Entrance
+from penstock.broker.answering import AnswerBudget
 from penstock.broker.outbox import ChunkPool, Outbox, Part, release
+from penstock.broker.receiving import ReceiveBudget
+from penstock.broker.slices import RequestSlices
+from penstock.broker.turns import Turns
 from penstock.runtime import BufferedProtocol, DirectSocket, Transport
+from penstock.runtime.memory import ByteBuffer, byte_buffer
 
 _SIZE = Struct(">i")
 _read_size = _SIZE.unpack_from
@@ -31,9 +37,9 @@ FRAME_BYTES_MIN = 8
 
 NO_KEY = -1
 
-AHEAD, MEMORY, STARTING = 1, 2, 4
+AHEAD, MEMORY, STARTING, TURN = 1, 2, 4, 8
 """Why a socket is left unread: its client is ahead of its answers; the broker's receive budget is used up; the broker
-is not ready to serve."""
+is not ready to serve; it is the turn of others."""
 
 Answer = bytes | bytearray | Sequence[Part]
 
@@ -43,8 +49,9 @@ class Service(Protocol):
 
     request_bytes_max: int
     ready: bool
-    short_of_memory: bool
-    """Someone waits for receive bytes: buffers that are not needed are to be given back at once."""
+    turns: Turns
+    receive_budget: ReceiveBudget
+    answer_budget: AnswerBudget
 
     def now_ms(self) -> float: ...
     def serve(self, connection: Connection, start: int, end: int) -> None:
@@ -53,6 +60,12 @@ class Service(Protocol):
     def frame_bytes_max(self, api_key: int) -> int:
         """The longest request of this API, or -1 if there is no such API."""
 
+    def has_room_for(self, connection: Connection, api_key: int) -> bool:
+        """May a request beyond `limits.LARGE_REQUEST_BYTES` be served now? If not, `drained` is called when it may."""
+
+    def slices(self) -> RequestSlices:
+        """For work that may take long."""
+
     def answered(self, slot: Slot) -> None:
         """A deferred request has its answer."""
 
@@ -60,19 +73,16 @@ class Service(Protocol):
         """The answers of one read have left: wake those who wait for what it wrote."""
 
     def admit(self, connection: Connection) -> bool:
-        """May it stay, and hold its `receiving_bytes`?"""
+        """May it stay?"""
 
     def departed(self, connection: Connection) -> None:
-        """An admitted connection is gone, and its `receiving_bytes` with it."""
+        """An admitted connection is gone."""
 
     def refused(self, connection: Connection, reason: str) -> None:
         """The peer sent what is not a request; the connection is closed."""
 
     def failed(self, connection: Connection, error: Exception) -> None:
         """A handler raised what it should not; the connection is closed."""
-
-    def grow(self, connection: Connection, count: int) -> bool:
-        """Ask for `count` more receive bytes (negative gives back). False: wait for `Connection.unmute(MEMORY)`."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object: ...
 
@@ -107,9 +117,13 @@ class Slot:
 
 class Connection(BufferedProtocol):
     __slots__ = (
+        "_again",
+        "_budget",
         "_filled",
+        "_granted",
         "_key",
         "_limit",
+        "_more",
         "_muted",
         "_need",
         "_outbox",
@@ -121,31 +135,45 @@ class Connection(BufferedProtocol):
         "_serving",
         "_transport",
         "_turn_queued",
+        "_turns",
+        "_until_ms",
+        "_wanted",
         "active_ms",
         "admitted",
         "buffer",
+        "busy_until_ms",
         "closed",
         "deferred",
         "entrance",
         "number",
         "on_lost",
+        "owes_answer",
         "peer",
+        "progress_ms",
         "sent_ms",
         "served_ms",
         "view",
+        "virtual_ms",
+        "weight",
     )
 
     def __init__(self, service: Service, chunks: ChunkPool, number: int, entrance: Entrance) -> None:
         self._service = service
         self.entrance = entrance
-        self._outbox = Outbox(self, chunks, service.call_soon)
+        self._outbox = Outbox(self, chunks)
         self.number = number
-        self.buffer = bytearray(limits.RECEIVE_BUFFER_START_BYTES)
+        self._turns = service.turns
+        self._budget = service.receive_budget
+        self.buffer: ByteBuffer = bytearray(limits.RECEIVE_BUFFER_START_BYTES)
         self.view = memoryview(self.buffer)
         self._read = 0
         self._filled = 0
         self._limit = len(self.buffer)
         self._need = 0
+        self._granted = 0
+        """Bytes of the buffer that count against the budget: all of them, but for the first, small one."""
+        self._wanted = 0
+        """The capacity that it waits for."""
         self._muted = 0
         self._pending: deque[Slot] = deque()
         self._key = NO_KEY
@@ -155,12 +183,23 @@ class Connection(BufferedProtocol):
         self._pump_queued = False
         self._serving = False
         self._turn_queued = False
+        self._again = False
+        """While it has its turn it has asked for another."""
+        self._until_ms = 0.0
+        self._more = False
+        """The turn ended with frames left that could have been served."""
+        self.busy_until_ms = 0.0
+        self.virtual_ms = 0.0
+        self.weight = 1.0
         self.closed = False
         self.admitted = False
         self.active_ms = 0.0
         """When bytes arrived last."""
         self.served_ms = 0.0
         """When the request before was served, in this turn: the next one waited until then."""
+        self.progress_ms = 0.0
+        self.owes_answer = False
+        """A large answer is under way (`answering`)."""
         self.sent_ms = 0.0
         """When a peer that had fallen behind last took what waited for it."""
         self.peer = ""
@@ -187,17 +226,19 @@ class Connection(BufferedProtocol):
 
     @property
     def receiving_bytes(self) -> int:
-        return len(self.buffer)
+        return self._granted
 
     @property
     def mid_request(self) -> bool:
         """Part of a request has arrived and nothing but the peer holds up the rest."""
-        return self._filled > self._read and not self._pending and not self._outbox.paused and not self._muted
+        held = self._filled - self._read
+        is_half = 0 < held < 4 or self._need > held
+        return is_half and not self._pending and not self._outbox.paused and not self._muted
 
     @property
     def waiting(self) -> bool:
-        """Requests of this client wait for their answer (a long poll, a commit)."""
-        return bool(self._pending or self._outbox.queue)
+        """Requests of this client wait for their answer (a long poll, a commit) or for their turn."""
+        return bool(self._pending or self._outbox.queue) or self._turn_queued
 
     @property
     def blocked(self) -> bool:
@@ -216,17 +257,58 @@ class Connection(BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        self.active_ms = self.served_ms = self._service.now_ms()
-        self._turn()
+        now_ms = self.active_ms = self.served_ms = self._service.now_ms()
+        turns = self._turns
+        if now_ms < turns.until_ms or turns.opens(now_ms):
+            self._until_ms = turns.until_ms
+            self._turn()
+            if self._more:
+                self._queue_turn(more=True)
+        else:
+            self._queue_turn()
 
     def eof_received(self) -> bool:
         return False
 
+    def take_turn(self, now_ms: float, until_ms: float) -> bool:
+        """Go on with what waits: answers that were being sent, then frames. Returns whether there is more."""
+        self._again = False
+        self.served_ms = now_ms
+        self._until_ms = until_ms
+        if self._outbox.queue:
+            self._outbox.pump_on(limits.SEND_SLICE_BYTES_MAX)
+        if not self._again:
+            self._turn()
+        if self.closed:
+            return False
+        if self.owes_answer:
+            self.settle_answer()
+        if self._more or self._again:
+            return True
+        self._turn_queued = False
+        self.unmute(TURN)
+        return False
+
+    def _queue_turn(self, *, more: bool = False) -> None:
+        """Not read until then: what is there is more than is being served."""
+        if self._turn_queued:
+            self._again = True
+        elif not self.closed and not self._transport.is_closing():
+            self._turn_queued = True
+            self.mute(TURN)
+            self._turns.queue(self, more=more)
+
     def _turn(self) -> None:
         """Serve the frames that are there, send their answers, then wake whoever waited for what they wrote."""
-        if self._serving or self.closed or self._muted & STARTING:
+        self._more = False
+        if self._serving or self.closed:
+            return
+        if self._muted & STARTING:
+            # uvloop begins to read after `connection_made`, although it was told there to pause.
+            self._transport.pause_reading()
             return
         self._serving = True
+        before = self._read
         try:
             self._serve_frames()
         except Exception as error:
@@ -237,8 +319,12 @@ class Connection(BufferedProtocol):
         if self.closed:
             return
         if self._outbox.queue:
-            self._outbox.pump()
-        self._make_room()
+            # `until_ms` is 0 while others wait.
+            self._outbox.pump(limits.SEND_TURN_BYTES_MAX if self._turns.until_ms else limits.SEND_SLICE_BYTES_MAX)
+        if self._budget.short and self._read != before:
+            self.progress_ms = self.served_ms
+        if not self._more:
+            self._make_room()
         self._service.after_turn()
 
     def _serve_frames(self) -> None:
@@ -266,22 +352,25 @@ class Connection(BufferedProtocol):
             if there < size + 4:
                 self._need = size + 4
                 return
+            if self.served_ms >= self._until_ms:
+                self._more = True
+                return
+            if size > limits.LARGE_REQUEST_BYTES and not service.has_room_for(self, key):
+                return
             self._key = key
             self._read = start + 4 + size
             service.serve(self, start + 4, start + 4 + size)
 
     def _make_room(self) -> None:
-        """Leave room for the next read, by moving or growing the buffer as far as what has arrived justifies.
+        """Leave room for the next read, by moving what is held or with a larger buffer.
 
         Only then is a socket read again that was left alone because its client was ahead: a full buffer takes nothing.
         """
         read, filled, capacity = self._read, self._filled, len(self.buffer)
         if read == filled:
             self._read = self._filled = 0
-            if capacity > limits.RECEIVE_BUFFER_START_BYTES and (
-                capacity > limits.RECEIVE_BUFFER_KEEP_BYTES or self._service.short_of_memory
-            ):
-                self._resize(limits.RECEIVE_BUFFER_START_BYTES)
+            if self._granted and (capacity > limits.RECEIVE_BUFFER_KEEP_BYTES or self._budget.short):
+                self._move(limits.RECEIVE_BUFFER_START_BYTES)
             self._limit = len(self.buffer)
             if self._muted & AHEAD:
                 self.unmute(AHEAD)
@@ -298,37 +387,61 @@ class Connection(BufferedProtocol):
             if self._muted & AHEAD:
                 self.unmute(AHEAD)
             return
-        if read + need > capacity:
-            wanted = capacity if need <= capacity else min(need, max(2 * capacity, 2 * held))
-            if not self._resize(wanted):
-                return
+        if read + need > capacity and not self._resize(capacity if need <= capacity else capacity_for(need)):
+            return
         end = self._read + need
         # A large frame is read exactly to its end: what follows then starts at the front of an empty buffer.
-        self._limit = min(end, len(self.buffer)) if end - self._filled > 65536 else len(self.buffer)
+        self._limit = end if end - self._filled > 65536 else len(self.buffer)
         if self._muted & AHEAD:
             self.unmute(AHEAD)
 
     def _resize(self, capacity: int) -> bool:
         """Move what is held to the front of a buffer of this capacity. False: no memory now, muted until there is."""
+        if capacity != len(self.buffer):
+            if self._wanted:
+                return False
+            if not self._budget.take(self, capacity):
+                self._wanted = capacity
+                self.mute(MEMORY)
+                return False
+        self._move(capacity)
+        return True
+
+    def _move(self, capacity: int) -> None:
+        """Move what is held to the front of a buffer of this capacity, which is taken from the budget already."""
         held = self._filled - self._read
         if capacity == len(self.buffer):
             self.view[0:held] = self.view[self._read : self._filled]
         else:
-            if not self._service.grow(self, capacity - len(self.buffer)):
-                self.mute(MEMORY)
-                return False
-            grown = bytearray(capacity)
-            grown[0:held] = self.view[self._read : self._filled]
-            self.buffer = grown
-            self.view = memoryview(grown)
+            other = byte_buffer(capacity)
+            view = memoryview(other)
+            view[0:held] = self.view[self._read : self._filled]
+            self.buffer, self.view = other, view
+            granted = self._granted
+            self._granted = 0 if capacity == limits.RECEIVE_BUFFER_START_BYTES else capacity
+            if granted:
+                self._budget.give(self, granted, self._granted)
         self._read, self._filled, self._limit = 0, held, capacity
-        return True
+
+    def memory_granted(self) -> None:
+        if self.closed:
+            # It left before it heard of this: what it held went back, but for what was on its way.
+            self._budget.give(self, self._wanted, 0)
+            return
+        self._move(self._wanted)
+        self._wanted = 0
+        self.unmute(MEMORY)
+
+    def overdue(self) -> None:
+        held = f"it held {self._granted} bytes and did not finish its request"
+        self._service.refused(self, f"{held}, while others waited for memory (queued.max.request.bytes)")
+        self.abort()
 
     def shrink(self) -> None:
         """Give back a grown buffer that nothing is in: called for connections that have been idle."""
-        if self._read == self._filled and len(self.buffer) > limits.RECEIVE_BUFFER_START_BYTES and not self._serving:
+        if self._granted and self._read == self._filled and not self._serving and not self._wanted:
             self._read = self._filled = 0
-            self._resize(limits.RECEIVE_BUFFER_START_BYTES)
+            self._move(limits.RECEIVE_BUFFER_START_BYTES)
 
     def mute(self, reason: int) -> None:
         if not self._muted:
@@ -415,21 +528,46 @@ class Connection(BufferedProtocol):
 
     def drained(self) -> None:
         """Nothing holds the frames back any more: serve them in a turn of their own, so that stacks stay flat."""
-        if (self._filled - self._read >= 4 or self._muted & AHEAD) and not self._turn_queued:
-            self._turn_queued = True
-            self._service.call_soon(self._queued_turn)
+        if self._filled - self._read >= 4 or self._muted & AHEAD:
+            self._queue_turn()
 
-    def _queued_turn(self) -> None:
-        self._turn_queued = False
-        self.served_ms = self._service.now_ms()
-        self._turn()
+    def turn_wanted(self) -> None:
+        """The outbox has sent its share and goes on with the next turn."""
+        self._queue_turn(more=True)
 
     def pause_writing(self) -> None:
         self._outbox.paused = True
 
     def resume_writing(self) -> None:
-        self.sent_ms = self._service.now_ms()
-        self._outbox.resume()
+        now_ms = self.sent_ms = self._service.now_ms()
+        self._outbox.resumed()
+        turns = self._turns
+        if now_ms < turns.until_ms or turns.opens(now_ms):
+            self._outbox.pump_on()
+        else:
+            self._queue_turn()
+        if self.owes_answer:
+            self.settle_answer()
+
+    def slices(self) -> RequestSlices:
+        return self._service.slices()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._outbox.unsent_bytes
+
+    def settle_answer(self) -> None:
+        """Give back the budget of a large answer once the peer has it."""
+        self.owes_answer = bool(self._outbox.unsent_bytes) and not self.closed
+        if not self.owes_answer:
+            self._service.answer_budget.give(self)
+
+    def too_slow(self) -> None:
+        silence_s = limits.ANSWER_SILENCE_MS // 1000
+        self._service.refused(
+            self, f"it read nothing of an answer of {self.unsent_bytes} bytes for {silence_s} s, and memory was short"
+        )
+        self.abort()
 
     # ---- end
 
@@ -451,6 +589,13 @@ class Connection(BufferedProtocol):
             self._service.failed(self, error)
             self.abort()
 
+    async def serving(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what a request of this connection needs; if that fails the connection ends, and nothing else."""
+        try:
+            await work
+        except Exception as error:
+            self.fail(error)
+
     def abort(self) -> None:
         self.closed = True
         self._transport.abort()
@@ -462,6 +607,10 @@ class Connection(BufferedProtocol):
             self.on_lost()
         if self.admitted:
             self._service.departed(self)
+        # This object is part of a cycle and may stay until the next collection. Its buffer must not.
+        self.buffer = bytearray()
+        self.view = memoryview(self.buffer)
+        self._read = self._filled = self._limit = self._granted = 0
 
     def _release_unsent(self) -> None:
         self._outbox.clear()
@@ -469,6 +618,13 @@ class Connection(BufferedProtocol):
             answer = self._pending.popleft().answer
             if answer is not None and not isinstance(answer, (bytes, bytearray)):
                 release(answer)
+
+
+def capacity_for(need: int) -> int:
+    """The buffer for a frame of this size: of a round size if it may be kept for frames a little larger."""
+    if need > limits.RECEIVE_BUFFER_KEEP_BYTES:
+        return need
+    return int(1 << (need - 1).bit_length())
 
 
 def describe_bad_size(data: memoryview, size: int, size_max: int) -> str:

@@ -6,15 +6,16 @@ voter may be needed by others before it can do anything else. What needs the quo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from functools import partial
 
+from penstock.broker.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
 from penstock.broker.controlling import Caller
 from penstock.broker.formation import CONTROLLERS
 from penstock.broker.forwarding import Decide
-from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.metrics import BrokerMetrics, Sample
 from penstock.broker.node import ControllerNode, advertised
 from penstock.broker.partition import Wakes
 from penstock.broker.service import RequestContext, Service
@@ -36,7 +37,8 @@ class ControllerListener:
     def __init__(self, runtime: Runtime, config: BrokerConfig, events: EventLog, wakes: Wakes) -> None:
         self._runtime = runtime
         self._config = config
-        self._service = Service(runtime, config, events, BrokerMetrics(), wakes, OF_CONTROLLERS)
+        self._metrics = BrokerMetrics()
+        self._service = Service(runtime, config, events, self._metrics, wakes, OF_CONTROLLERS)
         self._service.add(ApiKey.API_VERSIONS, self._tell_versions)
         self._service.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
         for key, decide in CONTROLLER_HANDLERS.items():
@@ -51,6 +53,16 @@ class ControllerListener:
         listener = await self._runtime.listen(endpoint.host, endpoint.port, self._service.connection, options)
         self._service.open()
         return listener
+
+    def samples(self) -> Iterator[Sample]:
+        """What nodes, or those who pass for some, did wrong here."""
+        refused = 0 if self.node is None else self.node.quorum.peers.refused
+        for name, text, value in (
+            ("frames_refused", "Connections closed because what they sent is no request", self._metrics.refused_frames),
+            ("unexpected_errors", "Handlers that raised what they should not", self._metrics.unexpected_errors),
+            ("quorum_messages_refused", "Requests and answers of the quorum that make no sense", refused),
+        ):
+            yield Sample(f"penstock_controller_{name}_total", "counter", text, (), value)
 
     async def drain(self) -> None:
         await self._service.drain(0)
@@ -78,6 +90,9 @@ class ControllerListener:
                 DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
                 for node_id, (host, port) in sorted(endpoints.items())
             ],
+            cluster_authorized_operations=(
+                ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
         )
 
     def _serve(self, decide: Decide, context: RequestContext, request: Message) -> Message | Awaitable[Message]:

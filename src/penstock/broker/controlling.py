@@ -21,6 +21,7 @@ from penstock.coordinators.clock import SteadyClock
 from penstock.metadata import BrokerRegistration, BrokerSessions, Controller, MetadataDelta, MetadataImage
 from penstock.runtime import Runtime, Timer
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.tasks import keep_running
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 
@@ -62,6 +63,7 @@ class ControllerDuties:
         self._active: Controller | None = None
         self._timers: dict[str, Timer] = {}
         self._probing: dict[int, None] = {}
+        self._connections: dict[int, dict[Connection, None]] = {}
         self._active_since_ms = 0.0
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         quorum.on_leader.append(self._leader_changed)
@@ -89,11 +91,20 @@ class ControllerDuties:
         now_ms = self._active_since_ms = self._clock.now_ms()
         for broker in controller.image.brokers.values():
             if not broker.fenced and broker.id != self._config.node_id:
-                self.sessions.heard(broker.id, now_ms)
+                self.sessions.heard(broker.id, now_ms - self._silent_ms(broker.id))
         self._arm()
         self._later("probe", PROBE_NEW_MS, self._probe_silent)
         if self._config.auto_leader_rebalance_enable:
             self._later("balance", self._config.leader_imbalance_check_interval_seconds * 1000, self._balance)
+
+    def _silent_ms(self, broker_id: int) -> float:
+        """For how long a broker has been silent when this controller begins. It is known only of the one that led
+        before: its silence is why there is another leader. If it lives, it sends a heartbeat at once."""
+        node_id, heard_ms = self._quorum.last_leader_heard
+        if node_id != broker_id:
+            return 0.0
+        # Not all of it: this process may have stood still itself.
+        return min(self._runtime.now_ms() - heard_ms, self._config.broker_session_timeout_ms / 2)
 
     def close(self) -> None:
         self._active = None
@@ -109,10 +120,17 @@ class ControllerDuties:
         if connection is None:
             return  # of this very process: while it can ask itself, it lives
         self.sessions.heard(broker_id, self._clock.now_ms())
+        connections = self._connections.setdefault(broker_id, {})
+        if connection not in connections:
+            self._connections[broker_id] = {one: None for one in connections if not one.closed} | {connection: None}
         if connection.on_lost is None:
             connection.on_lost = lambda: self._lost(broker_id)
         if "session" not in self._timers:
             self._arm()
+
+    def is_connected(self, broker_id: int) -> bool:
+        """Whether a connection stands over which the broker was heard. The kernel closes those of a dead process."""
+        return any(not connection.closed for connection in self._connections.get(broker_id, ()))
 
     def is_alive(self, broker_id: int) -> bool:
         return self.sessions.is_alive(broker_id, self._clock.now_ms())
@@ -185,9 +203,10 @@ class ControllerDuties:
 
     async def _is_refused(self, broker: BrokerRegistration) -> bool | None:
         """False if it answers; None if there is no telling."""
-        listener = broker.listener(self._config.inter_broker_listener_name) or broker.listeners[0]
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version="probe")
-        address = (listener.host, listener.port)
+        address = broker.address(self._config.inter_broker_listener_name)
+        if address is None:
+            return None
         try:
             await self._peers.call(address, request, version=3, timeout_ms=PROBE_TIMEOUT_MS, channel=PROBE_CHANNEL)
         except PeerUnavailable as error:
@@ -210,9 +229,10 @@ class ControllerDuties:
             await self._quorum.submit(lambda controller: controller.decide_unclean_elections())
 
     async def _balance(self) -> None:
-        try:
+        moved = 0
+        with suppress(KafkaError):
             moved = await self._quorum.submit(lambda controller: controller.decide_balance())
-        except KafkaError:
+        if self._active is None:
             return
         if moved:
             self._events.info("leaders rebalanced", partitions=moved)
@@ -226,4 +246,5 @@ class ControllerDuties:
 
     def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._timers.pop(name, None)
-        self._runtime.spawn(work(), f"controller {name}")
+        task = f"controller {name}"
+        self._runtime.spawn(keep_running(self._runtime, work, task), task)

@@ -28,9 +28,10 @@ from penstock.metadata import CONSUMER_OFFSETS, MetadataDelta, MetadataImage, Ne
 from penstock.replication import Leader
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.tasks import keep_running
 from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
-from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.group_records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
 
 if TYPE_CHECKING:
@@ -218,11 +219,18 @@ class Coordinators:
         )
 
     def coordinator_of(self, group_id: str) -> int:
-        """The broker that leads the group's partition; -1 if none does, or the topic is not there."""
+        """The broker that leads the group's partition; -1 if none does, or the topic is not there.
+
+        A broker that is cut off does not name itself: it serves no group then.
+        """
         topic = self._quorum.image.topic(CONSUMER_OFFSETS)
         if topic is None:
             return NO_COORDINATOR
-        return topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+        index = partition_of(group_id, len(topic.partitions))
+        here = self._partitions.get(index)
+        if here is not None and here.leader is not None and here.leader.stranded:
+            return NO_COORDINATOR
+        return topic.partitions[index].leader
 
     # ---- what happens to the partitions
 
@@ -252,7 +260,8 @@ class Coordinators:
             self._to_load.append((host, partition, log))
             if not self._is_loading:
                 self._is_loading = True
-                self._runtime.spawn(self._load(), "load coordinators")
+                loading = keep_running(self._runtime, self._load, "load coordinators")
+                self._runtime.spawn(loading, "load coordinators")
 
     async def _load(self) -> None:
         """One after another: fifty at once would each take their slice in every turn of the loop."""
@@ -306,6 +315,8 @@ class Coordinators:
         if isinstance(error, OSError):
             # The disk, not what is on it: another broker can coordinate these groups, if this one makes way.
             self._runtime.fatal(f"{self._runtime.disk.root}/{partition} cannot be read: {error}", error)
+        if isinstance(error, WireError):
+            self._manager.roles.damage.suspect_all(partition)
         if not host.has_served:
             self._events.error(
                 "coordinator not loaded",
@@ -325,7 +336,8 @@ class Coordinators:
             self._runtime.call_soon(self._restart, partition)
 
     def _restart(self, partition: InternalPartition) -> None:
-        if partition.leader is not None and partition.index not in self._hosts:
+        leader = partition.leader
+        if leader is not None and not leader.stranded and partition.index not in self._hosts:
             self.on_leader(partition)
 
     # ---- metrics

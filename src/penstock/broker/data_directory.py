@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.broker.layout import META_PROPERTIES, METADATA_DIRECTORY
 from penstock.broker.starting import StartRefused
 from penstock.metadata import MetaProperties, check_meta_properties, format_directory, parse_meta_properties
-from penstock.raft import VoterSet
+from penstock.raft import BOOTSTRAP_SNAPSHOT, VoterSet, snapshot_name
 from penstock.runtime import Disk
 from penstock.runtime.paths import TEMPORARY_SUFFIX
 
@@ -27,6 +27,12 @@ def identity_in(disk: Disk, node_id: int) -> MetaProperties | None:
         found = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
         check_meta_properties(found, node_id=node_id, cluster_id=None)
         return found
+    strangers = [name for name in disk.list(METADATA_DIRECTORY) if not _is_of_a_format(name)]
+    if strangers:
+        raise StartRefused(
+            f"{disk.root} has no {META_PROPERTIES}, but {METADATA_DIRECTORY} holds metadata ({strangers[0]} …): the "
+            "file was lost. Restore it from a copy, or start with an empty directory"
+        )
     strangers = [name for name in disk.list("") if name not in FILES_OF_A_NEW_DIRECTORY]
     if strangers:
         raise StartRefused(
@@ -34,6 +40,11 @@ def identity_in(disk: Disk, node_id: int) -> MetaProperties | None:
             "it is not a data directory, or was damaged. Name an empty one"
         )
     return None
+
+
+def _is_of_a_format(name: str) -> bool:
+    """A file of the metadata directory that a format which was cut short may leave."""
+    return name.startswith(snapshot_name(BOOTSTRAP_SNAPSHOT))
 
 
 async def format_new(disk: Disk, identity: MetaProperties, voters: VoterSet, wall_ms: int) -> None:

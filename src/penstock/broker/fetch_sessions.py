@@ -36,6 +36,7 @@ class FetchItem:
         "leader_epoch",
         "max_bytes",
         "partition",
+        "sent_offset",
         "told_error",
         "told_high_watermark",
         "told_log_start",
@@ -51,6 +52,8 @@ class FetchItem:
         self.leader_epoch = -1
         self.last_fetched_epoch = -1
         self.max_bytes = 0
+        self.sent_offset = -1
+        """What was asked for when records were sent last: whoever asks for it again could not use them."""
         self.told_error = -1
         self.told_high_watermark = -1
         self.told_log_start = -1

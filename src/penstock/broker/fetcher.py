@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.fetch_sessions import EPOCH_MAX, NO_SESSION
 from penstock.broker.fetched_batches import chunks, fetched
 from penstock.broker.partition import Partition
-from penstock.broker.peers import PeerUnavailable
+from penstock.broker.peers import SILENCE_MS, PeerUnavailable
 from penstock.broker.slices import Slices
 from penstock.replication import Append, Follower, Later, StartAt, Truncate
 from penstock.runtime import Timer
@@ -157,7 +157,7 @@ class Fetcher:
         self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
         channel = self._free.pop(0)
         name = f"fetch from {self._leader_id}"
-        self._runtime.spawn(self._exchange(request, channel, number, self._generation), name)
+        self._runtime.spawn(self._exchange_safely(request, channel, number, self._generation), name)
 
     def _topics(self, number: int) -> list[FetchTopic]:
         asked = list(self._dirty) if self._session_id != NO_SESSION else list(self._partitions.values())
@@ -214,11 +214,24 @@ class Fetcher:
         self._forgotten.clear()
         return list(topics.values())
 
+    async def _exchange_safely(self, request: FetchRequest, channel: str, number: int, generation: int) -> None:
+        """An answer that this node cannot go on with costs the session, not the fetcher."""
+        try:
+            await self._exchange(request, channel, number, generation)
+        except Exception as error:
+            self._runtime.task_failed(f"fetch from {self._leader_id}", error)
+            if generation == self._generation:
+                self._failed(repr(error))
+
     async def _exchange(self, request: FetchRequest, channel: str, number: int, generation: int) -> None:
-        timeout_ms = self._fetchers.config.replica_socket_timeout_ms
+        config = self._fetchers.config
         try:
             response = await self._fetchers.calls.call(
-                self._leader_id, request, timeout_ms=timeout_ms, channel=channel
+                self._leader_id,
+                request,
+                timeout_ms=config.replica_socket_timeout_ms,
+                silence_ms=request.max_wait_ms + SILENCE_MS,
+                channel=channel,
             )
         except (PeerUnavailable, KafkaError, WireError) as error:
             if isinstance(error, PeerUnavailable) and (error.closed or error.refused):
@@ -249,7 +262,9 @@ class Fetcher:
         self._failures += 1
         at_once = at_once and self._failures == 1
         if not at_once:
-            self._fetchers.events.limited("replica fetch failed", leader=self._leader_id, reason=reason)
+            self._fetchers.events.recurring(
+                "replica fetch failed", self._leader_id, leader=self._leader_id, reason=reason
+            )
             self._pause = self._runtime.call_later(self._delay_ms(self._failures), self._resume)
         self.start_over()
 
@@ -328,7 +343,7 @@ class Fetcher:
     def _later(self, partition: Partition, follower: Follower, outcome: Later) -> None:
         count = self._pauses[partition] = self._pauses.get(partition, 0) + 1
         reason = outcome.reason or ErrorCode(outcome.error).name
-        self._fetchers.events.limited("replica not fetched", partition=str(partition), reason=reason)
+        self._fetchers.events.recurring("replica not fetched", str(partition), partition=str(partition), reason=reason)
         self._runtime.call_later(self._delay_ms(count), self._again, partition, follower)
 
     def _again(self, partition: Partition, follower: Follower) -> None:
@@ -346,17 +361,26 @@ class Fetcher:
         log = partition.log
         assert log is not None
         before = log.end_offset
-        if whole:
-            await log.truncate_fully_and_start_at(offset)
-        else:
-            await log.truncate_to(offset)
-        self._fetchers.events.info("truncated", partition=str(partition), before=before, end=log.end_offset)
+        failure = ""
+        try:
+            if whole:
+                await log.truncate_fully_and_start_at(offset)
+            else:
+                await log.truncate_to(offset)
+            self._fetchers.events.info("truncated", partition=str(partition), before=before, end=log.end_offset)
+        except Exception as error:
+            # The log is as it was: the leader is asked again, and says again where to cut.
+            failure = repr(error)
+            self._runtime.task_failed(f"truncate {partition}", error)
         assert partition.cutting is not None
         partition.cutting.set_result(None)
         partition.cutting = None
         if partition.follower is follower:
             partition.grown()
-            self.ask_about(partition)
+            if failure:
+                self._later(partition, follower, Later(0, f"it could not be cut: {failure}"))
+            else:
+                self.ask_about(partition)
         else:
             self._fetchers.settle(partition)
 

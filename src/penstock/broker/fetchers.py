@@ -25,7 +25,9 @@ GONE_MS = 1_000
 class Calls(Protocol):
     """What is needed of `penstock.broker.peers.Peers`."""
 
-    async def call(self, target: int, request: Message, *, timeout_ms: float, channel: str = "") -> Any: ...
+    async def call(
+        self, target: int, request: Message, *, timeout_ms: float, silence_ms: float, channel: str = ""
+    ) -> Any: ...
 
 
 class Fetchers:

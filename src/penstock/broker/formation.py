@@ -25,6 +25,7 @@ from penstock.wire.messages import describe_quorum as quorum
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.wire.valid import check_cluster_id
 
 CONTROLLERS = 2
 """DescribeCluster's endpoint type of controllers (KIP-919)."""
@@ -68,8 +69,9 @@ async def find_cluster(
         if founds and not silent:
             return None
         waiting = ", ".join(f"{host}:{port}" for host, port in silent)
-        events.limited(
+        events.recurring(
             "looking for the cluster",
+            "",
             reason=f"no answer yet from {waiting}" if waiting else "no node has founded it yet",
         )
         await runtime.sleep(ASK_AGAIN_MS)
@@ -105,7 +107,15 @@ async def cluster_of(peers: Peers, address: Address) -> str | None:
         response = await peers.call(address, request, version=1, timeout_ms=ASK_MS, channel=CHANNEL)
     except (PeerUnavailable, KafkaError):
         return None
-    return str(response.cluster_id) if response.error_code == ErrorCode.NONE else None
+    if response.error_code != ErrorCode.NONE:
+        return None
+    cluster_id = str(response.cluster_id)
+    try:
+        if cluster_id:
+            check_cluster_id(cluster_id)  # it may be written into `meta.properties`
+    except KafkaError:
+        return None
+    return cluster_id
 
 
 # -- becoming a voter ------------------------------------------------------------------------------------------------
@@ -129,7 +139,7 @@ async def become_voter(node: ControllerNode, endpoint: tuple[str, str, int], sto
         except KafkaError as error:
             reason = error.message
         if reason:
-            node.events.limited("not a voter yet", reason=reason)
+            node.events.recurring("not a voter yet", "", reason=reason)
         await runtime.sleep(JOIN_AGAIN_MS)
     if not stopping():
         node.events.info("voter", voters=",".join(map(str, node.quorum.core.voter_set.ids)))

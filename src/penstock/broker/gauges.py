@@ -31,7 +31,7 @@ class Gauges:
         yield gauge("penstock_disk_total_bytes", "Size of the data directory's volume", disk.total_bytes())
         yield gauge("penstock_disk_usable_bytes", "Free bytes of that volume", disk.free_bytes())
         yield Sample(
-            "penstock_unhandled_errors_total", "counter", "Exceptions that callbacks let escape", (),
+            "penstock_unhandled_errors_total", "counter", "Exceptions that callbacks and tasks let escape", (),
             self._runtime.unhandled_errors,
         )  # fmt: skip
 
@@ -64,12 +64,24 @@ class Gauges:
             yield gauge(f"{controller}_globalpartitioncount", "Partitions in the cluster", image.partition_count)
         recovering = "Partitions not served yet after a crash"
         yield gauge("penstock_log_recovering_partitions", recovering, node.manager.recovering)
+        refused = "Partitions whose logs could not be opened, and that need someone to look at them"
+        yield gauge("penstock_log_refused_partitions", refused, node.manager.refused)
+        strays = "Directories that were set aside: penstock log strays lists them"
+        yield gauge("penstock_log_strays", strays, node.manager.strays.count)
+        cut = "Pieces that recoveries cut off logs since the start, and set aside"
+        yield Sample("penstock_log_cuts_total", "counter", cut, (), node.manager.cut_logs)
 
     def _connections(self) -> Iterable[Sample]:
         service, sessions = self._service, self._sessions
         count = "kafka_server_socket_server_metrics_connection_count"
         yield gauge(count, "Open connections", service.connection_count)
         yield gauge("penstock_receive_buffer_bytes", "Buffers for requests that are arriving", service.receiving_bytes)
+        yield gauge(
+            "penstock_unread_answer_bytes", "Large answers that clients have not read", service.answer_budget.used
+        )
+        yield gauge(
+            "penstock_connections_waiting_for_turn", "Connections whose requests are queued", service.turns.waiting
+        )
         cache = "kafka_server_fetchsessioncache"
         yield gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions", len(sessions))
         yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions in them", sessions.partition_count)

@@ -15,10 +15,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.broker.partition import Partition
+from penstock.broker.peers import SILENCE_MS
 from penstock.metadata import PartitionState
 from penstock.replication import IsrProposal, Leader
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.tasks import keep_running
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.alter_partition import (
@@ -52,7 +54,7 @@ OLD_NEWS = (
 class ControllerCalls(Protocol):
     """What is needed of `penstock.broker.peers.Peers`."""
 
-    async def controller_call(self, request: Message, *, timeout_ms: float) -> Any: ...
+    async def controller_call(self, request: Message, *, timeout_ms: float, silence_ms: float) -> Any: ...
 
 
 class Pending(NamedTuple):
@@ -88,7 +90,7 @@ class IsrChanges:
         self._pending[partition] = Pending(partition.leader, proposal)
         if not self._running and not self._closed:
             self._running = True
-            self._runtime.spawn(self._run(), "ISR changes")
+            self._runtime.spawn(keep_running(self._runtime, self._run, "ISR changes"), "ISR changes")
 
     def close(self) -> None:
         self._closed = True
@@ -110,14 +112,16 @@ class IsrChanges:
         if not asked:
             return True
         try:
-            response = await self._calls.controller_call(self._request(asked), timeout_ms=TIMEOUT_MS)
+            response = await self._calls.controller_call(
+                self._request(asked), timeout_ms=TIMEOUT_MS, silence_ms=SILENCE_MS
+            )
         except KafkaError as error:
-            self._events.limited("ISR change not answered", error=str(error))
+            self._events.recurring("ISR change not answered", "", error=str(error))
             return False
         assert isinstance(response, AlterPartitionResponse)
         if response.error_code:
             # Of the whole request: this broker's registration is not the one that the controller knows.
-            self._events.limited("ISR change not accepted", error=ErrorCode(response.error_code).name)
+            self._events.recurring("ISR change not accepted", "", error=ErrorCode(response.error_code).name)
             return False
         results = {
             (topic.topic_id, entry.partition_index): entry for topic in response.topics for entry in topic.partitions
@@ -172,13 +176,16 @@ class IsrChanges:
         now_ms = self._runtime.now_ms()
         code = result.error_code
         if code in REFUSED:
-            self._events.limited("ISR change refused", partition=str(partition), isr=str(proposal.isr))
+            name = str(partition)
+            self._events.recurring("ISR change refused", name, partition=name, isr=str(proposal.isr))
             partition.isr_refused(now_ms + QUIET_MS)
             return True
         if code in OLD_NEWS:
             return True
         if code:
-            self._events.limited("ISR change failed", partition=str(partition), error=ErrorCode(code).name)
+            self._events.recurring(
+                "ISR change failed", str(partition), partition=str(partition), error=ErrorCode(code).name
+            )
             return False
         if result.leader_id != self._node_id or result.leader_epoch != leader.leader_epoch:
             return True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.wire.uuids import UUID_TEXT_SIZE, parse_uuid
+
 META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE_PATH = f"{METADATA_DIRECTORY}/quorum-state"
-STRAY_SUFFIX = "-stray"
-"""Of directories that were set aside because nobody knows whose they are. Removing them is left to people."""
-UUID_TEXT_LENGTH = 22
 
 
 def partition_directory(topic: str, index: int) -> str:
@@ -22,15 +26,69 @@ def parse_partition_directory(name: str) -> tuple[str, int] | None:
     return topic, int(number)
 
 
+class OwnerState(Enum):
+    """How far a `partition.metadata` can be trusted."""
+
+    CHECKED = "checked"
+    UNCHECKED = "unchecked"
+    """It has no checksum: Kafka, or an earlier release, wrote it."""
+    TORN = "torn"
+    """It is missing, or its end is, or zeros stand in its place: what a crash makes of a new file."""
+    DAMAGED = "damaged"
+    """No crash does that."""
+
+
+class Owner(NamedTuple):
+    topic_id: str
+    """Empty where it cannot be read."""
+    state: OwnerState
+
+
+_VERSION_LINE = "version: 0\n"
+_TOPIC_LINE = "topic_id: "
+_CHECKSUM_LINE = "\ncrc32c: "
+
+
 def partition_metadata_text(topic_id: str) -> bytes:
-    return f"version: 0\ntopic_id: {topic_id}".encode()
+    """Kafka's file, and a line more that Kafka does not read: a checksum of the first two."""
+    head = f"{_VERSION_LINE}{_TOPIC_LINE}{topic_id}"
+    return f"{head}{_CHECKSUM_LINE}{crc32c(head.encode()):08x}".encode()
 
 
-def parse_partition_metadata(data: bytes) -> str | None:
-    """The topic id, or None where the file is not whole (the broker crashed while it wrote it)."""
-    lines = data.decode(errors="replace").splitlines()
-    if len(lines) < 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
-        return None
-    topic_id = lines[1].removeprefix("topic_id: ").strip()
-    whole = len(topic_id) == UUID_TEXT_LENGTH and topic_id.isascii() and topic_id.isprintable()
-    return topic_id if whole else None
+def parse_partition_metadata(data: bytes) -> Owner:
+    """Empty data stands for a file that is not there."""
+    text = data.decode("ascii", errors="replace")
+    head, line, checksum = text.partition(_CHECKSUM_LINE)
+    topic_id = head.removeprefix(_VERSION_LINE + _TOPIC_LINE).strip()
+    named = head.startswith(_VERSION_LINE + _TOPIC_LINE) and _is_uuid(topic_id)
+    if line and named and checksum == f"{crc32c(head.encode()):08x}":
+        return Owner(topic_id, OwnerState.CHECKED)
+    if named and not line and head.rstrip() == f"{_VERSION_LINE}{_TOPIC_LINE}{topic_id}":
+        return Owner(topic_id, OwnerState.UNCHECKED)
+    return Owner("", OwnerState.TORN if _is_torn(text) else OwnerState.DAMAGED)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        parse_uuid(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_torn(text: str) -> bool:
+    """Whether this is the beginning of such a file, perhaps followed by zeros."""
+    begun = text.rstrip("\0")
+    fixed = _VERSION_LINE + _TOPIC_LINE
+    return fixed.startswith(begun) or (begun.startswith(fixed) and _may_begin(begun[len(fixed) :]))
+
+
+def _may_begin(rest: str) -> bool:
+    """Whether a topic id and a checksum may begin like this."""
+    topic_id, tail = rest[:UUID_TEXT_SIZE], rest[UUID_TEXT_SIZE:]
+    known = len(_CHECKSUM_LINE)
+    return (
+        all(c.isalnum() or c in "-_" for c in topic_id)
+        and (_CHECKSUM_LINE.startswith(tail) or tail.startswith(_CHECKSUM_LINE))
+        and len(tail) < known + 8
+    )

@@ -27,17 +27,35 @@ SEND_AHEAD_OF_READERS_BYTES = 1024 * 1024
 SEND_TURN_BYTES_MAX = 2 * 1024 * 1024
 """What one connection may send before others get their turn."""
 
+SEND_SLICE_BYTES_MAX = 512 * 1024
+"""The same while others wait."""
+
 PENDING_ANSWERS_MAX = 10_000
 """Pipelined produce requests that wait for their commit, per connection."""
 
-WAKES_PER_TICK_MAX = 256
+WAKES_PER_TICK_MAX = 128
 """Parked fetches answered in one go; the rest wait for the next turn of the loop."""
 
 FRAME_BYTES_OF_ANY_API = 4 * 1024
 """A frame up to this size is read whatever API it names, so that the refusal can name it too."""
 
+LARGE_REQUEST_BYTES = 16 * 1024
+"""A request beyond this (Produce and Fetch aside) is decoded, served and answered in slices."""
+
 REQUEST_SILENCE_MS = 30_000
 """Half a request and then silence: the connection is closed after this."""
+
+RECEIVE_STALL_MS = 5_000
+"""The same, if other requests wait for the memory that the half is in."""
+
+LARGE_ANSWER_BYTES = 256 * 1024
+"""An answer beyond this (of Produce and Fetch apart) counts against the budget until its client has read it."""
+
+ANSWER_BUDGET_BYTES = 256 * 1024 * 1024
+"""What such answers may take together."""
+
+ANSWER_SILENCE_MS = 10_000
+"""A client that reads nothing of such an answer for so long is closed, if others wait for the memory."""
 
 FETCH_SESSION_PARTITIONS_MAX = 1_000_000
 """What all fetch sessions together may remember: a session costs its client one request, and the broker memory for as
@@ -45,3 +63,18 @@ long as it likes. Beyond this clients are served without one."""
 
 FETCH_RESPONSE_BYTES_MAX = 55 * 1024 * 1024
 """Kafka's `fetch.max.bytes` default: the broker's own cap on one fetch answer."""
+
+PREPARING_JOBS_MAX = 2
+"""Batches that are decompressed at a time. There are more threads, for the disk, and they must not all be taken."""
+
+PREPARING_BYTES_MAX = 256 * 1024 * 1024
+"""Copies of batches that wait to be decompressed, over all connections. The request that reaches it may exceed it."""
+
+OPENED_ON_LOOP_BYTES_MAX = 16 * 1024
+"""A compressed batch up to this size is opened where it is appended, unless it unfolds to more than that is for."""
+
+OPENED_ON_LOOP_PER_REQUEST_MAX = 8
+"""So many batches of one request. Others are prepared in a thread, so that no request holds the loop for long."""
+
+RECORD_ERRORS_BYTES_MAX = 1024 * 1024
+"""Once the answer to a produce request is this large, it names no further bad records."""

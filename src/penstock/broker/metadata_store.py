@@ -8,10 +8,15 @@ crash harmless:
 - The note of how far the log was synced (`synced_end`) is lowered before the log is cut, never after.
 - What is found at a start is synced once more: it may be in the page cache only, and counts as synced from then on.
 
-A log or a snapshot that is damaged, or shorter than it once was, is not repaired here: others hold what this node
-lost. It forgets what it cannot trust, and its vote is *suspect* from then on: until it has everything again it must not
-help to elect anyone. Without others there is nobody to ask, and a damaged log keeps the node from starting. So does a
-snapshot that a newer release wrote, in a way that this one does not know: nothing is wrong with it.
+A start looks before it touches anything (`metadata_evidence`). If a log or a snapshot is damaged, or shorter than it
+once was, there are two cases:
+
+- Others hold the metadata. The damaged files are set aside, never removed, and everything is fetched again. Until then
+  the node's vote is *suspect*: it must not help to elect anyone, and its image is of no use to anyone.
+- Nobody else does. The node does not start, and changes nothing: `penstock metadata recover` shows what can be rebuilt.
+
+A snapshot that a newer release wrote, in a way that this one does not know, keeps a node from starting, too: nothing
+is wrong with it.
 """
 
 from __future__ import annotations
@@ -19,8 +24,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.broker.layout import METADATA_DIRECTORY, QUORUM_STATE_PATH
+from penstock.broker.metadata_evidence import (
+    Evidence,
+    UnreadableMetadata,
+    collect,
+    read_state,
+    snapshot_path,
+    snapshots_in,
+)
+from penstock.broker.remains import remains_in
 from penstock.broker.synced_end import SyncedEnd
-from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, names
+from penstock.log import CorruptLog, Log, LogConfig, LogDirectory, Strays, names
 from penstock.metadata import MetadataError, MetadataLoader
 from penstock.raft import (
     BOOTSTRAP_SNAPSHOT,
@@ -28,31 +42,28 @@ from penstock.raft import (
     LogBatch,
     LogView,
     OffsetAndEpoch,
-    Snapshot,
-    SnapshotError,
     VoterSet,
+    batch_values,
     decode_batches,
     encode_batch,
     format_quorum_state,
-    parse_quorum_state,
     parse_snapshot_name,
     read_snapshot,
     snapshot_batches,
-    snapshot_name,
 )
-from penstock.raft import messages as m
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
-from penstock.wire.records import check_batch
+from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord, decode_metadata_record
+from penstock.wire.uuids import format_uuid
 
 READ_BYTES = 1 << 20
 METADATA_LOG = LogConfig(retention_ms=-1, max_message_bytes=1 << 30)
 LOG_FILE_SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 
 
-class UnreadableMetadata(Exception):
-    """A snapshot is whole, and has records that this release cannot make sense of."""
+class DamagedMetadata(Exception):
+    """The metadata is damaged, and nobody else has it."""
 
 
 class Found(NamedTuple):
@@ -76,104 +87,104 @@ class MetadataStore:
     log: Log
 
     def __init__(self, runtime: Runtime, events: EventLog, *, has_others: bool) -> None:
-        """`has_others`: there are nodes to fetch from what this one may have lost."""
+        """`has_others`: there are nodes to fetch from what this one may have lost.
+
+        The configuration tells, and not the log: a damaged log may end on the day when this node was the only voter.
+        """
         self._runtime = runtime
         self._events = events
         self._has_others = has_others
         self._synced_end = SyncedEnd(runtime)
+        self._cuts = 0
+        """Odd while the log is being cut, and higher afterwards: a sync that ran meanwhile is not noted."""
 
     # ---- start
 
     async def open(self, directory: LogDirectory, loader: MetadataLoader) -> Found:
-        """Read what is there; the newest snapshot goes into `loader`."""
+        """Read what is there; the newest snapshot goes into `loader`. Raises DamagedMetadata, UnreadableMetadata."""
+        recovery_point = directory.recovery_point(METADATA_DIRECTORY)
         disk = self._runtime.disk
-        state = HardState()
-        if disk.exists(QUORUM_STATE_PATH):
-            state = parse_quorum_state(disk.read_bytes(QUORUM_STATE_PATH))
-        try:
-            snapshot_id, snapshot = self._load_newest(loader)
-            batches = await self._open_log(directory, snapshot_id)
-        except (CorruptLog, WireError, SnapshotError) as error:
-            if not self._has_others:
-                raise
-            # Others hold what this node lost. Until it has all of that again it must not help to elect anyone.
-            self._events.error("metadata log damaged", what=str(error), then="it is fetched again from the leader")
-            state = await self._suspect(state)
-            await self._discard_log(directory)
-            if isinstance(error, SnapshotError):
-                snapshot_id, snapshot = await self._discard_snapshots()
-                loader.load_snapshot(snapshot_id, snapshot.values)
-            batches = await self._open_log(directory, snapshot_id)
-        end, once = max(self.log.end_offset, snapshot_id.offset), self._synced_end.read()
-        if once > end and not state.suspect:
-            self._events.error(
-                "metadata log damaged",
-                what=f"it ends at {end}, and was synced up to {once}",
-                then="what is missing is fetched again from the leader",
+        evidence = await self._runtime.offload(collect, disk, recovery_point, read_state(disk))
+        damage = evidence.snapshot_damage + evidence.damage
+        if self._has_others and not damage:
+            damage = _doubts(evidence)
+        if damage and not self._has_others:
+            raise DamagedMetadata(
+                f"the metadata is damaged: {'; '.join(damage)}. Nothing was changed: {remains_in(disk)}. "
+                "No other voter has this metadata. If the cluster has other brokers, each of them has a copy of "
+                f"{METADATA_DIRECTORY}: restore it from there. If not, see what can be rebuilt with: "
+                f"penstock metadata recover --data {disk.root}"
             )
-            state = await self._suspect(state)
-        await self._synced_end.lower(end)
-        return Found(state, snapshot_id, snapshot.voter_set, self.log.start_offset, batches)
+        if damage:
+            evidence = await self._set_aside(directory, evidence, damage)
+        self._synced_end.found(evidence.noted)
+        if evidence.noted.is_damaged:
+            self._events.warning(
+                "synced-end damaged", what="the note of how far the metadata log was synced", then="it is written anew"
+            )
+        return await self._open(directory, evidence, loader)
 
-    def _load_newest(self, loader: MetadataLoader) -> tuple[OffsetAndEpoch, Snapshot]:
-        snapshot_id = max(self._snapshots())
-        path = snapshot_path(snapshot_id)
-        snapshot = read_snapshot(self._runtime.disk.read_bytes(path))
+    async def _open(self, directory: LogDirectory, evidence: Evidence, loader: MetadataLoader) -> Found:
+        snapshot_id, snapshot = evidence.snapshot_id, evidence.snapshot
+        assert snapshot_id is not None
+        assert snapshot is not None
         try:
             loader.load_snapshot(snapshot_id, snapshot.values)
         except (WireError, MetadataError) as error:
             # Its checksums are right, so it is no damage, and the leader would send the same.
-            raise UnreadableMetadata(f"{path}: {error}") from None
-        return snapshot_id, snapshot
-
-    async def _suspect(self, state: HardState) -> HardState:
-        # Without others there is nobody who could have what is missing.
-        state = HardState(state.epoch, state.leader_id, state.voted, suspect=self._has_others)
-        await self.write_state(state)
-        return state
-
-    async def _open_log(self, directory: LogDirectory, snapshot_id: OffsetAndEpoch) -> list[LogBatch]:
-        log = self.log = await directory.open(METADATA_DIRECTORY, METADATA_LOG)
-        if log.damage and self._has_others:
-            raise CorruptLog("; ".join(log.damage))
-        if log.cut_whole and self._has_others:
-            # A torn write has nothing whole behind it, but for another write that was not synced either. The first
-            # batches may name this node as the only voter: it must not go on from there as if that were all.
-            raise CorruptLog(f"whole batches follow one that is damaged, behind offset {log.end_offset}")
+            raise UnreadableMetadata(f"{snapshot_path(snapshot_id)}: {error}") from None
+        try:
+            log = self.log = await directory.open(METADATA_DIRECTORY, METADATA_LOG)
+        except CorruptLog as error:
+            raise DamagedMetadata(str(error)) from None
+        for cut in log.cuts:
+            self._events.error("log cut", partition=METADATA_DIRECTORY, **cut.fields())
         if log.end_offset < snapshot_id.offset:
             # A crash came between the snapshot and what it replaced: the log goes on after the snapshot.
             await log.truncate_fully_and_start_at(snapshot_id.offset)
+        if log.end_offset != max(evidence.log.end, snapshot_id.offset):
+            raise DamagedMetadata(
+                f"the metadata log ends at {log.end_offset} as it was opened, and at {evidence.log.end} as it was read"
+            )
         # What we found may be in the page cache only, and the core counts it as synced from here on.
         await log.flush()
-        return await read_batches(log)
+        self._synced_end.moved(log.end_offset)
+        batches = [batch for batch in evidence.log.batches if batch.end_offset > log.start_offset]
+        state = evidence.state or HardState()
+        return Found(state, snapshot_id, snapshot.voter_set, log.start_offset, batches)
 
-    def _snapshots(self) -> list[OffsetAndEpoch]:
-        listed = self._runtime.disk.list(METADATA_DIRECTORY)
-        return [found for name in listed if (found := parse_snapshot_name(name)) is not None]
-
-    async def _discard_snapshots(self) -> tuple[OffsetAndEpoch, Snapshot]:
-        """Begin with nothing, as a node does that has just joined."""
+    async def _set_aside(self, directory: LogDirectory, evidence: Evidence, damage: list[str]) -> Evidence:
+        """Forget what cannot be trusted, but remove none of it. Others have what this node lost."""
         disk = self._runtime.disk
-        wall_ms = self._runtime.wall_ms()
-        data = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [], timestamp_ms=wall_ms))
-        await self.write_snapshot(BOOTSTRAP_SNAPSHOT, data)
-        for snapshot_id in self._snapshots():
-            if snapshot_id != BOOTSTRAP_SNAPSHOT:
-                disk.unlink(snapshot_path(snapshot_id))
-        await disk.sync_dir(METADATA_DIRECTORY)
-        return BOOTSTRAP_SNAPSHOT, read_snapshot(data)
-
-    async def _discard_log(self, directory: LogDirectory) -> None:
-        """Remove the log, but neither snapshots nor what this node voted for."""
-        disk = self._runtime.disk
-        log = directory.logs.pop(METADATA_DIRECTORY, None)
-        if log is not None:
-            await log.close(clean=False)
-        for name in disk.list(METADATA_DIRECTORY):
-            if name.endswith(LOG_FILE_SUFFIXES) or name.startswith(names.EPOCHS_NAME):
-                disk.unlink(f"{METADATA_DIRECTORY}/{name}")
-        await disk.sync_dir(METADATA_DIRECTORY)
+        state = evidence.state or HardState()
+        # First of all: until it has everything again, this node must not help to elect anyone.
+        state = HardState(state.epoch, state.leader_id, state.voted, suspect=True)
+        await self.write_state(state)
+        doomed = [
+            name
+            for name in disk.list(METADATA_DIRECTORY)
+            if name.endswith(LOG_FILE_SUFFIXES)
+            or name.startswith(names.EPOCHS_NAME)
+            or (evidence.snapshot is None and parse_snapshot_name(name) is not None)
+        ]
+        kept = await Strays(self._runtime).set_files_aside(METADATA_DIRECTORY, doomed, "; ".join(damage))
         directory.forget_checkpoints(METADATA_DIRECTORY)
+        await directory.checkpoint()
+        self._synced_end.found(evidence.noted)
+        if evidence.snapshot is None:
+            # Begin with nothing, as a node does that has just joined.
+            wall_ms = self._runtime.wall_ms()
+            data = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [], timestamp_ms=wall_ms))
+            await self.write_snapshot(BOOTSTRAP_SNAPSHOT, data)
+        snapshot_id = max(snapshots_in(disk))
+        await self._synced_end.lower(snapshot_id.offset)
+        self._events.error(
+            "metadata log damaged",
+            what="; ".join(damage),
+            kept=kept,
+            then="everything is fetched again from the leader; until then this node neither votes nor leads",
+        )
+        return await self._runtime.offload(collect, disk, 0, state)
 
     # ---- the vote
 
@@ -190,14 +201,17 @@ class MetadataStore:
 
     async def sync(self) -> int:
         """Returns up to which offset the log is durable."""
-        end = self.log.end_offset
+        end, cuts = self.log.end_offset, self._cuts
         await self.log.flush()
-        self._synced_end.moved(end)
+        if cuts == self._cuts and not cuts % 2:
+            self._synced_end.moved(end)
         return end
 
     async def truncate_to(self, offset: int) -> None:
+        self._cuts += 1
         await self._synced_end.lower(offset)
         await self.log.truncate_to(offset)
+        self._cuts += 1
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         """Batches from this one on."""
@@ -209,6 +223,21 @@ class MetadataStore:
         if found.file.try_pread_into(memoryview(data), found.position) < found.size:
             data = bytearray(await found.file.pread(found.size, found.position))
         return bytes(data)
+
+    async def removed_topics(self, snapshot_id: OffsetAndEpoch) -> dict[str, str]:
+        """Names by id of the topics that were deleted since this snapshot."""
+        named: dict[bytes, str] = {}
+        removed: dict[str, str] = {}
+        values = list(read_snapshot(self._runtime.disk.read_bytes(snapshot_path(snapshot_id))).values)
+        for batch in await read_batches(self.log):
+            values += batch_values(batch)
+        for value in values:
+            record = decode_metadata_record(value)
+            if isinstance(record, TopicRecord):
+                named[record.topic_id] = record.name
+            elif isinstance(record, RemoveTopicRecord):
+                removed[format_uuid(record.topic_id)] = named.get(record.topic_id, "")
+        return removed
 
     # ---- snapshots
 
@@ -223,12 +252,14 @@ class MetadataStore:
     async def install_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Let a snapshot take the place of the whole log."""
         await self.write_snapshot(snapshot_id, data)
+        self._cuts += 1
         await self._synced_end.lower(snapshot_id.offset)
         await self.log.truncate_fully_and_start_at(snapshot_id.offset)
         await self.log.flush()
+        self._cuts += 1
 
     def remove_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        for older in self._snapshots():
+        for older in snapshots_in(self._runtime.disk):
             if older < snapshot_id:
                 self._runtime.disk.unlink(snapshot_path(older))
 
@@ -249,12 +280,21 @@ class MetadataStore:
         self._synced_end.close()
 
 
-def snapshot_path(snapshot_id: OffsetAndEpoch) -> str:
-    return f"{METADATA_DIRECTORY}/{snapshot_name(snapshot_id)}"
+def _doubts(evidence: Evidence) -> list[str]:
+    """What may be harmless, and is taken for damage where others have the metadata: to fetch it again costs little."""
+    doubts = []
+    if evidence.log.behind:
+        # A torn write has nothing whole behind it, but for another write that was not synced either. The first batches
+        # may name this node as the only voter: it must not go on from there as if that were all.
+        assert evidence.log.broken is not None
+        doubts.append(f"whole batches follow one that is damaged, behind offset {evidence.log.broken.offset}")
+    if evidence.state is None and evidence.log.batches:
+        doubts.append("quorum-state is missing: nobody knows whom this node voted for")
+    return doubts
 
 
 async def read_batches(log: Log) -> list[LogBatch]:
-    """All there are. Raises CorruptLog or WireError."""
+    """All that the log holds."""
     offset = log.start_offset
     batches: list[LogBatch] = []
     while offset < log.end_offset:
@@ -262,19 +302,6 @@ async def read_batches(log: Log) -> list[LogBatch]:
         data = await found.file.pread(found.size, found.position)
         for batch in decode_batches(data):
             if batch.end_offset > offset:
-                check_batch(batch.data)
-                if batches:
-                    check_follows(batches[-1], batch)
                 batches.append(batch)
                 offset = batch.end_offset
     return batches
-
-
-def check_follows(before: LogBatch, batch: LogBatch) -> None:
-    """A batch's checksum covers neither its offset nor its epoch. But this log has no gaps, and epochs begin with their
-    leader's own record: a bit that flipped in either shows."""
-    begins = any(isinstance(record, m.LeaderChange) for record in batch.control)
-    if batch.base_offset != before.end_offset:
-        raise CorruptLog(f"a batch at {batch.base_offset} follows one that ends at {before.end_offset}")
-    if batch.epoch < before.epoch or (batch.epoch > before.epoch and not begins):
-        raise CorruptLog(f"the batch at {batch.base_offset} is of epoch {batch.epoch}, after epoch {before.epoch}")

@@ -11,7 +11,7 @@ if it has never read, and up to `limits.SEND_AHEAD_OF_READERS_BYTES` more if it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.broker import limits
@@ -28,6 +28,9 @@ class Owner(Protocol):
 
     def drained(self) -> None:
         """There is room again, and nothing queued."""
+
+    def turn_wanted(self) -> None:
+        """There is more to send than one turn may: call `pump_on` when it is the connection's turn again."""
 
     def fail(self, error: Exception) -> None:
         """A log file could not be read: end the connection, and tell."""
@@ -56,7 +59,6 @@ class ChunkPool:
 
 class Outbox:
     __slots__ = (
-        "_call_soon",
         "_chunks",
         "_file_bytes",
         "_head_done",
@@ -71,10 +73,9 @@ class Outbox:
         "queue",
     )
 
-    def __init__(self, owner: Owner, chunks: ChunkPool, call_soon: Callable[..., object]) -> None:
+    def __init__(self, owner: Owner, chunks: ChunkPool) -> None:
         self._owner = owner
         self._chunks = chunks
-        self._call_soon = call_soon
         self._transport: Transport
         self._socket: DirectSocket | None
         self.queue: deque[Part] = deque()
@@ -105,14 +106,13 @@ class Outbox:
             if isinstance(part, Slice):
                 self._file_bytes += part.size
 
-    def resume(self) -> None:
-        """The transport has sent all it had."""
+    def resumed(self) -> None:
+        """The transport has sent all it had: `pump_on` may follow."""
         self.paused = False
         self._peer_reads = True
-        self._pump_on()
 
-    def pump(self) -> None:
-        """Send what is queued, as far as there is room."""
+    def pump(self, most: int = limits.SEND_TURN_BYTES_MAX) -> None:
+        """Send what is queued, as far as there is room and it is not more than one turn may send."""
         queue = self.queue
         if self.cold or self._owner.closed:
             return
@@ -124,11 +124,11 @@ class Outbox:
             return
         sent = 0
         while queue and not self.cold:
-            if sent >= limits.SEND_TURN_BYTES_MAX:
-                self._call_soon(self._pump_on)
+            if sent >= most:
+                self._owner.turn_wanted()
                 return
             if self._socket is not None and self._is_direct():
-                sent += self._send_direct(self._socket)
+                sent += self._send_direct(self._socket, most - sent)
             elif self._is_full():
                 return
             else:
@@ -136,9 +136,10 @@ class Outbox:
             if self._owner.closed:
                 return
 
-    def _pump_on(self) -> None:
+    def pump_on(self, most: int = limits.SEND_TURN_BYTES_MAX) -> None:
+        """Go on sending; once all is sent, go on serving."""
         if self.queue:
-            self.pump()
+            self.pump(most)
         if not self.paused and not self.queue and not self._owner.closed:
             self._owner.drained()
 
@@ -153,12 +154,14 @@ class Outbox:
     def _is_direct(self) -> bool:
         return self._file_bytes >= limits.SENDFILE_BYTES_MIN and not self._transport.get_write_buffer_size()
 
-    def _send_direct(self, socket: DirectSocket) -> int:
-        """Send from the front of the queue until the socket is full or the queue empty. Returns the bytes sent."""
+    def _send_direct(self, socket: DirectSocket, most: int) -> int:
+        """Send from the front of the queue until the socket is full, the queue empty or enough sent.
+
+        Returns the bytes sent."""
         queue = self.queue
         sent = 0
         try:
-            while queue and sent < limits.SEND_TURN_BYTES_MAX:
+            while queue and sent < most:
                 head, done = queue[0], self._head_done
                 if isinstance(head, Slice):
                     size = min(head.size - done, limits.SENDFILE_PIECE_BYTES)
@@ -225,6 +228,10 @@ class Outbox:
             self._reclaim()
         return filled
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._queued_bytes() + self._transport.get_write_buffer_size()
+
     def _queued_bytes(self) -> int:
         return sum(part.size if isinstance(part, Slice) else len(part) for part in self.queue) - self._head_done
 
@@ -269,7 +276,7 @@ class Outbox:
         data = future.result()
         self._advance(self.queue[0], len(data))
         self._write(data)
-        self._pump_on()
+        self.pump_on()
 
     # ---- end
 

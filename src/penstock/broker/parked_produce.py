@@ -1,8 +1,8 @@
 """Produce requests that cannot be answered yet.
 
 Their records are appended, and wait to be committed (acks=all) or stable (acks=1, where `flush.*` asks for a sync); or
-they are being compressed anew, for a topic with a codec of its own, and are appended after that. The answer leaves when
-the last partition of the request is done, or when time is up.
+they are being opened, checked or compressed anew (`preparing`), and are appended after that. The answer leaves when the
+last partition of the request is done, or when time is up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.broker.connection import Slot
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition
+from penstock.broker.preparing import Preparation
 from penstock.broker.produce_response import Result, TopicResults, encode, refused
 from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
@@ -27,19 +28,30 @@ class Wait(NamedTuple):
     partition: Partition
     offset: int
     acks: int
-    records: bytes | None = None
-    """What is to be appended first, after it is compressed again."""
+    records: bytearray | None = None
+    """What is to be prepared and appended first."""
 
 
 class ParkedProduce:
     """A produce request that waits for its records to be committed, or for its timeout."""
 
-    __slots__ = ("_correlation_id", "_metrics", "_remaining", "_results", "_slot", "_timer", "_version", "_waits")
+    __slots__ = (
+        "_correlation_id",
+        "_is_late",
+        "_metrics",
+        "_remaining",
+        "_results",
+        "_slot",
+        "_timer",
+        "_version",
+        "_waits",
+    )
 
     def __init__(
         self,
         runtime: Runtime,
         metrics: BrokerMetrics,
+        preparation: Preparation,
         slot: Slot,
         version: int,
         correlation_id: int,
@@ -54,17 +66,22 @@ class ParkedProduce:
         self._results = results
         self._waits = waits
         self._remaining = len(waits)
+        self._is_late = False
+        """The time is up: batches that are still being prepared are not waited for once they are appended."""
         self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
+        allowance = preparation.allowance()
         for token, wait in enumerate(waits):
             if wait.records is not None:
-                assert wait.partition.recompressor is not None
-                wait.partition.recompressor.submit(wait.records, wait.acks, partial(self._appended, token))
+                done = partial(self._appended, token)
+                preparation.submit(wait.partition, wait.records, wait.acks, allowance, done)
             elif wait.partition.await_commit(wait.offset, wait.acks, self, token):
                 self.reached(token, ErrorCode.NONE)
 
     def _appended(self, token: int, appended: Appended | KafkaError) -> None:
-        """The batches were compressed again and appended, or not."""
+        """The batches were prepared and appended, or refused."""
         wait = self._waits[token]
+        # The copy is not counted any more: it must not stay until the commit.
+        self._waits[token] = wait._replace(records=None)
         outcome = self._results[wait.topic_number][1]
         if isinstance(appended, KafkaError):
             outcome[wait.partition_number] = refused(wait.partition, appended)
@@ -80,8 +97,17 @@ class ParkedProduce:
             self._metrics.bytes_in += len(wait.records or b"")
         if not wait.acks or wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
             self.reached(token, ErrorCode.NONE)
+        elif self._is_late and wait.partition.forget(self, token):
+            self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
 
     def reached(self, token: int, error: ErrorCode) -> None:
+        """Called by whoever moved the partition on, who has nothing to do with what goes wrong here."""
+        try:
+            self._reached(token, error)
+        except Exception as failure:
+            self._slot.connection.fail(failure)
+
+    def _reached(self, token: int, error: ErrorCode) -> None:
         if error:
             wait = self._waits[token]
             outcome = self._results[wait.topic_number][1]
@@ -94,12 +120,10 @@ class ParkedProduce:
             self._slot.send(encode(self._version, self._correlation_id, self._results))
             return
         self._slot.send(b"")
-        try:
-            check_unanswered(self._results)
-        except KafkaError as failure:
-            self._slot.connection.fail(failure)
+        check_unanswered(self._results)
 
     def _timed_out(self) -> None:
+        self._is_late = True
         for token, wait in enumerate(self._waits):
             if wait.partition.forget(self, token):
                 self.reached(token, ErrorCode.REQUEST_TIMED_OUT)

@@ -23,7 +23,7 @@ from penstock.runtime import Future
 from penstock.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from penstock.broker.recompressing import Recompressor
+    from penstock.broker.preparing import PartitionQueue
 
 NO_LEADER = -1
 
@@ -142,6 +142,7 @@ class Partition:
         "_stable_waiters",
         "_wakes",
         "cutting",
+        "damaged_at",
         "fetch_waiters",
         "follower",
         "index",
@@ -151,8 +152,10 @@ class Partition:
         "log",
         "min_insync_replicas",
         "on_follower_durable",
+        "preparing",
         "questions",
-        "recompressor",
+        "refusal",
+        "repairs",
         "retired",
         "state",
         "topic",
@@ -174,6 +177,10 @@ class Partition:
         """Set while this broker follows another and its log is open."""
         self.cutting: Future[None] | None = None
         """Until a truncation is done: nobody may write, lead or delete the log before."""
+        self.damaged_at: int | None = None
+        """Where this broker's copy is damaged, if it was found to be."""
+        self.repairs = 0
+        """How often its log was cut because it was damaged, to be copied again."""
         self.questions: dict[Question, None] | None = None
         """What followers have asked."""
         self.on_follower_durable: Callable[[Partition], None] | None = None
@@ -181,10 +188,12 @@ class Partition:
         self._known_high_watermark = 0
         """As of when this broker neither led nor followed."""
         self.log: Log | None = None
+        self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        """What requests are told while this broker does not lead the partition."""
         self.retired = False
         """The topic is gone: whoever still holds this object looks the partition up again."""
-        self.recompressor: Recompressor | None = None
-        """Stands before the log of a topic that chooses its own codec."""
+        self.preparing: PartitionQueue | None = None
+        """Set while batches wait to be opened, or if the topic has a codec of its own: appends may have to queue."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         # Ten thousand partitions share these until someone waits: an empty deque of its own takes 600 bytes.
         self._commit_waiters = NOBODY
@@ -251,6 +260,14 @@ class Partition:
 
     def isr_refused(self, quiet_until_ms: float) -> None:
         self._after(self._leads().on_refused, quiet_until_ms)
+
+    def strand(self, stranded: bool) -> None:
+        """This broker is cut off, and most likely leads the partition no longer; or it is in contact again."""
+        self._leads().on_stranded(stranded)
+        if stranded:
+            self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._wake_fetches()
+            self._wakes.run_soon()
 
     def configure_min_isr(self, min_insync_replicas: int) -> None:
         self.min_insync_replicas = min_insync_replicas
@@ -333,14 +350,14 @@ class Partition:
         """The log and leader state, or the error that sends the client to another broker (or to wait for this one)."""
         log, leader = self.log, self.leader
         if leader is None or log is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.refusal)
         return log, leader
 
     def readable(self, from_follower: bool) -> Log:
         """The log, for a consumer that may (KIP-392) or may not read from followers. Raises KafkaError."""
         log = self.log
         if log is None or (self.leader is None and not (from_follower and self._is_following)):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.refusal)
         return log
 
     @property
@@ -357,15 +374,16 @@ class Partition:
 
     # ---- writing
 
-    def append(self, records: memoryview, acks: int, wall_ms: int) -> Appended:
+    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+        """Append what a client sent. Raises what `Log.append_leader` does."""
         leader = self.leader
         if leader is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.refusal)
         log = self.log
         assert log is not None
-        if acks == -1 and leader.under_min_isr:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        appended = log.append_leader(records, self.leader_epoch, wall_ms)
+        if acks == -1 and leader.refuses_acks_all:
+            raise _refusal_of_acks_all(leader)
+        appended = log.append_leader(records, self.leader_epoch, wall_ms, checked=checked)
         if not appended.duplicate:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
@@ -373,6 +391,12 @@ class Partition:
             if self.questions:
                 self._wakes.grown(self)
         return appended
+
+    def check_append(self, acks: int) -> None:
+        """Whether a client may append here, as far as that can be said before. Raises KafkaError."""
+        _, leader = self.led()
+        if acks == -1 and leader.refuses_acks_all:
+            raise _refusal_of_acks_all(leader)
 
     def await_commit(self, offset: int, acks: int, waiter: CommitWaiter, token: int) -> bool:
         """True if all below `offset` is committed (acks=all) or stable (acks=1); else the waiter is told later."""
@@ -455,7 +479,10 @@ class InternalPartition(Partition):
         super().__init__(topic, topic_id, index, wakes)
         self.listener = listener
 
-    def append(self, records: memoryview, acks: int, wall_ms: int) -> Appended:
+    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
+
+    def check_append(self, acks: int) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
 
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
@@ -482,7 +509,17 @@ class InternalPartition(Partition):
         if self.listener is not None:
             self.listener.on_resign(self)
 
+    def strand(self, stranded: bool) -> None:
+        super().strand(stranded)
+        if self.listener is not None:
+            # Another coordinates meanwhile, perhaps. Should this one do so again, it reads what it has.
+            (self.listener.on_resign if stranded else self.listener.on_leader)(self)
+
     def _advanced(self, high_watermark: int) -> None:
         super()._advanced(high_watermark)
         if self.listener is not None:
             self.listener.on_high_watermark(self)
+
+
+def _refusal_of_acks_all(leader: Leader) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if leader.stranded else ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -15,6 +15,8 @@ are recovered in the background, a few at a time; a partition is led, and served
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from penstock.broker.chores import Chores
 from penstock.broker.cleaning import Cleaner
 from penstock.broker.high_watermarks import HighWatermarks
@@ -24,12 +26,12 @@ from penstock.broker.partition import InternalPartition, Partition, PartitionLis
 from penstock.broker.partition_directories import PartitionDirectories
 from penstock.broker.partition_table import PartitionTable
 from penstock.broker.peers import Peers
-from penstock.broker.recompressing import configure_compression
+from penstock.broker.preparing import configure_compression
 from penstock.broker.replica_roles import ReplicaRoles
 from penstock.broker.slices import Slices
 from penstock.broker.throttles import Throttles
 from penstock.config import BrokerConfig, TopicConfig
-from penstock.log import Log, LogDirectory
+from penstock.log import Log, LogDirectory, Strays
 from penstock.metadata import (
     EMPTY_IMAGE,
     MetadataDelta,
@@ -46,7 +48,18 @@ from penstock.wire.errors import ErrorCode
 FIRST_RETENTION_MS = 30_000
 """A broker that has just started has more urgent things to do."""
 LAG_CHECKS = 8
-"""How often followers are looked at within `replica.lag.time.max.ms`."""
+"""How often followers are looked at within `replica.lag.time.max.ms`, and contacts within a broker's session."""
+
+
+class MetadataSource(Protocol):
+    """What the manager needs to know of the quorum, beside its images."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the image is the cluster's, and may be relied on to remove something."""
+
+    async def removed_topics(self) -> dict[str, str]:
+        """Names by id of the topics that were deleted lately."""
 
 
 class PartitionManager:
@@ -58,15 +71,18 @@ class PartitionManager:
         wakes: Wakes,
         directory: LogDirectory,
         peers: Peers,
+        metadata: MetadataSource,
     ) -> None:
         self._runtime = runtime
+        self._metadata = metadata
         self._events = events
         self._config = config
         self._wakes = wakes
         self._directory = directory
         self._image = EMPTY_IMAGE
         self._settings = LogSettings(config)
-        self._directories = PartitionDirectories(runtime, events, directory, config.node_id)
+        self.strays = Strays(runtime)
+        self._directories = PartitionDirectories(runtime, events, directory, self.strays, config.node_id)
         self._chores = Chores(runtime)
         self._to_recover: dict[str, tuple[Partition, TopicConfig]] = {}
         self._recovery: Task[None] | None = None
@@ -76,20 +92,31 @@ class PartitionManager:
         self.cleaner = Cleaner(runtime, events, config, directory, self.table.all)
         self.throttles = Throttles(runtime, config)
         self.roles = ReplicaRoles(runtime, events, config, peers, self.throttles.follower, lambda: self._image)
+        self.cleaner.on_corrupt = self.roles.damage.suspect_all
+        self.roles.on_repaired = self.cleaner.take_back
         self.recovering = 0
         """Partitions whose logs are not open yet."""
+        self.cut_logs = 0
+        """Pieces that were cut off logs since the start, because a batch before them was not whole."""
+        self.refused = 0
+        """Partitions whose logs could not be opened: someone has to look at them."""
         self.held = 0
         """Partitions that have a replica here."""
 
     # ---- start
 
+    def unknown_directories(self, image: MetadataImage) -> dict[str, str]:
+        """Those of partitions that the image does not have, with the ids of their topics."""
+        return self._directories.unknown(image)
+
     async def open(self, image: MetadataImage) -> None:
         """Take up what the image gives this broker. Returns once every log that needs no recovery is open.
 
-        The image must be the cluster's, not what this node last knew of it: logs of topics that it does not have go.
+        The image must be the cluster's, not what this node last knew of it: logs of topics that it does not have are
+        set aside.
         """
         self._image = image
-        await self._directories.remove_strays(image)
+        refused = await self._directories.reconcile(image, self._metadata.removed_topics)
         present = dict.fromkeys(self._directory.names())
         self._high_watermarks.load()
         slices = Slices(self._runtime)
@@ -103,21 +130,23 @@ class PartitionManager:
                     continue
                 self.held += 1
                 name = partition_directory(topic.name, partition.index)
-                if self._directory.is_clean:
+                if name in refused:
+                    self._refuse(partition, refused[name])
+                elif self._directory.is_clean:
                     if name not in present:
                         self._directories.claim(partition)  # it was given to this broker while that was down
                     await self._open_partition(partition, config)
                 else:
                     if not self._runtime.disk.exists(name):
                         await self._directory.delete(name)  # what the checkpoints say is of an earlier one
-                    if self._directories.owner(name) is None:
+                    if not self._directories.owner(name).topic_id:
                         self._directories.claim(partition)
                     self._to_recover[name] = partition, config
                 await slices.breathe()
         self.recovering = len(self._to_recover)
         if self.recovering:
             self._events.info("recovering", partitions=self.recovering, reason="the last stop was not a clean one")
-            self._recovery = self._runtime.spawn(self._recover(), "recovery")
+            self._recovery = self._runtime.spawn_essential(self._recover(), "recovery")
         self._begin_chores()
 
     async def _recover(self) -> None:
@@ -131,6 +160,7 @@ class PartitionManager:
             concurrency=self._config.num_recovery_threads_per_data_dir,
             on_failure=self._not_recovered,
         )
+        self.strays.look()
         self._events.info("recovered", partitions=len(configs), took_ms=round(self._runtime.now_ms() - began_ms))
 
     def _others_have(self, partition: Partition) -> bool:
@@ -144,6 +174,9 @@ class PartitionManager:
         log.config = self._settings.of_log(config)
         for damage in log.damage:
             self._events.error("damaged log", partition=str(partition), what=damage)
+        for cut in log.cuts:
+            self.cut_logs += 1
+            self._events.error("log cut", partition=str(partition), **cut.fields())
         self._hold(partition, log, config)
 
     def _not_recovered(self, name: str, error: Exception) -> None:
@@ -151,9 +184,15 @@ class PartitionManager:
         if isinstance(error, OSError):
             # The disk, not what is on it. Other brokers can serve what this one cannot read, if it makes way.
             self._runtime.fatal(f"{self._runtime.disk.root}/{name} cannot be read: {error}", error)
-        del self._to_recover[name]
+        partition, _ = self._to_recover.pop(name)
         self.recovering -= 1
-        self._events.error("log not opened", partition=name, error=str(error))
+        self._refuse(partition, str(error))
+
+    def _refuse(self, partition: Partition, reason: str) -> None:
+        """Its files are left as they are, and whoever asks for it is told that its storage failed."""
+        partition.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+        self.refused += 1
+        self._events.error("log not opened", partition=str(partition), error=reason)
 
     # ---- changes of the metadata
 
@@ -228,9 +267,10 @@ class PartitionManager:
 
     def _hold(self, partition: Partition, log: Log, config: TopicConfig) -> None:
         partition.log = log
+        partition.damaged_at = None
         partition.high_watermark = min(self._high_watermarks.claim(log.name), log.end_offset)
         partition.configure_min_isr(config.min_insync_replicas)
-        configure_compression(self._runtime, partition, config)
+        configure_compression(partition, config)
         if partition.state is not None:
             self.roles.take_up(partition, partition.state)
 
@@ -285,6 +325,8 @@ class PartitionManager:
             return True
         if self._runtime.disk.exists(name):
             # Its log could not be opened.
+            self.refused -= partition.refusal is ErrorCode.KAFKA_STORAGE_ERROR
+            partition.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
             await self._directories.remove(name)
             return True
         return False
@@ -309,7 +351,7 @@ class PartitionManager:
         log_config = self._settings.of_log(config)
         for partition in self.table.by_name.get(name.encode(), []):
             partition.configure_min_isr(config.min_insync_replicas)
-            configure_compression(self._runtime, partition, config)
+            configure_compression(partition, config)
             directory = partition_directory(name, partition.index)
             if partition.log is not None:
                 partition.log.config = log_config
@@ -326,9 +368,11 @@ class PartitionManager:
             lambda: self._config.log_retention_check_interval_ms,
             first_ms=FIRST_RETENTION_MS,
         )
+        add("strays", self._remove_strays, lambda: self._config.log_retention_check_interval_ms)
         add("cleaning", self.cleaner.clean, lambda: self._config.log_cleaner_backoff_ms)
         add("checkpoint", self._directory.checkpoint, self._checkpoint_interval_ms)
         add("isr", self.roles.watch_followers, lambda: self._config.replica_lag_time_max_ms / LAG_CHECKS)
+        add("contact", self.roles.watch_contact, lambda: self._config.broker_session_timeout_ms / LAG_CHECKS)
         add(
             "high watermarks",
             self._high_watermarks.checkpoint,
@@ -355,6 +399,12 @@ class PartitionManager:
         if removed:
             self._events.info("retention", segments_removed=removed)
             await self._directory.checkpoint()
+
+    async def _remove_strays(self) -> None:
+        """Remove what was set aside long ago: never while it is in doubt whether the metadata knows everything."""
+        if self._metadata.is_sound:
+            for directory in await self.strays.remove_expired(self._config.penstock_stray_retention_ms):
+                self._events.info("stray removed", directory=directory, reason="penstock.stray.retention.ms is over")
 
     async def _expire_producers(self) -> None:
         slices = Slices(self._runtime)

@@ -6,6 +6,10 @@ each request is then sent in the newest version that both know. After a failure 
 Whatever goes wrong ends every request on it with `PeerUnavailable`; whether to ask again is for the caller to decide. A
 request that is not answered in time ends the connection, too: the answers to all requests behind it would wait for the
 one that is missing.
+
+A link that was cut and is whole again does not heal its connections at once. TCP doubles the pause between two
+retransmissions, so after a cut of 13 s the next one may be due 12 s later. A new connection works at once. So whoever
+expects an answer soon says so (`silence_ms`): a connection on which nothing at all comes for so long is given up.
 """
 
 from __future__ import annotations
@@ -14,14 +18,22 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from penstock.broker.peer_connection import PeerConnection, PeerUnavailable
-from penstock.runtime import Future, Runtime
+from penstock.runtime import Future, Runtime, Timer
 from penstock.wire.apis import ServedApi, api_named
 from penstock.wire.codec import Limits, Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-CONNECT_TIMEOUT_MS = 3_000
+CONNECT_TIMEOUT_MS = 2_000
+"""To look up a name, and for the handshake of TCP, which kernels answer. Linux repeats that after 1 s and 3 s: the next
+attempt comes before the second repetition."""
+GREETING_TIMEOUT_MS = 3_000
+"""For the first answer, which a process that is busy gives late."""
+SILENCE_MS = 2_000
+"""A healthy peer that has been asked something it need not wait for has said something by then."""
+LATE_MS = 250
+"""A timer that fires this late means that this process stood still: what came meanwhile is read first."""
 BACKOFF_FIRST_MS = 20
 BACKOFF_MAX_MS = 500
 PENDING_MAX = 10_000
@@ -64,6 +76,55 @@ class Call:
             self._future.set_exception(error)
 
 
+class Patience:
+    """How long one request waits for its answer: so long in all, and so long without hearing anything."""
+
+    __slots__ = (
+        "_call",
+        "_channel",
+        "_deadline_ms",
+        "_due_ms",
+        "_heard",
+        "_runtime",
+        "_silence_ms",
+        "_timeout_ms",
+        "_timer",
+    )
+
+    def __init__(
+        self, runtime: Runtime, channel: Channel, call: Call, timeout_ms: float, silence_ms: float | None
+    ) -> None:
+        self._runtime = runtime
+        self._channel = channel
+        self._call = call
+        self._timeout_ms = timeout_ms
+        self._silence_ms = timeout_ms if silence_ms is None else silence_ms
+        self._deadline_ms = runtime.now_ms() + timeout_ms
+        self._heard = channel.received_bytes
+        self._due_ms = 0.0
+        self._timer = self._wait(min(timeout_ms, self._silence_ms))
+
+    def _wait(self, delay_ms: float) -> Timer:
+        self._due_ms = self._runtime.now_ms() + delay_ms
+        return self._runtime.call_later(delay_ms, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        now_ms = self._runtime.now_ms()
+        heard = self._channel.received_bytes
+        if now_ms >= self._deadline_ms:
+            self._channel.expire(self._call, f"did not answer within {self._timeout_ms:.0f} ms")
+        elif now_ms - self._due_ms > LATE_MS:
+            self._timer = self._wait(min(LATE_MS, self._deadline_ms - now_ms))
+        elif heard != self._heard or heard < 0:
+            self._heard = heard
+            self._timer = self._wait(min(self._silence_ms, self._deadline_ms - now_ms))
+        else:
+            self._channel.expire(self._call, f"has said nothing for {self._silence_ms:.0f} ms")
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+
 class Channel:
     """One connection to one address, opened again when it is needed again."""
 
@@ -90,10 +151,23 @@ class Channel:
     def _waiting(self) -> int:
         return len(self._openers) + (len(self._connection.pending) if self._connection is not None else 0)
 
-    async def exchange(self, call: Call, request: Message, version: int | None, timeout_ms: float) -> Reply:
+    @property
+    def received_bytes(self) -> int:
+        """What has come on the present connection; -1 while there is none."""
+        return -1 if self._connection is None else self._connection.received_bytes
+
+    async def exchange(
+        self,
+        call: Call,
+        request: Message,
+        version: int | None,
+        timeout_ms: float,
+        silence_ms: float | None = None,
+    ) -> Reply:
+        """`silence_ms`: after so long without a byte from the peer, the connection is given up."""
         if self._waiting >= PENDING_MAX:
             raise PeerUnavailable(f"{self.name} has {PENDING_MAX} requests to answer already")
-        timer = self._runtime.call_later(timeout_ms, self._expire, call, timeout_ms)
+        patience = Patience(self._runtime, self, call, timeout_ms, silence_ms)
         try:
             while self._connection is None:
                 opened = call.wait()
@@ -104,7 +178,7 @@ class Channel:
             spoken = self._spoken(api, version)
             return await self._send(call, api, request, spoken)
         finally:
-            timer.cancel()
+            patience.end()
 
     async def _send(self, call: Call, api: ServedApi, request: Message, version: int) -> Reply:
         connection = self._connection
@@ -134,9 +208,9 @@ class Channel:
             )
         return version
 
-    def _expire(self, call: Call, timeout_ms: float) -> None:
-        sent = self._connection is not None
-        call.fail(PeerUnavailable(f"{self.name} did not answer within {timeout_ms:.0f} ms", sent=sent))
+    def expire(self, call: Call, reason: str) -> None:
+        """Time is up for one request, and with it for the connection."""
+        call.fail(PeerUnavailable(f"{self.name} {reason}", sent=self._connection is not None))
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
@@ -154,7 +228,7 @@ class Channel:
         wait_ms = self._retry_at_ms - self._runtime.now_ms()
         if wait_ms > 0:
             await self._runtime.sleep(wait_ms)
-        timer = self._runtime.call_later(CONNECT_TIMEOUT_MS, self._give_up, attempt)
+        timer = self._runtime.call_later(CONNECT_TIMEOUT_MS, self._give_up, attempt, "took no connection")
         connection: PeerConnection | None = None
         try:
             if self._closed:
@@ -162,6 +236,8 @@ class Channel:
             connection = await self._runtime.connect(*self._address, lambda: PeerConnection(self.name, self._lost))
             if attempt != self._attempt:
                 raise PeerUnavailable(f"{self.name} took the connection too late")
+            timer.cancel()
+            timer = self._runtime.call_later(GREETING_TIMEOUT_MS, self._give_up, attempt, "did not greet")
             versions = await self._greet(connection)
             if attempt != self._attempt or connection.lost:
                 raise PeerUnavailable(f"{self.name} closed the connection at once")
@@ -173,6 +249,9 @@ class Channel:
             self._failed(attempt, PeerUnavailable(f"{self.name}: {error}", refused=refused))
         except WireError as error:
             self._failed(attempt, PeerUnavailable(f"{self.name} does not speak this protocol: {error}"))
+        except Exception as error:
+            self._runtime.task_failed(f"connect {self.name}", error)
+            self._failed(attempt, PeerUnavailable(f"{self.name}: {error!r}"))
         finally:
             timer.cancel()
             if connection is not None and connection is not self._connection:
@@ -204,8 +283,8 @@ class Channel:
         for opener in openers:
             conclude(opener)
 
-    def _give_up(self, attempt: int) -> None:
-        self._failed(attempt, PeerUnavailable(f"{self.name} took no connection within {CONNECT_TIMEOUT_MS} ms"))
+    def _give_up(self, attempt: int, reason: str) -> None:
+        self._failed(attempt, PeerUnavailable(f"{self.name} {reason} in time"))
 
     def _failed(self, attempt: int, error: PeerUnavailable) -> None:
         if attempt != self._attempt or not self._opening:

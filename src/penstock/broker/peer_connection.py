@@ -48,6 +48,8 @@ class PeerConnection(BufferedProtocol):
         self._large_size = 0
         self._large_filled = 0
         self.lost = False
+        self.received_bytes = 0
+        """All that the peer has said, for those who wonder whether it still says something."""
 
     async def request(
         self, number: int, frame: bytearray, answer: Future[bytes | bytearray]
@@ -99,6 +101,7 @@ class PeerConnection(BufferedProtocol):
         return memoryview(large)[self._large_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.received_bytes += nbytes
         if self._large is not None:
             self._large_filled += nbytes
             if self._large_filled == self._large_size:

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from penstock.broker.peer_channel import ANSWER_LIMITS, Address, Call, Channel, Reply, conclude
+from penstock.broker.peer_channel import ANSWER_LIMITS, SILENCE_MS, Address, Call, Channel, Reply, conclude
 from penstock.broker.peer_connection import PeerUnavailable
 from penstock.runtime import Future, Runtime
 from penstock.wire.apis import ServedApi, api_named
 from penstock.wire.codec import Message, decode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 
-__all__ = ["ANSWER_LIMITS", "Address", "ControllerLocation", "PeerUnavailable", "Peers", "Reply"]
+__all__ = ["ANSWER_LIMITS", "SILENCE_MS", "Address", "ControllerLocation", "PeerUnavailable", "Peers", "Reply"]
 
 CONTROLLER_RETRY_MS = 50
 """How long a request that found no active controller waits before it looks again; a new one wakes it earlier."""
@@ -65,16 +65,20 @@ class Peers:
         request: Message,
         *,
         timeout_ms: float,
+        silence_ms: float | None = None,
         version: int | None = None,
         channel: str = "",
     ) -> Any:
         """The answer of a broker (by its id) or of whoever listens at an address.
 
-        `version` is the newest the caller wants; the peer may speak only an older one. Record data in the answer is
+        `silence_ms`: give up as soon as nothing at all has come from the peer for so long. `version` is the newest the
+        caller wants; the peer may speak only an older one. Record data in the answer is
         not copied: it lives as long as the answer does.
         """
         api = api_named(type(request).__name__.removesuffix("Request"))
-        reply = await self.exchange(target, request, timeout_ms=timeout_ms, version=version, channel=channel)
+        reply = await self.exchange(
+            target, request, timeout_ms=timeout_ms, silence_ms=silence_ms, version=version, channel=channel
+        )
         return _decoded(api, reply)
 
     async def exchange(
@@ -83,6 +87,7 @@ class Peers:
         request: Message,
         *,
         timeout_ms: float,
+        silence_ms: float | None = None,
         version: int | None = None,
         channel: str = "",
     ) -> Reply:
@@ -90,15 +95,23 @@ class Peers:
         address = self.broker_address(target) if isinstance(target, int) else target
         if address is None:
             raise PeerUnavailable(f"node {target} is not known, or not registered with an address")
-        return await self._channel(address, channel).exchange(Call(self._runtime), request, version, timeout_ms)
+        call = Call(self._runtime)
+        return await self._channel(address, channel).exchange(call, request, version, timeout_ms, silence_ms)
 
     async def controller_call(
-        self, request: Message, *, timeout_ms: float, version: int | None = None, channel: str = "controller"
+        self,
+        request: Message,
+        *,
+        timeout_ms: float,
+        silence_ms: float | None = None,
+        version: int | None = None,
+        channel: str = "controller",
     ) -> Any:
         """The answer of the active controller, whoever that is and becomes meanwhile.
 
         KafkaError(NOT_CONTROLLER) when time is up without one. A request may reach the controller twice, if the
-        connection broke before its answer came.
+        connection broke before its answer came. `silence_ms`: send it again over a new connection after so long
+        without a word.
         """
         runtime = self._runtime
         deadline_ms = runtime.now_ms() + timeout_ms
@@ -113,7 +126,9 @@ class Peers:
                 reason = "this node is about to become the active controller"
             elif location is not None:
                 try:
-                    response = await self._ask_controller(location.address, api, request, version, left_ms, channel)
+                    response = await self._ask_controller(
+                        location.address, api, request, version, left_ms, silence_ms, channel
+                    )
                     reason = f"node {location.node_id} is not the active controller"
                 except PeerUnavailable as error:
                     reason = f"node {location.node_id}: {error.reason}"
@@ -123,14 +138,22 @@ class Peers:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{api.name} found no active controller: {reason}")
 
     async def _ask_controller(
-        self, address: Address, api: ServedApi, request: Message, version: int | None, timeout_ms: float, channel: str
+        self,
+        address: Address,
+        api: ServedApi,
+        request: Message,
+        version: int | None,
+        timeout_ms: float,
+        silence_ms: float | None,
+        channel: str,
     ) -> Message:
         call = Call(self._runtime)
         self._controller_call_ids += 1
         number = self._controller_call_ids
         self._controller_calls[number] = call
         try:
-            return _decoded(api, await self._channel(address, channel).exchange(call, request, version, timeout_ms))
+            exchange = self._channel(address, channel).exchange
+            return _decoded(api, await exchange(call, request, version, timeout_ms, silence_ms))
         finally:
             del self._controller_calls[number]
 

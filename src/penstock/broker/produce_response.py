@@ -5,8 +5,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.broker.limits import RECORD_ERRORS_BYTES_MAX
 from penstock.broker.partition import Partition
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.record_check import RecordError, RecordsRefused
 from penstock.wire.records import write_unsigned_varint
 
 _pack_int = Struct(">i").pack
@@ -31,6 +33,7 @@ class Result(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None
+    record_errors: tuple[RecordError, ...] = ()
 
 
 TopicResults = list[tuple[bytes, list[Result]]]
@@ -41,7 +44,8 @@ def refused(partition: Partition, error: KafkaError) -> Result:
     leader = None
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         leader = (partition.leader_id, partition.leader_epoch)
-    return Result(partition.index, error.code, message=error.message, leader=leader)
+    record_errors = error.record_errors if isinstance(error, RecordsRefused) else ()
+    return Result(partition.index, error.code, message=error.message, leader=leader, record_errors=record_errors)
 
 
 def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
@@ -66,13 +70,15 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
             write_unsigned_varint(out, len(outcome) + 1)
         else:
             out += _pack_int(len(outcome))
-        for number, error, base_offset, append_time_ms, log_start_offset, message, leader in outcome:
+        for number, error, base_offset, append_time_ms, log_start_offset, message, leader, record_errors in outcome:
             if version >= 5:
                 out += _pack_result(number, error, base_offset, append_time_ms, log_start_offset)
             else:
                 out += _pack_result_v4(number, error, base_offset, append_time_ms)
+            if len(out) > RECORD_ERRORS_BYTES_MAX:
+                record_errors = ()
             if flexible:
-                out.append(1)
+                _add_record_errors(out, record_errors)
                 if message is None:
                     out.append(0)
                 else:
@@ -84,7 +90,7 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
                     out += _pack_head(*leader)
                 out.append(0)
             elif version >= 8:
-                out += b"\0\0\0\0"
+                _add_record_errors_v8(out, record_errors)
                 if message is None:
                     out += b"\xff\xff"
                 else:
@@ -96,3 +102,22 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
     out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
     _pack_int_into(out, 0, len(out) - 4)
     return out
+
+
+def _add_record_errors(out: bytearray, errors: tuple[RecordError, ...]) -> None:
+    write_unsigned_varint(out, len(errors) + 1)
+    for batch_index, message in errors:
+        text = message.encode()
+        out += _pack_int(batch_index)
+        write_unsigned_varint(out, len(text) + 1)
+        out += text
+        out.append(0)
+
+
+def _add_record_errors_v8(out: bytearray, errors: tuple[RecordError, ...]) -> None:
+    out += _pack_int(len(errors))
+    for batch_index, message in errors:
+        text = message.encode()
+        out += _pack_int(batch_index)
+        out += _pack_short(len(text))
+        out += text

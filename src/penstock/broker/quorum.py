@@ -33,12 +33,14 @@ from penstock.log import LogDirectory
 from penstock.metadata import (
     Controller,
     Decision,
-    MetadataError,
     MetadataImage,
     MetadataLoader,
+    check_voters,
+    checked_values,
     snapshot_values,
 )
 from penstock.raft import (
+    BOOTSTRAP_SNAPSHOT,
     NO_NODE,
     Event,
     OffsetAndEpoch,
@@ -50,7 +52,6 @@ from penstock.raft import (
     ReplicaKey,
     Resign,
     Role,
-    SnapshotError,
     SnapshotInstalled,
     SnapshotRefused,
     SnapshotTaken,
@@ -63,8 +64,9 @@ from penstock.raft import (
 from penstock.raft import messages as m
 from penstock.runtime import Future, Runtime, Timer
 from penstock.runtime.eventlog import EventLog
-from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import AbortTransactionRecord, encode_metadata_record
+from penstock.wire.uuids import format_uuid
 
 RESIGN_MS = 500
 RESIGN_POLL_MS = 5
@@ -84,6 +86,10 @@ R = TypeVar("R")
 
 class WrongRole(Exception):
     """The data directory does not fit the node's roles; the message says what to do."""
+
+
+class WrongDirectory(Exception):
+    """The directory is not the one that this node's vote belongs to; the message says what to do."""
 
 
 class MetadataQuorum:
@@ -150,10 +156,17 @@ class MetadataQuorum:
         """Set while this node is the active controller: it leads, and its image holds all that was decided before."""
         self.on_leader: list[Callable[[], None]] = []
         """Called when another node, or none, leads; and when this node becomes the active controller, or ceases to."""
+        self.last_leader_heard: tuple[int, float] = (NO_NODE, 0.0)
+        """The other node that led last, and when it last answered."""
 
     @property
     def image(self) -> MetadataImage:
         return self._applied.image
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the core has decided something that is not durable yet, and that no peer has heard of."""
+        return self._busy
 
     @property
     def leader_id(self) -> int:
@@ -163,6 +176,11 @@ class MetadataQuorum:
     def is_alone(self) -> bool:
         """Whether this node is all the quorum there is."""
         return self.core.voter_set.keys == (self.key,)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the image is the cluster's: there is a leader, and this log has lost nothing."""
+        return self.core.leader_id != NO_NODE and not self.core.hard.suspect
 
     def add_publisher(self, publisher: Publisher) -> None:
         self._applied.add_publisher(publisher)
@@ -182,13 +200,37 @@ class MetadataQuorum:
                 "this node is a voter of the metadata quorum, which needs the controller role: add controller to "
                 "process.roles, or let another node remove it from the voters first (RemoveRaftVoter)"
             )
+        self._check_directory_id(view.voter_set)
         self._applied.extend(found.after_snapshot())
         self.core = self.peers.core = RaftCore(self.key, found.state, view, self._runtime.rng, self._config)
         self._take(self.core.start(self._runtime.now_ms()))
 
+    def _check_directory_id(self, voters: VoterSet) -> None:
+        """A voter is a node and its directory. Under another directory id this node has no vote."""
+        named = voters.get(self.key.id)
+        if named is None or named.directory_id == self.key.directory_id:
+            return
+        difference = (
+            f"meta.properties says directory.id={format_uuid(self.key.directory_id)}, but the metadata log knows node "
+            f"{self.key.id} as a voter with directory.id={format_uuid(named.directory_id)}"
+        )
+        if len(voters) == 1:
+            raise WrongDirectory(
+                f"{difference}. No other voter could elect a leader or admit this one. If this is the directory of "
+                f"that voter, set directory.id={format_uuid(named.directory_id)} in meta.properties and remove its "
+                "first line"
+            )
+        self._events.warning(
+            "not a voter", what=difference, then="remove the old voter and add this one, or restore meta.properties"
+        )
+
     async def caught_up(self) -> None:
         """Until the image holds everything that was committed when the leader was first heard of."""
         await self._current
+
+    async def removed_topics(self) -> dict[str, str]:
+        """Names by id of the topics that were deleted since the newest snapshot."""
+        return await self.store.removed_topics(self.core.log.snapshot or BOOTSTRAP_SNAPSHOT)
 
     # ---- decisions
 
@@ -198,15 +240,20 @@ class MetadataQuorum:
         controller = self.controller
         if controller is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        before = controller.image
         decision = decide(controller)
+        try:
+            # All of them first: a decision that cannot be written down must not be half in the log.
+            batches = [tuple(map(encode_metadata_record, records)) for records in decision.batches()]
+        except Exception:
+            controller.reset(before)
+            raise
         # Without records of its own the reply may still rest on decisions that are not committed yet.
         end = self._applied.awaited_end
-        for records in decision.batches():
-            values = tuple(encode_metadata_record(record) for record in records)
-            ready = self.core.step(Propose(self.core.epoch, values), self._runtime.now_ms())
+        for values in batches:
+            ready = self._step_now(Propose(self.core.epoch, values))
             assert ready.proposed is not None, "a controller exists only while its node leads"
             end = ready.proposed.end_offset
-            self._take(ready)
             if self.controller is not controller:
                 raise _lost_leadership()
         await self._applied.until(end)
@@ -281,21 +328,26 @@ class MetadataQuorum:
             return
         if self._busy:
             self._inbox.append(event)
-            return
+        else:
+            self._step_now(event)
+
+    def _step_now(self, event: Event) -> Ready:
         try:
             ready = self.core.step(event, self._runtime.now_ms())
+            self._take(ready)
+            return ready
         except Exception as error:
-            # Whatever it is that the core cannot go on with, committed records are at stake.
-            self._runtime.fatal(f"the metadata quorum cannot go on: {error}", error)
+            # What other nodes send is checked before it becomes an event (`quorum_wire`), so this is a broken
+            # invariant. Whatever it is that the core cannot go on with, committed records are at stake.
+            self._runtime.fatal(f"the metadata quorum cannot go on: {error!r}", error)
             raise
-        self._take(ready)
 
     def _take(self, ready: Ready) -> None:
         """In the order that `raft.Ready` prescribes."""
         self._look_at_leader()
         if ready.hard_state is not None or ready.truncate_to is not None or ready.install is not None:
             self._busy = True
-            self._runtime.spawn(self._take_slowly(ready), "quorum")
+            self._runtime.spawn_essential(self._take_slowly(ready), "quorum")
         else:
             self._carry_out(ready)
 
@@ -339,7 +391,7 @@ class MetadataQuorum:
             self._download += ready.snapshot_chunk.data
         if (ready.append or ready.truncate_to is not None) and not self._syncing:
             self._syncing = True
-            self._runtime.spawn(self._sync(), "metadata sync")
+            self._runtime.spawn_essential(self._sync(), "metadata sync")
         if ready.leadership is not None:
             self._events.info(
                 "quorum",
@@ -349,12 +401,12 @@ class MetadataQuorum:
             )
         for result in ready.results:
             waiting = self._changes.pop(result.operation_id, None)
-            if waiting is not None:
+            if waiting is not None and not waiting.done():
                 waiting.set_result(result)
         self._schedule(ready.deadline_ms)
         if ready.high_watermark is not None and not self._applying:
             self._applying = True
-            self._runtime.spawn(self._apply(), "metadata")
+            self._runtime.spawn_essential(self._apply(), "metadata")
 
     def _send(self, message: m.Message) -> None:
         if not isinstance(message, _RESPONSES):
@@ -396,7 +448,11 @@ class MetadataQuorum:
 
     def _tell_leader(self) -> None:
         for callback in self.on_leader:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                # Theirs, not the quorum's: it must not keep the others from hearing of it.
+                self._runtime.task_failed("leader change", error)
 
     # ---- the image
 
@@ -407,11 +463,15 @@ class MetadataQuorum:
         self._check_current()
         if self._bytes_since_snapshot > self._snapshot_after_bytes:
             self._bytes_since_snapshot = 0
-            self._runtime.spawn(self._take_snapshot(), "metadata snapshot")
+            # Of this image and no later one: all that follows from it was done. A topic's directories are gone before
+            # a snapshot forgets that the topic was deleted.
+            self._runtime.spawn(self._take_snapshot(self.image), "metadata snapshot")
 
     def _note_progress(self, response: m.FetchResponse) -> None:
         """The first whole answer of a leader tells how far there is to go before the image may be relied on."""
         whole = response.error == ErrorCode.NONE and response.snapshot is None and response.diverging is None
+        if response.error == ErrorCode.NONE:
+            self.last_leader_heard = response.source, self._runtime.now_ms()
         if self._target is None and whole and response.high_watermark >= 0 and response.source == self.core.leader_id:
             self._target = response.high_watermark
             self._check_current()
@@ -454,14 +514,15 @@ class MetadataQuorum:
     async def _state_features(self) -> None:
         try:
             await self.submit(lambda controller: controller.decide_state_features())
-        except KafkaError:
+        except Exception as error:
             self._applied.features_logged = False  # the next controller does it
+            if not isinstance(error, KafkaError):
+                raise
 
     # ---- snapshots
 
-    async def _take_snapshot(self) -> None:
+    async def _take_snapshot(self, image: MetadataImage) -> None:
         """Write the image as a snapshot, durably, and let the log start after it."""
-        image = self.image
         snapshot_id = image.snapshot_id
         voters: VoterSet = self.core.log.voter_set_at(snapshot_id.offset)
         data = bytearray()
@@ -494,9 +555,11 @@ class MetadataQuorum:
         loader = MetadataLoader()
         try:
             snapshot = read_snapshot(data)
-            loader.load_snapshot(snapshot_id, snapshot.values)
-        except (SnapshotError, MetadataError, WireError, ValueError) as error:
-            self._events.error("metadata snapshot refused", offset=snapshot_id.offset, reason=str(error))
+            check_voters(snapshot.voter_set)
+            loader.load_snapshot(snapshot_id, checked_values(snapshot.values))
+        except Exception as error:
+            # Whatever it is, nothing was changed for it, and the leader may have a better one.
+            self._events.error("metadata snapshot refused", offset=snapshot_id.offset, reason=str(error) or repr(error))
             return SnapshotRefused(snapshot_id)
         await self.store.install_snapshot(snapshot_id, data)
         while self._applying:

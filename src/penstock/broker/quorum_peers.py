@@ -26,6 +26,7 @@ from penstock.raft import (
 from penstock.raft import messages as m
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 
 FETCH_CHANNEL = "metadata"
@@ -68,6 +69,8 @@ class QuorumPeers:
         self._learned: dict[int, Address] = {}
         self.resigning = 0
         """Nodes that are being told that this one leads no longer."""
+        self.refused = 0
+        """Requests and answers of other nodes that make no sense."""
 
     # ---- where they listen
 
@@ -80,11 +83,20 @@ class QuorumPeers:
         return None if node_id == NO_NODE else self.endpoints().get(node_id)
 
     def learn_endpoint(self, node_id: int, address: Address) -> None:
-        if node_id != self._node_id and node_id >= 0 and address[0]:
+        """Another node says where a node listens. KafkaError(INVALID_REQUEST) if nobody can listen there."""
+        valid.check_address(*address)
+        if node_id != self._node_id and node_id >= 0:
             self._learned.pop(node_id, None)
             self._learned[node_id] = address
             if len(self._learned) > ENDPOINTS_MAX:
                 del self._learned[next(iter(self._learned))]
+
+    def _learn_told(self, by: int, node_id: int, address: Address) -> None:
+        """An answer may be of use even if it names an address that is not."""
+        try:
+            self.learn_endpoint(node_id, address)
+        except KafkaError as error:
+            self._events.limited("address refused", told_by=by, node=node_id, reason=error.message)
 
     # ---- what they are asked
 
@@ -112,14 +124,18 @@ class QuorumPeers:
                 channel=FETCH_CHANNEL if fetches else QUORUM_CHANNEL,
             )
             for node_id, address in translate.endpoints_in(response).items():
-                self.learn_endpoint(node_id, address)
-            event: Event = translate.from_response(request, response)
+                self._learn_told(request.target, node_id, address)
+            event: Event = translate.from_response(request, response, self.core.epoch)
         except PeerUnavailable as error:
             if error.refused and isinstance(request, m.FetchRequest) and request.target == self.core.leader_id:
                 self._on_event(LeaderGone(request.target, request.epoch))
             event = RequestFailed(request.request_id)
         except (translate.Inconsistent, KafkaError, WireError) as error:
-            self._events.limited("quorum request refused", node=request.target, reason=str(error))
+            self.refused += 1
+            self._events.recurring("quorum request refused", request.target, node=request.target, reason=str(error))
+            event = RequestFailed(request.request_id)
+        except Exception as error:
+            self._runtime.task_failed("quorum request", error)
             event = RequestFailed(request.request_id)
         self.resigning -= isinstance(request, m.EndQuorumEpochRequest)
         if isinstance(event, m.FetchResponse) and self._leads_no_longer(event):

@@ -10,11 +10,12 @@ refused (a request with KafkaError, an answer with `Inconsistent`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.metadata import CLUSTER_METADATA
-from penstock.raft import NO_NODE, LogBatch, OffsetAndEpoch, ReplicaKey, VoterSet, decode_batches
+from penstock.metadata import CLUSTER_METADATA, MetadataError, check_voters, checked_values
+from penstock.raft import NO_NODE, LogBatch, OffsetAndEpoch, ReplicaKey, VoterSet, batch_values, decode_batches
 from penstock.raft import messages as m
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
@@ -28,8 +29,13 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 PARTITION: Final = 0
 FETCH_BYTES_MAX: Final = 8 << 20
 """What one fetch of the metadata log brings at most, if its first batch is not larger."""
-EPOCH_MAX: Final = 1 << 30
-"""Epochs have 32 bits on the wire. A node that was made to believe in the last of them could never elect again."""
+EPOCH_JUMP_MAX: Final = 1_000
+"""How far ahead of this node's epoch a request may be. Epochs have 32 bits: a node that one request could make believe
+in the last of them could never elect again. A node that was away for longer learns the epoch when it fetches."""
+EPOCH_TOLD_MAX: Final = 1 << 30
+"""What this node believes of a node that it asked. No cluster gets there: every epoch is an election."""
+OFFSET_MAX: Final = 1 << 62
+"""Offsets have 64 bits: a log that was made to begin at the last of them could never grow."""
 WAIT_MS_MAX: Final = 60_000
 
 Endpoints = Mapping[int, tuple[str, int]]
@@ -224,14 +230,14 @@ def check_cluster(theirs: str | None, ours: str) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {ours}, but got cluster ID {theirs}")
 
 
-def to_core(request: Message, target: int, number: int) -> m.Request:
-    """A request of another node, as the core takes it. KafkaError if it makes no sense."""
+def to_core(request: Message, target: int, number: int, epoch: int = 0) -> m.Request:
+    """A request of another node, as the core, which is in `epoch`, takes it. KafkaError if it makes no sense."""
     values = _from_wire(_REQUESTS[type(request)], request)
     if any(value is None for value in values.values()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names no replica, or no place in the log")
     if values["source"] < 0 or values["source"] == target:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"node {target} was asked in the name of {values['source']}")
-    _check_epoch(values["epoch"])
+    _check_epoch(values["epoch"], epoch + EPOCH_JUMP_MAX)
     if "max_wait_ms" in values:
         values["max_wait_ms"] = max(0, min(values["max_wait_ms"], WAIT_MS_MAX))
     if values.get("offset", 0) < 0 or values.get("position", 0) < 0 or values.get("bytes_max", 0) < 0:
@@ -240,8 +246,11 @@ def to_core(request: Message, target: int, number: int) -> m.Request:
     return core
 
 
-def from_response(request: m.Request, response: Message) -> m.Response:
-    """What the core is told. Raises Inconsistent for an answer that is an error as a whole, or about something else."""
+def from_response(request: m.Request, response: Message, epoch: int = 0) -> m.Response:
+    """What the core, which is in `epoch`, is told.
+
+    Raises Inconsistent for an answer that is an error as a whole, about something else, or not to be believed.
+    """
     code = ErrorCode(getattr(response, "error_code", 0))
     if code != ErrorCode.NONE:
         raise Inconsistent(KafkaError(code).message or code.name)
@@ -250,7 +259,12 @@ def from_response(request: m.Request, response: Message) -> m.Response:
         raise Inconsistent(f"{type(response).__name__} answers no request of the quorum")
     try:
         values = _from_wire(cls, response)
-        _check_epoch(max(values["epoch"], 0))
+        _check_epoch(max(values["epoch"], 0), max(EPOCH_TOLD_MAX, epoch + EPOCH_JUMP_MAX))
+        for place in (values.get("snapshot"), values.get("diverging")):
+            if place is not None and place.offset > OFFSET_MAX:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"no log gets as far as {place.offset}")
+        if values["leader_id"] < NO_NODE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"no node that could lead has the id {values['leader_id']}")
         data = _partition(_LAYOUTS[cls], response)
         if cls is m.FetchResponse:
             values["batches"] = _batches(data.records)
@@ -302,9 +316,10 @@ def _partition(layout: _Layout, wire: Message) -> Any:
     return partitions[0]
 
 
-def _check_epoch(epoch: int) -> None:
-    if not 0 <= epoch <= EPOCH_MAX:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no epoch of a quorum is {epoch}")
+def _check_epoch(epoch: int, epoch_max: int) -> None:
+    if not 0 <= epoch <= epoch_max:
+        reason = f"epoch {epoch} is negative, or too far ahead of this node's to be believed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def _batches(records: Any) -> tuple[LogBatch, ...]:
@@ -312,8 +327,12 @@ def _batches(records: Any) -> tuple[LogBatch, ...]:
         batches = tuple(decode_batches(records)) if records else ()
         for batch in batches:
             check_batch(batch.data)
-    except (WireError, ValueError) as error:
-        raise Inconsistent(f"damaged batches in the metadata log: {error}") from None
+            for record in batch.control:
+                if isinstance(record, m.Voters):
+                    check_voters(record.voter_set)
+            deque(checked_values(batch_values(batch)), maxlen=0)
+    except (WireError, MetadataError, ValueError) as error:
+        raise Inconsistent(f"batches that cannot be of the metadata log: {error}") from None
     return batches
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.broker.peers import Peers, PeerUnavailable
+from penstock.broker.contact import Contact
+from penstock.broker.peers import SILENCE_MS, Peers, PeerUnavailable
 from penstock.broker.quorum import MetadataQuorum
 from penstock.config import BrokerConfig
 from penstock.metadata import SUPPORTED_FEATURES, Listener
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.tasks import keep_running
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages import broker_registration as wire
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -66,8 +68,10 @@ class BrokerLifecycle:
         listeners: tuple[Listener, ...],
         directory_id: bytes,
         previous_epoch: int,
+        contact: Contact,
     ) -> None:
-        """`previous_epoch`: the broker epoch under which the last clean stop happened, or -1."""
+        """`previous_epoch`: the broker epoch under which the last clean stop happened, or -1.
+        `contact` is told when the controller has answered."""
         self._runtime = runtime
         self._events = events
         self._config = config
@@ -76,6 +80,7 @@ class BrokerLifecycle:
         self._listeners = listeners
         self._directory_id = directory_id
         self._previous_epoch = previous_epoch
+        self._contact = contact
         self._wake: Future[None] | None = None
         self._in_service: Future[None] = runtime.future()
         self._leave: Future[None] | None = None
@@ -96,11 +101,11 @@ class BrokerLifecycle:
             code = ErrorCode.NOT_CONTROLLER
             try:
                 response = await self._peers.controller_call(
-                    request, timeout_ms=REGISTER_CALL_MS, channel=HEARTBEAT_CHANNEL
+                    request, timeout_ms=REGISTER_CALL_MS, silence_ms=SILENCE_MS, channel=HEARTBEAT_CHANNEL
                 )
                 code = ErrorCode(response.error_code)
             except KafkaError as error:
-                self._events.limited("registration", reason=error.message)
+                self._events.recurring("registration", "", reason=error.message)
             if code == ErrorCode.NONE:
                 self.epoch = response.broker_epoch
                 # What the registration did to partitions must be in force here before any of them is served.
@@ -116,7 +121,7 @@ class BrokerLifecycle:
                     f"broker {self._config.node_id} was refused by the controller ({code.name}): {REASONS[code]}"
                 )
             if code != ErrorCode.NOT_CONTROLLER:
-                self._events.limited("registration", reason=REASONS.get(code, code.name))
+                self._events.recurring("registration", "", reason=REASONS.get(code, code.name))
             await runtime.sleep(RETRY_MS)
 
     def _request(self) -> wire.BrokerRegistrationRequest:
@@ -142,7 +147,7 @@ class BrokerLifecycle:
     def start(self) -> None:
         """Begin to send heartbeats."""
         self._quorum.on_leader.append(self._hurry)
-        self._runtime.spawn(self._beat(), "heartbeats")
+        self._runtime.spawn(keep_running(self._runtime, self._beat, "heartbeats"), "heartbeats")
 
     async def in_service(self) -> None:
         """Until the controller has unfenced this broker for the first time, and its own image says so."""
@@ -155,9 +160,11 @@ class BrokerLifecycle:
     async def _beat(self) -> None:
         unanswered = 0
         while not self._stopped:
+            asked_ms = self._contact.now_ms()
             response = await self._heartbeat()
             interval_ms: float = RETRY_MS
             if response is not None and response.error_code == ErrorCode.NONE:
+                self._contact.heard_controller(asked_ms - self._unconfirmed_ms())
                 self._take(response)
                 if not self.fenced and self._leave is None:
                     interval_ms = self._config.broker_heartbeat_interval_ms
@@ -168,6 +175,13 @@ class BrokerLifecycle:
             elif response is not None and response.error_code == ErrorCode.STALE_BROKER_EPOCH:
                 await self._unknown()
             await self._pause(interval_ms)
+
+    def _unconfirmed_ms(self) -> float:
+        """By how much an answer may be out of date. One of this very node's controller says nothing about the others: a
+        leader that hears from no majority of them believes that it leads until it has checked."""
+        if self._quorum.controller is None:
+            return 0.0
+        return min(self._quorum.core.config.check_quorum_timeout_ms, self._config.broker_session_timeout_ms / 2)
 
     async def _heartbeat(self) -> BrokerHeartbeatResponse | None:
         request = BrokerHeartbeatRequest(
@@ -180,11 +194,12 @@ class BrokerLifecycle:
             response: BrokerHeartbeatResponse = await self._peers.controller_call(
                 request,
                 timeout_ms=self._config.broker_session_timeout_ms / 2 if self._leave is None else SHUTDOWN_CALL_MS,
+                silence_ms=SILENCE_MS,
                 channel=HEARTBEAT_CHANNEL,
             )
             return response
         except (KafkaError, PeerUnavailable) as error:
-            self._events.limited("heartbeat", reason=str(error))
+            self._events.recurring("heartbeat", "", reason=str(error))
             return None
 
     def _take(self, response: BrokerHeartbeatResponse) -> None:

@@ -7,8 +7,9 @@ nothing. What was answered with records, an error or a divergence is not due bef
 The partition itself tells of its changes: each item of a session is a `Question` that the partition knows
 (`penstock.broker.partition`).
 
-A follower has one session; a few more are borne with, since they may be left from connections that broke. All of an
-earlier incarnation of its broker end with the first session of the next (KIP-903).
+A follower has one session: a new one ends those before it. A request that was held up by a cut may arrive after the
+follower has begun anew elsewhere. It then ends the wrong session, and sets the follower back; but the follower's next
+request finds its session gone, and so it asks about everything once more.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ from penstock.broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partition import FetchWaiter, Partition
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest
-
-SESSIONS_PER_REPLICA_MAX = 4
-"""A follower needs one; another one may be left from a connection that broke."""
 
 Key = tuple[bytes, int]
 
@@ -182,12 +180,8 @@ class ReplicaSessions:
         return session
 
     def _open(self, session: ReplicaSession) -> None:
-        of_replica = [one for one in self._sessions.values() if one.replica_id == session.replica_id]
-        for old in of_replica:
-            # An earlier incarnation does not come back; beyond that the oldest goes.
-            if old.replica_epoch != session.replica_epoch or len(of_replica) >= SESSIONS_PER_REPLICA_MAX:
-                self._close(old.session_id, old.replica_id)
-                of_replica = of_replica[1:]
+        for old in [one for one in self._sessions.values() if one.replica_id == session.replica_id]:
+            self._close(old.session_id, old.replica_id)
         while session.session_id == NO_SESSION or session.session_id in self._sessions:
             session.session_id = self._rng.randrange(1, 2**31)
         self._sessions[session.session_id] = session

@@ -39,10 +39,15 @@ class ReplicationGauges:
         for name, throttle in rates:
             text = "Bytes a second of throttled replicas"
             yield gauge(f"kafka_server_{name}_byte_rate", text, throttle.quota.rate(now_ms))
+        held = list(self._manager.table.all())
+        damaged = sum(partition.damaged_at is not None for partition in held)
+        yield gauge("penstock_damaged_partitions", "Partitions whose copy here is known to be damaged", damaged)
+        stranded = sum(partition.leader is not None and partition.leader.stranded for partition in held)
+        yield gauge("penstock_stranded_partitions", "Led partitions that can commit nothing: cut off", stranded)
         yield gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Committed records that the slowest replica here lacks",
-            max((self._lag(partition) for partition in self._manager.table.all()), default=0),
+            max((self._lag(partition) for partition in held), default=0),
         )
 
     @staticmethod

@@ -15,6 +15,7 @@ from collections.abc import Awaitable
 from enum import IntEnum
 from functools import partial
 
+from penstock import kernel
 from penstock.broker.access import Entrance
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.administrative import by_request as administrative_by_request
@@ -39,21 +40,24 @@ from penstock.broker.gauges import Gauges
 from penstock.broker.group_gauges import GroupGauges
 from penstock.broker.http import MetricsConnection
 from penstock.broker.lag_gauges import LagGauges
-from penstock.broker.metadata_store import UnreadableMetadata
+from penstock.broker.metadata_evidence import UnreadableMetadata
+from penstock.broker.metadata_store import DamagedMetadata
 from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.partition import Wakes
 from penstock.broker.partitions import PartitionManager
-from penstock.broker.peers import Address, Peers
+from penstock.broker.peers import SILENCE_MS, Address, Peers
+from penstock.broker.preparing import Preparation
 from penstock.broker.producer_ids import Block, ProducerIds
-from penstock.broker.quorum import MetadataQuorum, WrongRole
+from penstock.broker.quorum import MetadataQuorum, WrongDirectory, WrongRole
 from penstock.broker.read_replicas import RackAwareSelector
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
+from penstock.broker.remains import NAMED_MAX, remains_in
 from penstock.broker.replication_gauges import ReplicationGauges
 from penstock.broker.service import Service
 from penstock.broker.starting import Start, StartInterrupted, StartRefused
-from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig
-from penstock.log import LogDirectory
+from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig, ConfigError
+from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
     Controller,
     Listener,
@@ -68,6 +72,7 @@ from penstock.raft import Endpoint, QuorumStateError, RaftConfig, ReplicaKey, Vo
 from penstock.runtime import Listener as ListeningSocket
 from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.tasks import keep_running
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -78,13 +83,19 @@ PLAINTEXT = 0
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests that are under way."""
 PRODUCER_IDS_MS = 30_000
+QUORUM_WAIT_TOLD_MS = 10_000
+QUORUM_WAIT_TOLD_AGAIN_MS = 60_000
+"""A start that waits for long for a leader of the metadata says so, again and again."""
 
 REFUSALS = (
+    CheckpointDamaged,
+    DamagedMetadata,
     MetaPropertiesError,
     NoOneCluster,
     QuorumStateError,
     RegistrationRefused,
     UnreadableMetadata,
+    WrongDirectory,
     WrongRole,
 )
 """What keeps a node from starting, and is not its own fault."""
@@ -161,11 +172,12 @@ class Broker:
         if self._nodes is not None:
             self._nodes.cluster_id = self._identity.cluster_id
         if self._config.quorum_servers:
-            self._runtime.spawn(self._check_cluster(self._identity.cluster_id), "check cluster")
+            check = partial(self._check_cluster, self._identity.cluster_id)
+            self._runtime.spawn(keep_running(self._runtime, check, "check cluster"), "check cluster")
         self._directory = LogDirectory(self._runtime)
         await self._directory.load()
         await self._start_quorum()
-        await self._starting.unless_stopped(self.quorum.caught_up())
+        await self._await_quorum()
         if self._is_broker:
             await self._start_partitions()
             await self._register()
@@ -180,8 +192,29 @@ class Broker:
             topics=self.quorum.image.topic_count,
             partitions=self.quorum.image.partition_count,
             recovering=self.manager.recovering if self._is_broker else 0,
+            kernels=kernel.FORM,
         )
         self.stage = Stage.READY
+
+    async def _await_quorum(self) -> None:
+        """Until the image is the cluster's. Whoever waits long for that is told what for."""
+        self._ticker = self._runtime.call_later(QUORUM_WAIT_TOLD_MS, self._tell_waiting)
+        try:
+            await self._starting.unless_stopped(self.quorum.caught_up())
+        finally:
+            self._ticker.cancel()
+
+    def _tell_waiting(self) -> None:
+        quorum = self.quorum
+        self._ticker = self._runtime.call_later(QUORUM_WAIT_TOLD_AGAIN_MS, self._tell_waiting)
+        self._events.warning(
+            "waiting for the quorum",
+            leader=quorum.leader_id,
+            epoch=quorum.core.epoch,
+            voters=",".join(map(str, quorum.core.voter_set.ids)),
+            is_voter=quorum.key in quorum.core.voter_set,
+            log_suspect=quorum.core.hard.suspect,
+        )
 
     async def _check_cluster(self, cluster_id: str) -> None:
         """Two clusters that are configured as one must not live side by side: who comes later stops."""
@@ -223,6 +256,7 @@ class Broker:
     async def _listen_for_nodes(self, options: SocketOptions) -> None:
         endpoint = self._config.controller_listeners[0]
         self._nodes = ControllerListener(self._runtime, self._config, self._events, self._wakes)
+        self.metrics.add_gauges(self._nodes.samples)
         listener = await self._nodes.listen(options)
         self._listeners.append(listener)
         named = next((voter for voter in self._config.quorum_voters if voter.id == self._config.node_id), None)
@@ -298,14 +332,14 @@ class Broker:
             self._nodes.node = shared
         if wants_to_vote(config) and self.quorum.key not in self.quorum.core.voter_set:
             assert self._own_endpoint is not None
-            runtime.spawn(become_voter(shared, self._own_endpoint, self._starting.is_stopping), "become a voter")
+            join = partial(become_voter, shared, self._own_endpoint, self._starting.is_stopping)
+            runtime.spawn(keep_running(runtime, join, "become a voter"), "become a voter")
 
     def _broker_address(self, node_id: int) -> Address | None:
         broker = self.quorum.image.broker(node_id)
         if broker is None:
             return None
-        listener = broker.listener(self._config.inter_broker_listener_name) or broker.listeners[0]
-        return listener.host, listener.port
+        return broker.address(self._config.inter_broker_listener_name)
 
     def _new_controller(self, image: MetadataImage) -> Controller:
         assert self._identity is not None
@@ -321,9 +355,10 @@ class Broker:
 
     async def _start_partitions(self) -> None:
         self.manager = PartitionManager(
-            self._runtime, self._events, self._config, self._wakes, self._directory, self.peers
+            self._runtime, self._events, self._config, self._wakes, self._directory, self.peers, self.quorum
         )
         image = self.quorum.image
+        await self._expect_directories_known(image)
         await self.manager.open(image)
         # The others went on meanwhile: logs were opened, and topics came and went.
         while (newest := self.quorum.image) is not image:
@@ -331,6 +366,24 @@ class Broker:
             image = newest
         self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
+
+    async def _expect_directories_known(self, image: MetadataImage) -> None:
+        """Where this node alone keeps the metadata, nobody could contradict metadata that lost topics.
+
+        A directory is made after its topic was committed, and taken away before a snapshot forgets the deletion. So
+        one of a topic that the log neither has nor deleted is proof that the log is not what it was.
+        """
+        unknown = self.manager.unknown_directories(image) if self.quorum.is_alone else {}
+        removed = await self.quorum.removed_topics() if unknown else {}
+        lost = [name for name, topic_id in unknown.items() if topic_id not in removed]
+        if lost:
+            raise StartRefused(
+                f"{self._runtime.disk.root}: the metadata does not know {', '.join(lost[:NAMED_MAX])}"
+                f"{' …' if len(lost) > NAMED_MAX else ''}, and has not deleted them: it is older than the data, or "
+                f"incomplete. Nothing was changed: {remains_in(self._runtime.disk)}. If these directories do not "
+                "belong here, move them away. Otherwise see what can be rebuilt with: penstock metadata recover --data "
+                f"{self._runtime.disk.root}"
+            )
 
     async def _register(self) -> None:
         """Join under a new incarnation. Without proof of a clean stop every led partition gets a new epoch."""
@@ -344,6 +397,7 @@ class Broker:
             listeners=self._advertised(),
             directory_id=self._identity.directory_id,
             previous_epoch=self._clean_epoch,
+            contact=self.manager.roles.contact,
         )
         await self._starting.unless_stopped(self.lifecycle.register(self._starting.is_stopping))
         self.manager.roles.registered(self.lifecycle.epoch)
@@ -353,7 +407,8 @@ class Broker:
         listeners = []
         for endpoint in self._config.advertised_listeners:
             host, port = self._bound[endpoint.name]
-            listeners.append(Listener(endpoint.name, endpoint.host or host, endpoint.port or port, PLAINTEXT))
+            advertised = endpoint.host or host or "localhost"
+            listeners.append(Listener(endpoint.name, advertised, endpoint.port or port, PLAINTEXT))
         return tuple(listeners)
 
     async def _start_serving(self) -> None:
@@ -376,6 +431,7 @@ class Broker:
         )
         self._fetch = Fetch(runtime, self.manager.table, sessions, self.metrics)
         self._fetch.response_bytes_max = self._config.fetch_max_bytes
+        self._fetch.suspect = self.manager.roles.damage.suspect
         self._fetch.replicas = ReplicaFetch(
             runtime,
             self.manager.table,
@@ -383,11 +439,14 @@ class Broker:
             lambda: self.quorum.image,
             self.manager.roles.isr_changes.propose,
             self.manager.throttles.leader,
+            self.manager.roles.contact.heard_follower,
+            self.manager.roles.damage.suspect,
         )
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
             self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
             self._fetch.replicas.sessions.tells_high_watermarks = True
-        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics).serve)
+        preparation = Preparation(runtime, self._events, self.metrics, self._config)
+        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics, preparation).serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
         for key, serve in HANDLERS.items():
             self.service.add(key, partial(serve, self.node))
@@ -403,7 +462,7 @@ class Broker:
 
     async def _next_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)
-        response = await self.peers.controller_call(request, timeout_ms=PRODUCER_IDS_MS)
+        response = await self.peers.controller_call(request, timeout_ms=PRODUCER_IDS_MS, silence_ms=SILENCE_MS)
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(response.error_code))
         return Block(response.producer_id_start, response.producer_id_len)
@@ -418,11 +477,22 @@ class Broker:
         before = self._config
         defaults = image.config(ResourceType.BROKER, "")
         own = image.config(ResourceType.BROKER, str(node_id))
-        self._config = before.with_dynamic(defaults, own)
-        changed = self._config.changed_since(before)
-        if not changed:
+        if (defaults, own) == (before.dynamic_default, before.dynamic_broker):
             return
-        self._events.info("config changed", properties=",".join(changed))
+        try:
+            self._config = before.with_dynamic(defaults, own)
+        except ConfigError as error:
+            # The controller checked them against its own static settings; this node's may be others.
+            self._events.error("config not applied", problems="; ".join(error.problems), then="the old ones stay")
+            return
+        for warning in self._config.warnings:
+            if warning not in before.warnings:
+                self._events.warning("config", message=warning)
+        changed = self._config.changed_since(before)
+        if changed:
+            self._events.info("config changed", properties=",".join(changed))
+        if "num.io.threads" in changed:
+            self._runtime.disk.use_io_threads(self._config.num_io_threads)
         self.service.configure(self._config)
         self._shared.config = self._config
         self.duties.configure(self._config)
@@ -436,10 +506,10 @@ class Broker:
             self.coordinators.configure(self._config)
 
     def _tick(self) -> None:
+        self._ticker = self._runtime.call_later(RATE_INTERVAL_MS, self._tick)
         self.metrics.tick()
         for late_ms in self._runtime.loop_stalls().samples_ms:
             self.metrics.stalls.record(late_ms)
-        self._ticker = self._runtime.call_later(RATE_INTERVAL_MS, self._tick)
 
     def _render_metrics(self) -> str:
         return exposition(self.metrics.samples())

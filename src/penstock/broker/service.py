@@ -18,16 +18,20 @@ from typing import NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.access import Entrance
-from penstock.broker.connection import MEMORY, STARTING, Connection, Slot
+from penstock.broker.answering import AnswerBudget
+from penstock.broker.connection import STARTING, Connection, Slot
 from penstock.broker.metrics import BrokerMetrics, RequestMetrics
 from penstock.broker.outbox import ChunkPool
 from penstock.broker.partition import Wakes
+from penstock.broker.receiving import ReceiveBudget
+from penstock.broker.slices import Places, RequestSlices
+from penstock.broker.turns import Turns
 from penstock.config import BrokerConfig
 from penstock.coordinators.host import Asked
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
-from penstock.wire.apis import SERVED, ApiKey, ServedApi
-from penstock.wire.codec import Message, decode, encode
+from penstock.wire.apis import SERVED, ApiKey, ServedApi, api_name
+from penstock.wire.codec import Message, decode, decode_in_slices, encode, encode_in_slices
 from penstock.wire.commits import decode_commit
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header
@@ -37,6 +41,8 @@ SWEEP_INTERVAL_MS = 10_000
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
 """What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
+FRAMES_AT_ONCE_MAX = 16
+"""The receive budget of a controller's listener, whose requests are small, in the largest of them."""
 
 _head = Struct(">hhih").unpack_from
 _pack_head = Struct(">ii").pack
@@ -58,6 +64,10 @@ class RequestContext(NamedTuple):
     version: int
     client_id: str
     connection: Connection
+
+    def slices(self) -> RequestSlices:
+        """For a handler that may take long: `with context.slices() as slices: … await slices.breathe()`."""
+        return self.connection.slices()
 
 
 Handler = Callable[[RequestContext, Message], Message | Asked | Awaitable[Message]]
@@ -121,14 +131,14 @@ class Service:
         self._connections: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._numbers = 0
-        self._receiving = 0
-        self._starved: list[Connection] = []
-        self._favoured: Connection | None = None
-        self.short_of_memory = False
         self._accepting_again_ms = 0.0
         self._accepted_in_second = 0
         self.ready = False
         """Connections that come before this is set are accepted and wait."""
+        self._places = Places(runtime.future)
+        self.turns = Turns(runtime.now_ms, runtime.cpu_ms, runtime.call_soon)
+        self.answer_budget = AnswerBudget(runtime.now_ms, runtime.call_later, runtime.future)
+        self.receive_budget = ReceiveBudget(runtime.now_ms, runtime.call_soon, runtime.call_later)
         self.now_ms = runtime.now_ms
         self.call_soon = runtime.call_soon
         self.direct_socket = runtime.direct_socket
@@ -140,7 +150,11 @@ class Service:
         self._config = config
         self.request_bytes_max = config.socket_request_max_bytes
         budget = config.queued_max_request_bytes
-        self._receive_budget = max(RECEIVE_BUDGET_BYTES if budget < 0 else budget, 2 * self.request_bytes_max)
+        largest = min(self.request_bytes_max, max(served.max_frame_bytes for served in self._served.values()))
+        budget = RECEIVE_BUDGET_BYTES if budget < 0 else budget
+        if ApiKey.PRODUCE not in self._served:
+            budget = min(budget, FRAMES_AT_ONCE_MAX * largest)
+        self.receive_budget.configure(budget, largest)
 
     def add_raw(self, key: ApiKey, handler: RawHandler) -> None:
         self._add(Api(self._served[key], handler, None))
@@ -158,7 +172,7 @@ class Service:
 
     @property
     def receiving_bytes(self) -> int:
-        return self._receiving
+        return self.receive_budget.used
 
     def connection(self, entrance: Entrance = ANY_ENTRANCE) -> Connection:
         """The factory that listeners use."""
@@ -172,6 +186,17 @@ class Service:
         api = apis[api_key] if 0 <= api_key < len(apis) else None
         return limits.FRAME_BYTES_OF_ANY_API if api is None else api.frame_bytes_max
 
+    def has_room_for(self, connection: Connection, api_key: int) -> bool:
+        apis = self._apis
+        api = apis[api_key] if 0 <= api_key < len(apis) else None
+        if api is None or api.raw is not None or not self._places.full:
+            return True
+        self._places.when_free(connection.drained)
+        return False
+
+    def slices(self) -> RequestSlices:
+        return RequestSlices(self._runtime, self._places)
+
     def serve(self, connection: Connection, start: int, end: int) -> None:
         if end - start < 10:
             raise WireError("the request header ends early")
@@ -179,7 +204,7 @@ class Service:
         apis = self._apis
         api = apis[key] if 0 <= key < len(apis) else None
         if api is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API {key} is not served")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api_name(key)} is not served on this listener")
         if not api.min_version <= version <= api.max_version:
             if key != ApiKey.API_VERSIONS:
                 spoken = f"{api.min_version}–{api.max_version}"
@@ -236,6 +261,12 @@ class Service:
         position: int,
         end: int,
     ) -> None:
+        if end - position > limits.LARGE_REQUEST_BYTES:
+            slot = connection.defer(barrier=True)
+            body = bytes(connection.view[position:end])
+            large = self._serve_large(api, connection, slot, version, correlation_id, client_id, body)
+            self._runtime.spawn(large, api.name)
+            return
         if version >= 0:
             # Bytes that are left over are let pass, as Kafka does: librdkafka 2.16 sends three behind Metadata v13.
             request, _ = api.decode(api.request, version, connection.view[:end], position, limits=api.limits)
@@ -259,6 +290,42 @@ class Service:
         slot = connection.defer(barrier=True)
         self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
 
+    async def _serve_large(
+        self,
+        api: Api,
+        connection: Connection,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        body: bytes,
+    ) -> None:
+        """A request that takes long to decode, and mostly to serve and to answer too: all in slices."""
+        try:
+            with self.slices() as slices:
+                await slices.begin()
+                if version < 0:
+                    request = api.request()
+                elif api.decode is decode:
+                    work = decode_in_slices(api.request, version, body, limits=api.limits)
+                    request, _ = await slices.drive(work)
+                else:
+                    request, _ = api.decode(api.request, version, body, 0, limits=api.limits)
+            if connection.closed:
+                return
+            assert api.handler is not None
+            result = api.handler(RequestContext(version, client_id, connection), request)
+            if isinstance(result, Asked):
+                result.then(partial(self._settled, api, connection, slot, version, correlation_id))
+                return
+        except Exception as error:
+            self._request_failed(api, connection, error)
+            return
+        if isinstance(result, Message):
+            await self._answer(api, connection, slot, version, correlation_id, result)
+        else:
+            await self._finish(api, connection, slot, version, correlation_id, result)
+
     def _settled(
         self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, asked: Asked
     ) -> None:
@@ -269,10 +336,7 @@ class Service:
             if not connection.closed:
                 slot.send(self._framed(api, version, correlation_id, asked.answer))
         except Exception as error:
-            api.metrics.errors += 1
-            self.failed(connection, error)
-            if not connection.closed:
-                connection.abort()
+            self._request_failed(api, connection, error)
 
     async def _finish(
         self,
@@ -285,20 +349,47 @@ class Service:
     ) -> None:
         try:
             response = await result
-            slot.send(self._framed(api, version, correlation_id, response))
         except Exception as error:
-            api.metrics.errors += 1
-            self.failed(connection, error)
-            if not connection.closed:
-                connection.abort()
+            self._request_failed(api, connection, error)
+            return
+        await self._answer(api, connection, slot, version, correlation_id, response)
+
+    async def _answer(
+        self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, response: Message
+    ) -> None:
+        """Encode in slices: an answer that was waited for may be of any size."""
+        try:
+            out = self._head(api, version, correlation_id)
+            with self.slices() as slices:
+                await slices.drive(encode_in_slices(response, max(version, 0), out))
+                if len(out) > limits.LARGE_ANSWER_BYTES:
+                    await self.answer_budget.take(connection, len(out))
+                    connection.owes_answer = True
+            _pack_size_into(out, 0, len(out) - 4)
+            slot.send(out)
+            if connection.owes_answer:
+                connection.settle_answer()
+        except Exception as error:
+            self._request_failed(api, connection, error)
+
+    def _request_failed(self, api: Api, connection: Connection, error: Exception) -> None:
+        api.metrics.errors += 1
+        self.failed(connection, error)
+        if not connection.closed:
+            connection.abort()
 
     def _framed(self, api: Api, version: int, correlation_id: int, response: Message) -> bytearray:
+        out = self._head(api, version, correlation_id)
+        encode(response, max(version, 0), out)
+        _pack_size_into(out, 0, len(out) - 4)
+        return out
+
+    def _head(self, api: Api, version: int, correlation_id: int) -> bytearray:
+        """The response header, with the length to be filled in."""
         out = bytearray(_pack_head(0, correlation_id))
         # ApiVersions answers with header v0 always: a client that does not know us yet must be able to read it.
         if version >= api.flexible_from and api.key != ApiKey.API_VERSIONS:
             out.append(0)
-        encode(response, max(version, 0), out)
-        _pack_size_into(out, 0, len(out) - 4)
         return out
 
     # ---- connections
@@ -321,7 +412,6 @@ class Service:
             return False
         self._connections[connection.number] = connection
         self._per_host[host] = self._per_host.get(host, 0) + 1
-        self._receiving += connection.receiving_bytes
         return True
 
     def _within_rate(self, rate: int) -> bool:
@@ -339,42 +429,19 @@ class Service:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
-        self.grow(connection, -connection.receiving_bytes)
-
-    def grow(self, connection: Connection, count: int) -> bool:
-        if count > 0 and self._receiving + count > self._receive_budget:
-            if self._favoured is not None and self._favoured is not connection:
-                self._starve(connection)
-                return False
-            # One at a time may go over: many that each hold a part would else wait for each other for ever.
-            self._favoured = connection
-        self._receiving += count
-        if count < 0:
-            if connection is self._favoured:
-                self._favoured = None
-            if self._starved:
-                starved, self._starved = self._starved, []
-                self.short_of_memory = False
-                for waiting in starved:
-                    self._runtime.call_soon(waiting.unmute, MEMORY)
-        return True
-
-    def _starve(self, connection: Connection) -> None:
-        self._starved.append(connection)
-        if not self.short_of_memory:
-            self.short_of_memory = True
-            self._runtime.call_soon(self._reclaim)
-
-    def _reclaim(self) -> None:
-        """Take back the buffers of all connections that hold nothing in them."""
-        for connection in list(self._connections.values()):
-            connection.shrink()
+        self.receive_budget.leave(connection, connection.receiving_bytes)
+        self.answer_budget.give(connection)
 
     def refused(self, connection: Connection, reason: str) -> None:
         self.metrics.refused_frames += 1
         self._events.limited("connection closed", peer=connection.peer, reason=reason)
 
     def failed(self, connection: Connection, error: Exception) -> None:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.BROKER_NOT_AVAILABLE:
+            # This node is starting or stopping; whoever asked does so again.
+            self.metrics.refused_frames += 1
+            self._events.recurring("connection closed", error.message, peer=connection.peer, reason=str(error))
+            return
         if isinstance(error, (KafkaError, WireError)):
             self.refused(connection, str(error))
             return
@@ -383,6 +450,7 @@ class Service:
 
     def _sweep(self) -> None:
         """Close connections that are idle or stuck in the middle of a request; take back buffers that idle."""
+        self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
         now = self.now_ms()
         for connection in list(self._connections.values()):
             idle_ms = now - connection.active_ms
@@ -395,7 +463,6 @@ class Service:
                 connection.expire()
             elif idle_ms > SWEEP_INTERVAL_MS:
                 connection.shrink()
-        self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
 
     def open(self) -> None:
         """Everything is there: serve."""

@@ -1,10 +1,36 @@
-"""Work over many things, in slices that keep the loop free."""
+"""Work over many things, in slices that keep the loop free.
+
+`Slices` is for the broker's own chores. `RequestSlices` is for requests, of which there may be any number at once: one
+that has taken longer than a slice goes on only once it has one of a few places (`Places`). So however many clients
+ask for much, a pass of the loop spends a few slices on all of them together, and memory holds few half-made answers.
+"""
 
 from __future__ import annotations
 
-from penstock.runtime import Runtime
+from collections import deque
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.runtime import Future, Runtime
 
 SLICE_MS = 5.0
+REQUEST_SLICE_MS = 1.5
+PLACES = 4
+STEPS_BETWEEN_LOOKS = 32
+"""Steps of a generator (a microsecond or a few) after which the clock is looked at."""
+
+T = TypeVar("T")
+
+
+def at_once(work: Generator[None, None, T]) -> T:
+    """Run work that was made for slices to its end, because it is short. Returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Slices:
@@ -12,12 +38,105 @@ class Slices:
 
     __slots__ = ("_began_ms", "_runtime")
 
+    slice_ms = SLICE_MS
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._began_ms = runtime.now_ms()
 
     async def breathe(self) -> None:
         """Give the loop back if this work has held it for a slice."""
-        if self._runtime.now_ms() - self._began_ms > SLICE_MS:
-            await self._runtime.sleep(0)
+        if self._runtime.now_ms() - self._began_ms > self.slice_ms:
+            await self._pause()
             self._began_ms = self._runtime.now_ms()
+
+    async def drive(self, work: Generator[None, None, T]) -> T:
+        """Run a generator to its end, and return its result."""
+        steps = 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            steps += 1
+            if steps % STEPS_BETWEEN_LOOKS == 0:
+                await self.breathe()
+
+    async def _pause(self) -> None:
+        await self._runtime.sleep(0)
+
+
+class Places:
+    """The few large requests that may be worked on at the same time. Others wait in the order in which they came."""
+
+    __slots__ = ("_free", "_new_future", "_retries", "_waiting")
+
+    def __init__(self, new_future: Callable[[], Future[None]]) -> None:
+        self._new_future = new_future
+        self._free = PLACES
+        self._waiting: deque[Future[None]] = deque()
+        self._retries: dict[Callable[[], object], None] = {}
+
+    @property
+    def full(self) -> bool:
+        return self._free == 0
+
+    async def take(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        future = self._new_future()
+        self._waiting.append(future)
+        await future
+
+    def give(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+        self._free += 1
+        retries, self._retries = self._retries, {}
+        for retry in retries:
+            retry()
+
+    def when_free(self, retry: Callable[[], object]) -> None:
+        """Call it, once, when a place is free. It may be gone again by then."""
+        self._retries[retry] = None
+
+
+class RequestSlices(Slices):
+    """For one request; a context manager, at whose end the place is free for others."""
+
+    __slots__ = ("_has_place", "_places")
+
+    slice_ms = REQUEST_SLICE_MS
+
+    def __init__(self, runtime: Runtime, places: Places) -> None:
+        super().__init__(runtime)
+        self._places = places
+        self._has_place = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._places.give()
+
+    async def begin(self) -> None:
+        """Take a place before anything is done: this will be more than a slice."""
+        if not self._has_place:
+            await self._places.take()
+            self._has_place = True
+            self._began_ms = self._runtime.now_ms()
+
+    async def _pause(self) -> None:
+        if self._has_place:
+            await super()._pause()
+        else:
+            await self.begin()

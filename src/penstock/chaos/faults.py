@@ -2,18 +2,24 @@
 
 A fault is applied to the node that has a role at that moment, held for a while, and undone. `hold_s` is the shortest
 and the longest time; a run's plan chooses between them.
+
+`run` is a generator: it yields what it waits for (`Hold`, `Until`), so that several faults can be under way in one
+thread. Whoever closes it early has it undone, too. Several faults may hit the same node, or cut the same link: what is
+done is counted, and ends with the last of them.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import Flag, auto
 from random import Random
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from penstock.chaos.isolation import Network
 from penstock.chaos.nodes import Nodes
 from penstock.chaos.roles import Role, Roles
 
@@ -24,6 +30,10 @@ DISK_S: Final = (3.0, 8.0)
 COMMAND_TIMEOUT_S: Final = 600
 WHOLE_TIMEOUT_S: Final = 120.0
 FILL_EVERY_S: Final = 0.2
+SETTLE_S: Final = 5.0
+"""After its disk has room again: a node that is about to end, or fails to start, has done so by then."""
+RECOVERIES: Final = 3
+FLAP_S: Final = (0.2, 1.5)
 
 
 class Needs(Flag):
@@ -41,16 +51,35 @@ class FaultFailed(Exception):
     """It could not be applied; nothing is known about the cluster from that."""
 
 
+class Hold(NamedTuple):
+    """Let so much time pass."""
+
+    seconds: float
+
+
+class Until(NamedTuple):
+    """Let time pass until this holds; `FaultFailed` is raised in the fault if it takes longer than it may."""
+
+    condition: Callable[[], bool]
+    what: str
+    timeout_s: float
+
+
+Link = tuple[int, int]
+"""One direction between two nodes: sender, receiver."""
+Waits = Generator[Hold | Until, None, None]
+Steps = Generator[Hold | Until, None, str]
+"""A fault under way. It returns what was done, in words."""
+
+
 class Place(Protocol):
-    """Where faults happen, and how they wait."""
+    """Where faults happen."""
 
     nodes: Nodes | None
     roles: Roles
     rng: Random
-
-    def wait(self, seconds: float) -> None: ...
-
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None: ...
+    copies: int
+    """Of every partition."""
 
     def tell(self, text: str) -> None: ...
 
@@ -63,10 +92,12 @@ class Fault(ABC):
         self.what = what
         self.needs = needs
         self.hold_s = hold_s
+        self.alone = False
+        """Whether nothing else may happen meanwhile."""
 
     @abstractmethod
-    def run(self, place: Place, hold_s: float) -> str:
-        """Apply it, hold it, undo it. Returns what was done, in words."""
+    def run(self, place: Place, hold_s: float) -> Steps:
+        """Apply it, hold it, undo it."""
 
 
 class Suffered(Fault):
@@ -78,12 +109,12 @@ class Suffered(Fault):
         super().__init__(f"{name}-{role}", what, needs=needs, hold_s=hold_s)
         self.role = role
 
-    def run(self, place: Place, hold_s: float) -> str:
-        nodes, node = _nodes(place), _find(place, self.role)
+    def run(self, place: Place, hold_s: float) -> Steps:
+        nodes, node = _nodes(place), (yield from _find(place, self.role))
         place.tell(f"{self.told(f'node {node}, the {self.role},')} for {hold_s:.1f} s")
         try:
             self.apply(nodes, node)
-            place.wait(hold_s)
+            yield Hold(hold_s)
         finally:
             self.undo(nodes, node)
         return f"node {node} for {hold_s:.1f} s"
@@ -135,15 +166,16 @@ class RollingRestart(Fault):
         needs: Needs = Needs.NODES,
     ) -> None:
         super().__init__(name, what, needs=needs)
+        self.alone = True
 
-    def run(self, place: Place, hold_s: float) -> str:
+    def run(self, place: Place, hold_s: float) -> Steps:
         nodes = _nodes(place)
         for node in nodes.by_id:
             place.tell(f"SIGTERM of node {node}")
             nodes.stop(node)
             self._before_start(nodes, node)
             nodes.release(node)
-            place.wait_until(place.roles.whole, f"be in sync after the restart of node {node}", WHOLE_TIMEOUT_S)
+            yield Until(place.roles.whole, f"be in sync after the restart of node {node}", WHOLE_TIMEOUT_S)
         return f"all {len(nodes.by_id)} nodes"
 
     def _before_start(self, nodes: Nodes, node: int) -> None:
@@ -159,35 +191,147 @@ class RollingSwap(RollingRestart):
         nodes.swap(node)
 
 
+class DoubleKill(Fault):
+    def __init__(self) -> None:
+        super().__init__("double-kill", "kill -9 of a leader and of another node at the same moment")
+
+    def run(self, place: Place, hold_s: float) -> Steps:
+        nodes, leader = _nodes(place), (yield from _find(place, Role.LEADER))
+        other = place.rng.choice([node for node in nodes.by_id if node != leader] or [leader])
+        place.tell(f"kill -9 of nodes {leader} and {other} for {hold_s:.1f} s")
+        both = sorted({leader, other})
+        try:
+            for node in both:
+                nodes.kill(node)
+            yield Hold(hold_s)
+        finally:
+            for node in both:
+                nodes.release(node)
+        return f"nodes {leader} and {other} for {hold_s:.1f} s"
+
+
+class KillInRecovery(Fault):
+    """The time from one kill to the next is a share of how long a start takes, so that some hit every part of it."""
+
+    def __init__(self) -> None:
+        what = f"kill -9 of a leader, and {RECOVERIES} times more while it starts again"
+        super().__init__("kill-recovering", what, hold_s=(0.1, 2.0))
+
+    def run(self, place: Place, hold_s: float) -> Steps:
+        nodes, node = _nodes(place), (yield from _find(place, Role.LEADER))
+        place.tell(f"kill -9 of node {node}, and again {hold_s:.1f} s into each of its next {RECOVERIES} starts")
+        for _ in range(RECOVERIES + 1):
+            try:
+                nodes.kill(node)
+            finally:
+                nodes.release(node)
+            yield Hold(hold_s * (0.5 + place.rng.random()))
+        return f"node {node}, {RECOVERIES + 1} times"
+
+
 class Cut(Fault):
-    """The links between a node and the others; clients still reach all of them."""
+    """Packets between nodes are lost; clients still reach all of them."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(name, what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
+
+    @abstractmethod
+    def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
+        """Which directions are cut, (sender, receiver), and that in words."""
+
+    def run(self, place: Place, hold_s: float) -> Steps:
+        nodes = _nodes(place)
+        told, links = yield from self.links(place, nodes)
+        assert nodes.network is not None
+        place.tell(f"no packet {told} for {hold_s:.1f} s")
+        yield from self.hold(place, nodes.network, links, hold_s)
+        return f"nothing {told} for {hold_s:.1f} s"
+
+    def hold(self, place: Place, network: Network, links: Sequence[Link], hold_s: float) -> Waits:
+        """Keep them cut for so long."""
+        for link in links:
+            network.cut(*link)
+        try:
+            yield Hold(hold_s)
+        finally:
+            for link in links:
+                network.mend(*link)
+
+
+class CutOff(Cut):
+    """The links between a node and all others, in both directions or in one."""
 
     def __init__(self, role: Role, *, one_way: bool = False) -> None:
         what = f"packets between the {role} and other nodes are lost; clients reach them all"
         if one_way:
             what = f"packets of the {role} to other nodes are lost, theirs to it are not; or the other way round"
-        name = f"cut-{role}-one-way" if one_way else f"cut-{role}"
-        super().__init__(name, what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
+        super().__init__(f"cut-{role}-one-way" if one_way else f"cut-{role}", what)
         self.role = role
         self.one_way = one_way
 
-    def run(self, place: Place, hold_s: float) -> str:
-        nodes, node = _nodes(place), _find(place, self.role)
-        assert nodes.network is not None
+    def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
+        node = yield from _find(place, self.role)
         sends = not self.one_way or place.rng.random() < 0.5
         receives = not self.one_way or not sends
+        others = [other for other in nodes.by_id if other != node]
+        links = [(node, other) for other in others if sends] + [(other, node) for other in others if receives]
         way = "to and from" if sends and receives else "from" if sends else "to"
-        place.tell(f"no packet {way} node {node}, the {self.role}, between nodes for {hold_s:.1f} s")
-        try:
-            for other in nodes.by_id:
-                if other != node and sends:
-                    nodes.network.cut(node, other)
-                if other != node and receives:
-                    nodes.network.cut(other, node)
-            place.wait(hold_s)
-        finally:
-            nodes.network.heal()
-        return f"nothing {way} node {node} for {hold_s:.1f} s"
+        return f"{way} node {node}, the {self.role}, between nodes", links
+
+
+class CutPair(Cut):
+    """A leader and one follower do not hear each other; a third node hears both."""
+
+    def __init__(self, name: str = "cut-pair", how: str = "") -> None:
+        super().__init__(name, f"packets between a leader and one of its followers are lost{how}")
+
+    def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
+        leader = yield from _find(place, Role.LEADER)
+        other = place.rng.choice([node for node in nodes.by_id if node != leader] or [leader])
+        return f"between nodes {leader} and {other}", [(leader, other), (other, leader)]
+
+
+class Flap(CutPair):
+    def __init__(self) -> None:
+        super().__init__("flap-pair", ", on and off, several times a second")
+
+    def hold(self, place: Place, network: Network, links: Sequence[Link], hold_s: float) -> Waits:
+        left_s = hold_s
+        while left_s > 0:
+            cut_s, mended_s = place.rng.uniform(*FLAP_S), place.rng.uniform(*FLAP_S)
+            yield from super().hold(place, network, links, cut_s)
+            yield Hold(mended_s)
+            left_s -= cut_s + mended_s
+
+
+class Ring(Cut):
+    """1 does not reach 2, 2 does not reach 3, … the last does not reach 1; or the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__("cut-ring", "every node loses the packets to its neighbour, in a ring")
+
+    def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
+        yield Hold(0.0)
+        ids = list(nodes.by_id)
+        ring = list(zip(ids, ids[1:] + ids[:1], strict=True)) if len(ids) > 1 else []
+        if place.rng.random() < 0.5:
+            ring = [(receiver, sender) for sender, receiver in ring]
+        return "in the ring " + ", ".join(f"{sender}→{receiver}" for sender, receiver in ring), ring
+
+
+class Reassign(Fault):
+    """Each partition gets replicas by chance; with as many brokers as replicas, another order of them."""
+
+    def __init__(self) -> None:
+        super().__init__("reassign", "all partitions are moved to other replicas, or get another preferred leader")
+
+    def run(self, place: Place, hold_s: float) -> Steps:
+        brokers = sorted(_nodes(place).by_id)
+        place.tell("reassigning all partitions")
+        copies = min(place.copies, len(brokers))
+        yield Until(lambda: place.roles.reassign(brokers, copies, place.rng), "take a reassignment", WHOLE_TIMEOUT_S)
+        yield Hold(hold_s)
+        return f"all partitions, among nodes {', '.join(map(str, brokers))}"
 
 
 class Isolate(Suffered):
@@ -204,7 +348,7 @@ class Isolate(Suffered):
 
     def undo(self, nodes: Nodes, node: int) -> None:
         assert nodes.network is not None
-        nodes.network.heal()
+        nodes.network.rejoin(node)
 
 
 class FullDisk(Fault):
@@ -213,22 +357,24 @@ class FullDisk(Fault):
         super().__init__(f"full-disk-{role}", what, needs=Needs.NODES | Needs.DISK, hold_s=DISK_S)
         self.role = role
 
-    def run(self, place: Place, hold_s: float) -> str:
-        nodes, id = _nodes(place), _find(place, self.role)
+    def run(self, place: Place, hold_s: float) -> Steps:
+        nodes, id = _nodes(place), (yield from _find(place, self.role))
         node = nodes.by_id[id]
         assert node.disk is not None
         ends = len(node.ends)
-        node.may_end = True
+        node.may_end += 1
         place.tell(f"the disk of node {id}, the {self.role}, is full for {hold_s:.1f} s")
         try:
-            for _ in range(int(hold_s / FILL_EVERY_S)):
+            # By the clock, not by turns: other faults may hold this one up.
+            end_s = time.monotonic() + hold_s
+            while time.monotonic() < end_s:
                 node.disk.fill()
-                place.wait(FILL_EVERY_S)
+                yield Hold(FILL_EVERY_S)
+            node.disk.free()
+            yield Hold(SETTLE_S)
         finally:
             node.disk.free()
-        # It may have ended a moment ago, or be about to fail in a start that found no room.
-        place.wait_until(place.roles.whole, "have all replicas in sync again", WHOLE_TIMEOUT_S)
-        node.may_end = False
+            node.may_end -= 1
         codes = sorted(set(node.ends[ends:]))
         did = f"it ended with {', '.join(map(str, codes))}" if codes else "it went on"
         return f"node {id} for {hold_s:.1f} s: {did}"
@@ -241,14 +387,14 @@ class Command(Fault):
         super().__init__(name, command, needs=Needs.NOTHING, hold_s=(0.0, 0.0))
         self.command = command
 
-    def run(self, place: Place, hold_s: float) -> str:
+    def run(self, place: Place, hold_s: float) -> Steps:
         place.tell(f"{self.name}: {self.command}")
         process = subprocess.Popen(
             self.command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, env={**os.environ, **self._who_is_who(place)}, start_new_session=True,
         )  # fmt: skip
         try:
-            place.wait_until(lambda: process.poll() is not None, f"end of {self.name}", COMMAND_TIMEOUT_S)
+            yield Until(lambda: process.poll() is not None, f"end of {self.name}", COMMAND_TIMEOUT_S)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -268,13 +414,19 @@ def catalogue() -> list[Fault]:
     """All that can be done to nodes of our own."""
     return [
         *(Kill(role) for role in Role),
+        DoubleKill(),
+        KillInRecovery(),
         *(Pause(role) for role in Role),
         RollingRestart(),
         RollingSwap(),
-        Cut(Role.LEADER),
-        Cut(Role.CONTROLLER),
-        Cut(Role.LEADER, one_way=True),
-        Cut(Role.CONTROLLER, one_way=True),
+        Reassign(),
+        CutOff(Role.LEADER),
+        CutOff(Role.CONTROLLER),
+        CutOff(Role.LEADER, one_way=True),
+        CutOff(Role.CONTROLLER, one_way=True),
+        CutPair(),
+        Flap(),
+        Ring(),
         Isolate(Role.LEADER),
         Isolate(Role.CONTROLLER),
         FullDisk(Role.LEADER),
@@ -287,7 +439,7 @@ def _nodes(place: Place) -> Nodes:
     return place.nodes
 
 
-def _find(place: Place, role: Role) -> int:
+def _find(place: Place, role: Role) -> Generator[Hold | Until, None, int]:
     found: list[int] = []
 
     def look() -> bool:
@@ -296,5 +448,5 @@ def _find(place: Place, role: Role) -> int:
             found.append(node)
         return node is not None
 
-    place.wait_until(look, f"have a {role}", WHOLE_TIMEOUT_S)
+    yield Until(look, f"have a {role}", WHOLE_TIMEOUT_S)
     return found[0]

@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -53,8 +54,8 @@ def inside() -> bool:
 
 
 def enter(arguments: Sequence[str]) -> NoReturn:
-    """Run this command again in namespaces of its own, in place of this process."""
-    command = [*_unshare(), sys.executable, "-m", "penstock", *arguments]
+    """Run Python with these arguments in namespaces of its own, in place of this process."""
+    command = [*_unshare(), sys.executable, *arguments]
     os.execvpe(command[0], command, {**os.environ, MARK: "1"})
 
 
@@ -70,8 +71,8 @@ class Network:
         assert inside()
         assert nodes <= NODES_MAX
         self._nodes = range(1, nodes + 1)
-        self._cut: list[tuple[int, int]] = []
-        self._down: list[int] = []
+        self._cuts: Counter[tuple[int, int]] = Counter()
+        self._down: Counter[int] = Counter()
 
     def up(self) -> None:
         # Names of namespaces are kept below /run, which not everyone may write.
@@ -98,21 +99,25 @@ class Network:
 
     def cut(self, sender: int, receiver: int) -> None:
         """Nothing gets from one node to another. The other way still works, for what needs no answer."""
+        self._cuts[sender, receiver] += 1
         _in(sender, "neighbour", "replace", self.host(receiver), "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
-        self._cut.append((sender, receiver))
+
+    def mend(self, sender: int, receiver: int) -> None:
+        """Undo one `cut`: packets pass again when there is none left."""
+        self._cuts[sender, receiver] -= 1
+        if not self._cuts[sender, receiver]:
+            _in(sender, "neighbour", "delete", self.host(receiver), "dev", "eth0")
 
     def isolate(self, node: int) -> None:
         """Neither nodes nor clients reach it."""
+        self._down[node] += 1
         run("ip", "link", "set", _interface(node), "down")
-        self._down.append(node)
 
-    def heal(self) -> None:
-        for sender, receiver in self._cut:
-            _in(sender, "neighbour", "delete", self.host(receiver), "dev", "eth0")
-        for node in self._down:
+    def rejoin(self, node: int) -> None:
+        """Undo one `isolate`."""
+        self._down[node] -= 1
+        if not self._down[node]:
             run("ip", "link", "set", _interface(node), "up")
-        self._cut.clear()
-        self._down.clear()
 
 
 class SmallDisk:

@@ -29,6 +29,9 @@ REQUEST_TIMEOUT_MS: Final = 4_000
 SOCKET_MARGIN_MS: Final = 1_000
 RECONNECT_BACKOFF_MAX_MS: Final = 500
 POLL_S: Final = 0.1
+SEND_EVERY_S: Final = 0.005
+BEHIND_S: Final = 0.05
+"""Callbacks are served at least so often, however much there is to catch up with."""
 COMMIT_EVERY_S: Final = 0.5
 READ_AT_ONCE: Final = 1_000
 SESSION_TIMEOUT_MS: Final = 10_000
@@ -159,7 +162,10 @@ class Writer(threading.Thread):
             partition = (partition + 1) % load.ledger.partitions
             # A backlog after a fault is sent at once: whoever waits for a cluster does the same.
             next_s += self._pause_s
-            self._producer.poll(max(0.0, next_s - time.monotonic()))
+            left_s = next_s - time.monotonic()
+            # A few records at a time: a sleep for each of thousands a second would cost more than the record.
+            if left_s >= min(self._pause_s, SEND_EVERY_S) or left_s < -BEHIND_S:
+                self._producer.poll(max(0.0, left_s))
         self._producer.flush(DELIVERY_TIMEOUT_MS / 1000)
 
     def _send(self, partition: int) -> None:
@@ -297,11 +303,12 @@ def decode(value: bytes | None) -> Name | None:
 
 
 def _take(consumer: Consumer, load: Load, reader: str, member: str) -> None:
-    for message in consumer.consume(READ_AT_ONCE, timeout=POLL_S):
-        partition, offset, name = _told(message, load)
-        if partition >= 0:
-            with load.lock:
-                load.ledger.reader(reader).read(member, partition, offset, name)
+    messages = [_told(message, load) for message in consumer.consume(READ_AT_ONCE, timeout=POLL_S)]
+    with load.lock:
+        account = load.ledger.reader(reader)
+        for partition, offset, name in messages:
+            if partition >= 0:
+                account.read(member, partition, offset, name)
 
 
 _FATAL = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}

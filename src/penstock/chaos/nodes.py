@@ -37,11 +37,11 @@ class Node:
     disk: SmallDisk | None = None
     version: int = 0
     process: subprocess.Popen[bytes] | None = None
-    held: bool = False
-    """A fault wants it to stay down."""
-    paused: bool = False
-    may_end: bool = False
-    """A fault that it may answer by ending: a full disk."""
+    held: int = 0
+    """So many faults want it to stay down."""
+    paused: int = 0
+    may_end: int = 0
+    """So many faults that it may answer by ending: a full disk."""
     restart_at_s: float = 0.0
     ends: list[int] = field(default_factory=list)
     """Exit codes of its processes so far; negative for a signal."""
@@ -83,13 +83,12 @@ class Nodes:
     def close(self) -> None:
         """Stop all, the last one first; what does not stop is killed."""
         for node in sorted(self.by_id.values(), key=lambda one: -one.id):
-            node.held = True
+            node.held += 1
             if node.disk is not None:
                 node.disk.free()
             if node.running and node.process is not None:
-                if node.paused:
-                    self.resume(node.id)
                 node.process.terminate()
+                self._signal(node.id, signal.SIGCONT)
                 try:
                     node.process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
@@ -107,17 +106,22 @@ class Nodes:
         self._end(id, signal.SIGTERM)
 
     def release(self, id: int) -> None:
-        """Start it again."""
-        self.by_id[id].held = False
+        """Start it again, if no other fault wants it to stay down."""
+        node = self.by_id[id]
+        node.held -= 1
+        node.restart_at_s = 0.0
         self.tend()
 
     def pause(self, id: int) -> None:
         self._signal(id, signal.SIGSTOP)
-        self.by_id[id].paused = True
+        self.by_id[id].paused += 1
 
     def resume(self, id: int) -> None:
-        self._signal(id, signal.SIGCONT)
-        self.by_id[id].paused = False
+        """Let it go on, if no other fault wants it to stand still."""
+        node = self.by_id[id]
+        node.paused -= 1
+        if not node.paused:
+            self._signal(id, signal.SIGCONT)
 
     def swap(self, id: int) -> None:
         """From its next start on it runs the other version."""
@@ -143,10 +147,11 @@ class Nodes:
 
     def _end(self, id: int, number: signal.Signals) -> None:
         node = self.by_id[id]
-        node.held = True
+        node.held += 1
         if node.process is None:
             return
         self._signal(id, number)
+        self._signal(id, signal.SIGCONT)  # a process that stands still does not hear SIGTERM
         try:
             node.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
 from penstock.client import Address, ClientError, ClientSettings, Cluster
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -91,6 +97,23 @@ class Roles:
             return leader if leader >= 0 else None
         others = [node for node in standing.replicas[number] if node != leader]
         return rng.choice(others) if others else None
+
+    def reassign(self, brokers: Sequence[int], copies: int, rng: Random) -> bool:
+        """Give every partition so many replicas, by chance; whether the cluster has taken that."""
+        standing = self.standing()
+        if standing is None:
+            return False
+        wanted = [
+            ReassignablePartition(number, rng.sample(brokers, copies)) for number in range(len(standing.replicas))
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=REQUEST_TIMEOUT_MS, topics=[ReassignableTopic(self.topic, wanted)]
+        )
+        with suppress(ClientError), Cluster(self._settings) as cluster:
+            answer = cluster.any_broker().call(request, AlterPartitionReassignmentsResponse)
+            codes = [part.error_code for topic in answer.responses for part in topic.partitions]
+            return not answer.error_code and not any(codes)
+        return False
 
     def _controller(self) -> int | None:
         asked = [DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]

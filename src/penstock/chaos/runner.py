@@ -1,20 +1,26 @@
-"""One run: a topic, the load, one fault after another, and the account at the end."""
+"""One run: a topic, the load, faults, and the account at the end.
+
+Faults come in *episodes*. An episode begins with a cluster that is whole and ends when it is whole again; without
+`overlap` it has one fault, with it several, of which up to so many are under way at the same time.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.chaos.faults import Fault, FaultFailed
+from penstock.chaos.faults import Fault, FaultFailed, Steps
 from penstock.chaos.ledger import Counts, Verdict
 from penstock.chaos.load import Load
 from penstock.chaos.nodes import NodeFailed, Nodes
+from penstock.chaos.overlap import Overlap, Planned
 from penstock.chaos.plan import Step, plan
 from penstock.chaos.roles import Roles
 
@@ -22,6 +28,8 @@ TICK_S: Final = 0.05
 READY_TIMEOUT_S: Final = 90.0
 CALM_S: Final = 1.0
 """Between two faults."""
+FAULTS_PER_SLOT: Final = 3
+"""Of an episode with overlapping faults, for each that may be under way at once."""
 CALM_RECORDS: Final = 50
 """So many are acknowledged before the first fault and after the last one."""
 WHOLE_TIMEOUT_S: Final = 120.0
@@ -52,6 +60,8 @@ class Options:
     value_bytes: int
     group_protocol: str
     keep: bool
+    overlap: int = 1
+    """So many faults may be under way at once."""
 
 
 @dataclass(slots=True)
@@ -62,7 +72,7 @@ class Applied:
     at_s: float
     what: str = ""
     pause_s: float | None = None
-    """The longest time without an acknowledgement on some partition, until all was well again."""
+    """The longest time without an acknowledgement on some partition, until all was well again: in its episode."""
     whole_after_s: float | None = None
     """From its end until all replicas were in sync again."""
 
@@ -125,6 +135,7 @@ class Run:
         self.nodes = nodes
         self.rng = Random(options.seed)
         self.properties = properties
+        self.copies = options.replication_factor
         self.roles = Roles(properties, options.topic, options.group)
         self.applied: list[Applied] = []
         self.doing = "starting"
@@ -136,10 +147,6 @@ class Run:
 
     def wait(self, seconds: float) -> None:
         self._wait_until(lambda: False, time.monotonic() + seconds)
-
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        if not self._wait_until(condition, time.monotonic() + timeout_s):
-            raise FaultFailed(f"the cluster did not {what} within {timeout_s:.0f} s")
 
     def tell(self, text: str) -> None:
         self.doing = text
@@ -224,37 +231,67 @@ class Run:
         """One fault after another, until the time is up; Ctrl-C ends it early, and the account is made all the same."""
         options = self.options
         end_s = None if options.seconds is None else time.monotonic() + options.seconds
-        steps: Iterable[Step] = plan(list(self.faults), self.rng, options.rounds) if self.faults else ()
+        steps = plan(list(self.faults), self.rng, options.rounds) if self.faults else iter(())
         try:
-            for step in steps:
-                if end_s is not None and time.monotonic() >= end_s:
+            while end_s is None or time.monotonic() < end_s:
+                if not self._episode(steps):
                     break
-                self._apply(step)
             if end_s is not None:
                 self.wait(end_s - time.monotonic())
         except KeyboardInterrupt:
             self.tell("interrupted: what was sent so far is accounted for")
 
-    def _apply(self, step: Step) -> None:
-        load, fault = self.load, self.faults[step.name]
+    def _episode(self, steps: Iterator[Step]) -> bool:
+        """Some faults, and the time until all is well again. False if no fault is left."""
+        load = self.load
         assert load is not None
-        applied = Applied(step.name, self.elapsed_s)
-        self.applied.append(applied)
+        chosen = list(islice(steps, 1 if self.options.overlap == 1 else self.options.overlap * FAULTS_PER_SLOT))
+        if not chosen:
+            return False
         with load.lock:
             load.pauses.take_s(time.monotonic())
-        least_s, most_s = fault.hold_s
+        before = len(self.applied)
+        self._overlap(chosen)
+        undone_s, whole_after_s = time.monotonic(), None
+        self.tell("waiting until all replicas are in sync")
         try:
-            applied.what = fault.run(self, least_s + (most_s - least_s) * step.share)
-            undone_s = time.monotonic()
-            self.tell("waiting until all replicas are in sync")
-            self.wait_until(self.roles.whole, "have all replicas in sync again", WHOLE_TIMEOUT_S)
-            applied.whole_after_s = time.monotonic() - undone_s
-            self._acknowledge_more(f"after {step.name}", FaultFailed)
+            if not self._wait_until(self.roles.whole, time.monotonic() + WHOLE_TIMEOUT_S):
+                raise FaultFailed(f"the cluster did not have all replicas in sync again within {WHOLE_TIMEOUT_S:.0f} s")
+            whole_after_s = time.monotonic() - undone_s
+            self._acknowledge_more(f"after {self.applied[-1].name}", FaultFailed)
         except (FaultFailed, NodeFailed) as error:
-            load.problem(f"{step.name}: {error}")
+            load.problem(f"{self.applied[-1].name}: {error}")
         with load.lock:
-            applied.pause_s = load.pauses.take_s(time.monotonic())
+            pause_s = load.pauses.take_s(time.monotonic())
+        for applied in self.applied[before:]:
+            applied.pause_s, applied.whole_after_s = pause_s, whole_after_s
         self.wait(CALM_S)
+        return True
+
+    def _overlap(self, steps: list[Step]) -> None:
+        """Let all of these faults happen."""
+        overlap = Overlap(map(self._planned, steps), self.options.overlap, self.rng)
+        try:
+            while overlap.tick(time.monotonic()):
+                self.wait(TICK_S)
+        finally:
+            overlap.close()
+
+    def _planned(self, step: Step) -> Planned:
+        load, fault = self.load, self.faults[step.name]
+        assert load is not None
+        applied = Applied(step.name, 0.0)
+        least_s, most_s = fault.hold_s
+
+        def begin() -> Steps:
+            applied.at_s = self.elapsed_s
+            self.applied.append(applied)
+            return fault.run(self, least_s + (most_s - least_s) * step.share)
+
+        def done(what: str) -> None:
+            applied.what = what
+
+        return Planned(begin, fault.alone, done, lambda error: load.problem(f"{step.name}: {error}"))
 
     def _acknowledge_more(self, when: str, failure: type[Exception]) -> None:
         """Some records on every partition, so that what is broken next is broken under load."""

@@ -16,6 +16,7 @@ from penstock.cli import (
     groups,
     leaders,
     log,
+    metadata,
     perf,
     pipeline,
     reassign,
@@ -60,6 +61,7 @@ app.add_typer(brokers.app, name="brokers")
 app.add_typer(leaders.app, name="leaders")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(log.app, name="log")
+app.add_typer(metadata.app, name="metadata")
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(tables.app, name="tables")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     ("penstock chaos --brokers 3", "a cluster of its own: kill -9, SIGSTOP and rolling restarts for a minute"),
     ("penstock chaos --brokers 3 --netns --seconds 600", "network cuts and full disks as well, for ten minutes"),
+    ("penstock chaos --brokers 4 --netns --overlap 3 --seconds 1800 --rate 5000", "up to three faults at once"),
     ("penstock chaos --brokers 3 --faults 'kill-*' --rounds 2 --seed 7", "these faults, twice each, in the order of 7"),
     ("penstock chaos -b test-1:9092 --fault 'reboot=ssh test-$CHAOS_LEADER reboot'", "your cluster, your faults"),
     ("penstock chaos -b test-1:9092 --seconds 300", "only the load and the account, while you break things"),
@@ -48,6 +49,13 @@ def chaos(
         Path | None,
         typer.Option(metavar="DIR", rich_help_panel=OWN, help="Where nodes keep data and logs (default: temporary)."),
     ] = None,
+    disk_megabytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=32, max=100_000, rich_help_panel=OWN,
+            help="Size of each node's disk, in memory, where there are faults that fill it.",
+        ),
+    ] = 96,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=OWN, help="A property of every node; repeatable."),
@@ -79,6 +87,9 @@ def chaos(
         float | None, typer.Option(metavar="N", min=1, help=f"For how long (default {SECONDS_DEFAULT:.0f}).")
     ] = None,
     rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="Instead: every fault so many times.")] = None,
+    overlap: Annotated[
+        int, typer.Option(metavar="N", min=1, max=9, help="So many faults may be under way at the same time.")
+    ] = 1,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Chooses order and length of the faults.")] = None,
     rate: Annotated[float, typer.Option(metavar="N", min=1, rich_help_panel=LOAD, help="Records per second.")] = 500.0,
     partitions: Annotated[int, typer.Option(min=1, max=1000, rich_help_panel=LOAD, help="Of the topic.")] = 6,
@@ -137,9 +148,10 @@ def chaos(
         seed=secrets.randbelow(1_000_000) if seed is None else seed, topic=name, group=name, partitions=partitions,
         replication_factor=copies, min_insync_replicas=min(min_insync_replicas, copies), producers=producers,
         members=members, rate=rate, value_bytes=value_bytes, group_protocol=group_protocol, keep=keep,
+        overlap=overlap,
     )  # fmt: skip
     if brokers is not None:
-        own = OwnCluster(brokers, data, netns, settings or [], mixed_with)
+        own = OwnCluster(brokers, data, netns, settings or [], mixed_with, disk_megabytes)
         _break_own(own, options, chosen, json=json)
     elif bootstrap_server is not None:
         properties = Cluster(bootstrap_server, command_config, DEFAULT_TIMEOUT_S).properties
@@ -163,7 +175,7 @@ def _enter_namespaces() -> None:
     if reason := isolation.missing():
         raise CliError(f"--netns: {reason}", exit_codes.FAILED, "without --netns there are faults enough")
     sys.stdout.flush()
-    isolation.enter(sys.argv[1:])
+    isolation.enter(["-m", "penstock", *sys.argv[1:]])
 
 
 def _break_own(own: OwnCluster, options: Options, chosen: list[Fault], *, json: bool) -> None:

@@ -19,7 +19,6 @@ from penstock.cli.errors import CliError
 if TYPE_CHECKING:
     from penstock.chaos.nodes import Nodes
 
-DISK_MEGABYTES = 96
 PORT_TRIES = 50
 NETNS_PORT = 9092
 PORTS = range(12_000, 32_000)
@@ -38,6 +37,7 @@ class OwnCluster:
     netns: bool
     settings: list[str]
     mixed_with: str | None
+    disk_megabytes: int
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def started(own: OwnCluster, directory: Path, *, small_disks: bool) -> Iterator[
         port = NETNS_PORT if network is not None else _free_port(own.brokers)
         for number in numbers:
             place = directory / f"node-{number}"
-            disk = SmallDisk(place, DISK_MEGABYTES) if small_disks else None
+            disk = SmallDisk(place, own.disk_megabytes) if small_disks else None
             place.mkdir(parents=True, exist_ok=True)
             properties = {
                 **fleet.properties(number, own.brokers, port, host_of), **SOON, **parse_settings(own.settings, "--set"),
@@ -82,11 +82,11 @@ def started(own: OwnCluster, directory: Path, *, small_disks: bool) -> Iterator[
 
 def _free_port(brokers: int) -> int:
     """A port from which on all are free, a moment ago, that the nodes will want."""
-    from penstock.cli.fleet import CONTROLLERS_ABOVE, HOST
+    from penstock.cli.fleet import CONTROLLERS_ABOVE, HOST, INTERNAL_ABOVE
 
     for _ in range(PORT_TRIES):
         port = secrets.choice(PORTS)
-        wanted = [port + above + n for above in (0, CONTROLLERS_ABOVE) for n in range(brokers)]
+        wanted = [port + above + n for above in (0, CONTROLLERS_ABOVE, INTERNAL_ABOVE) for n in range(brokers)]
         if all(_is_free(HOST, one) for one in wanted):
             return port
     raise CliError("no free ports were found for the nodes", exit_codes.FAILED)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.asking import confirm
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import note, print_json, print_line
@@ -20,7 +21,7 @@ EXAMPLES = examples(
     ("penstock demo --seconds 20 --json", "for a script; exit code 10 if the events do not add up"),
 )
 
-DATA_DEFAULT = Path("data/demo")
+DATA_DEFAULT = Path("demo-data")
 RATE_DEFAULT = 400.0
 SECONDS_MIN = 1.0
 
@@ -38,7 +39,7 @@ def demo(
         int, typer.Option(metavar="P", min=0, max=65535, help="The broker's port; 0 takes a free one.")
     ] = 9092,
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where everything is kept. What the last demo left there is replaced.")
+        Path, typer.Option(metavar="DIR", help="Where everything is kept.")
     ] = DATA_DEFAULT,
     rate: Annotated[
         float, typer.Option(metavar="N", min=1, max=50_000, help="Events per second, as the mean over a week.")
@@ -49,11 +50,15 @@ def demo(
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Compute with a consumer group in plain Python instead.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Replace an earlier demo's topics and tables without asking.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a web shop on a broker of its own: events, a Spark pipeline, results, all moving before your eyes."""
     from penstock.demo import runner, summary
     from penstock.demo.choice import choose_pipeline
+    from penstock.demo.directory import Leftovers
     from penstock.demo.generator import SEED_DEFAULT
     from penstock.demo.screens import LineScreen, LiveScreen, Screen
 
@@ -74,6 +79,10 @@ def demo(
             flush=True,
         )
 
+    def confirm_replacing(leftovers: Leftovers) -> None:
+        if not yes:
+            confirm(f"{data} holds an earlier demo: {leftovers}. Everything else there stays. Replace them?")
+
     def make_screen() -> Screen:
         return LiveScreen() if live else LineScreen(out)
 
@@ -82,7 +91,12 @@ def demo(
     )
     try:
         done = runner.run(
-            options, chosen.pipeline, make_screen=make_screen, announce=announce, notice=chosen.notice
+            options,
+            chosen.pipeline,
+            make_screen=make_screen,
+            announce=announce,
+            confirm=confirm_replacing,
+            notice=chosen.notice,
         )
     except runner.DemoFailed as error:
         raise CliError(str(error), exit_codes.FAILED, error.hint) from None

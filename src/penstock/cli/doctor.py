@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock import kernel
 from penstock.cli import exit_codes
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
@@ -44,7 +45,7 @@ def doctor(
     """Check what the data pipeline needs: Python, Java, Spark, its workers, the cluster, the disk."""
     from penstock.spark.doctor import Status, check_session, checkup
 
-    checks = list(checkup())
+    checks = [*checkup(), check_kernels(kernel.FORM)]
     if bootstrap_server is not None:
         checks.append(check_cluster(Cluster(bootstrap_server, command_config, timeout)))
     if session:
@@ -60,6 +61,16 @@ def doctor(
         raise CliError(f"{plural(len(failed), 'check')} failed", exit_codes.UNHEALTHY, failed[0].fix)
     if not json:
         note("Spark can run here" + (f", with {plural(warnings, 'warning')}." if warnings else "."))
+
+
+def check_kernels(form: str) -> Check:
+    """Whether a broker of this installation checks records at full speed."""
+    from penstock.spark.doctor import Check, Status
+
+    if form == "compiled":
+        return Check("kernels", Status.OK, form)
+    found = f"{form}: a broker spends one to two microseconds on checking each record"
+    return Check("kernels", Status.WARNING, found, "install a C compiler, then install Penstock again")
 
 
 def check_cluster(cluster: Cluster) -> Check:

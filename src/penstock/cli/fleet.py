@@ -1,6 +1,6 @@
 """`penstock up --brokers N`: several broker processes on this machine, one cluster, one view of their logs.
 
-    node i (from 1)   clients P+i-1   controllers P+100+i-1   metrics P+200+i-1   data DIR/node-i
+    node i (from 1)   clients P+i-1   controllers P+100+i-1   metrics P+200+i-1   brokers P+300+i-1   data DIR/node-i
 
 The first one, three or five nodes are the quorum too; the others are brokers only. The supervisor starts the processes,
 puts their lines together, says when one of them dies (and starts it again with --restart), and stops them one after
@@ -13,15 +13,19 @@ import asyncio
 import ctypes
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.config.local_cluster import NodeAddress, node_settings
 from penstock.runtime.exits import EXIT_OK, EXIT_UNAVAILABLE
+from penstock.wire.valid import PORT_MAX
 
 HOST = "127.0.0.1"
 CONTROLLERS_ABOVE = 100
 METRICS_ABOVE = 200
+INTERNAL_ABOVE = 300
+"""Where brokers reach each other; it came last."""
 BROKERS_MAX = 99
 """So that no two ports meet."""
 READY = "penstock: ready on "
@@ -48,11 +52,6 @@ class Member:
     """In a row, without running for long in between."""
 
 
-def quorum_size(brokers: int) -> int:
-    """How many of them vote: an odd number, and not more than five."""
-    return 5 if brokers >= 5 else 3 if brokers >= 3 else 1
-
-
 def one_host(node_id: int) -> str:
     """All nodes are on this machine."""
     return HOST
@@ -62,29 +61,25 @@ def properties(
     node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host
 ) -> dict[str, str]:
     """The settings of a node, in Kafka's words."""
-    voters = quorum_size(brokers)
-    copies = min(brokers, 3)
-    controller_port = port + CONTROLLERS_ABOVE
-    listeners = [f"PLAINTEXT://{host_of(node_id)}:{port + node_id - 1}"]
-    if node_id <= voters:
-        listeners.append(f"CONTROLLER://{host_of(node_id)}:{controller_port + node_id - 1}")
-    return {
-        "node.id": str(node_id),
-        "process.roles": "broker,controller" if node_id <= voters else "broker",
-        "listeners": ",".join(listeners),
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.quorum.voters": ",".join(
-            f"{n}@{host_of(n)}:{controller_port + n - 1}" for n in range(1, voters + 1)
-        ),
-        "default.replication.factor": str(copies),
-        "offsets.topic.replication.factor": str(copies),
-        "min.insync.replicas": str(max(1, copies - 1)),
-    }
+
+    def address_of(number: int) -> NodeAddress:
+        own = port + number - 1
+        return NodeAddress(host_of(number), own, own + INTERNAL_ABOVE, own + CONTROLLERS_ABOVE)
+
+    return node_settings(node_id, brokers, address_of)
 
 
-def command(node_id: int, brokers: int, port: int, data: Path, log_format: str) -> list[str]:
-    settings = [f"{name}={value}" for name, value in properties(node_id, brokers, port).items()]
+def port_max(brokers: int) -> int:
+    """The largest port for clients of the first node, so that all others can be had."""
+    return PORT_MAX - INTERNAL_ABOVE - brokers + 1
+
+
+def command(
+    node_id: int, brokers: int, port: int, data: Path, log_format: str, common: Mapping[str, str]
+) -> list[str]:
+    """`common`: settings of all nodes, stronger than ours."""
+    own = {**properties(node_id, brokers, port), **common}
+    settings = [f"{name}={value}" for name, value in own.items()]
     return [
         sys.executable, "-m", "penstock", "server",
         "--data", str(data / f"node-{node_id}"),
@@ -94,8 +89,16 @@ def command(node_id: int, brokers: int, port: int, data: Path, log_format: str) 
     ]  # fmt: skip
 
 
-def run_fleet(brokers: int, port: int, data: Path, *, restart: bool, log_format: str = "text") -> int:
-    members = [Member(n, command(n, brokers, port, data, log_format)) for n in range(1, brokers + 1)]
+def run_fleet(
+    brokers: int,
+    port: int,
+    data: Path,
+    *,
+    restart: bool,
+    log_format: str = "text",
+    common: Mapping[str, str] | None = None,
+) -> int:
+    members = [Member(n, command(n, brokers, port, data, log_format, common or {})) for n in range(1, brokers + 1)]
     return asyncio.run(Fleet(members, port, data, restart=restart).run())
 
 

@@ -1,10 +1,11 @@
-"""`penstock log`: reads the files of a broker, without a broker."""
+"""`penstock log`: the files of a broker, without a broker."""
 
 from __future__ import annotations
 
 import json as json_text
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from penstock.log.tools import BatchDump, Problem, RecordDump, Verdict
     from penstock.runtime import Disk
 
-app = typer.Typer(no_args_is_help=True, help="Look into a broker's files. Only reads, and needs no broker.")
+app = typer.Typer(no_args_is_help=True, help="Look into a broker's files. Needs no broker, and only `restore` writes.")
 
 SEGMENT_PATTERN = "[0-9]" * 20 + ".log"
 SUGGESTED_MAX = 5
+NOT_SERVED_SUFFIXES = ("-stray", "-delete")
+"""Of directories that no broker reads: they are looked at only if they are named."""
 
 Directory = Annotated[
     Path,
@@ -34,6 +37,8 @@ DataDirectory = Annotated[
     Path,
     typer.Argument(metavar="DIR", show_default=False, help="A data directory, or one partition's directory in it."),
 ]
+
+Root = Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help="A broker's data directory.")]
 
 
 @app.command(
@@ -122,6 +127,94 @@ def verify(
             exit_codes.FAILED,
             "restore the directory from a replica or a backup; what is told here as a note needs no action",
         )
+
+
+@app.command(
+    epilog=examples(
+        ("penstock log strays data", "what was set aside, when and why"),
+        ("penstock log restore data orders-0.1f0c…-stray", "give one its name back"),
+    )
+)
+def strays(directory: Root, json: Json = False) -> None:
+    """List what brokers set aside: data that the metadata does not know, and what recoveries cut off.
+
+    It is removed after penstock.stray.retention.ms.
+    """
+    from penstock.log import strays_in
+
+    _require_directory(directory)
+    with _disk(directory) as disk:
+        found = [(stray, _size_below(directory / stray.directory)) for stray in strays_in(disk)]
+    if json:
+        print_json(
+            [
+                {
+                    "directory": stray.directory,
+                    "name": stray.name,
+                    "size_bytes": size,
+                    "set_aside_ms": None if stray.note is None else stray.note.set_aside_ms,
+                    "reason": None if stray.note is None else stray.note.reason,
+                }
+                for stray, size in found
+            ]
+        )
+        return
+    rows: list[list[Cell]] = [
+        [
+            stray.directory, stray.name, size_of(size),
+            "" if stray.note is None else _moment(stray.note.set_aside_ms),
+            "" if stray.note is None else stray.note.reason,
+        ]
+        for stray, size in found
+    ]  # fmt: skip
+    print_table("", ("stray", "was", "size", "set aside", "because"), rows)
+
+
+@app.command(
+    epilog=examples(("penstock log restore data orders-0.1f0c…-stray", "as `penstock log strays data` shows it"))
+)
+def restore(
+    directory: Root,
+    stray: Annotated[str, typer.Argument(metavar="STRAY", show_default=False, help="What `log strays` lists.")],
+) -> None:
+    """Give a directory that was set aside its name back. The broker must be stopped.
+
+    If the metadata knows the topic under the same id, the next start serves it. Otherwise a node alone refuses to start
+    then, and `penstock metadata recover` makes the topic known; in a cluster it would be set aside again.
+    """
+    from penstock.log import StrayError, Strays
+    from penstock.runtime import DirectoryInUse
+    from penstock.runtime.production import ProductionRuntime, run
+
+    _require_directory(directory)
+
+    async def main(runtime: ProductionRuntime) -> str:
+        lock = runtime.disk.lock("")
+        try:
+            return await Strays(runtime).restore(stray)
+        finally:
+            lock.release()
+
+    try:
+        name = run(main, root=str(directory))
+    except DirectoryInUse:
+        raise CliError(f"a broker is using {directory}", exit_codes.REFUSED, "stop it first") from None
+    except StrayError as error:
+        raise CliError(str(error), exit_codes.REFUSED, f"penstock log strays {directory} lists them") from None
+    print_line(name)
+
+
+def _size_below(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _moment(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _require_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        raise CliError(f"there is no directory {directory}", exit_codes.NOT_FOUND)
 
 
 def _print_batch(batch: BatchDump) -> None:
@@ -235,7 +328,11 @@ def _is_partition(directory: Path) -> bool:
 
 
 def _partitions_below(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.is_dir() and _is_partition(path))
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if path.is_dir() and not path.name.endswith(NOT_SERVED_SUFFIXES) and _is_partition(path)
+    )
 
 
 @contextmanager

@@ -1,16 +1,15 @@
-"""`penstock pipeline`: init, validate, run, status."""
+"""`penstock pipeline`: init, validate, run, graph, status."""
 
 from __future__ import annotations
 
 import importlib.util
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,10 +17,11 @@ import typer
 from penstock.cli import exit_codes
 from penstock.cli.connection import parse_settings
 from penstock.cli.errors import CliError
+from penstock.cli.keys import keys_not_echoed
 from penstock.cli.options import Json, examples
 from penstock.cli.output import note, plural, print_json, print_line, print_table
 from penstock.config import parse_host_port
-from penstock.stop_flag import StopFlag
+from penstock.stop_flag import StopFlag, stop_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def init(
 
 @app.command(
     epilog=examples(
-        ("penstock pipeline validate revenue.sql", "names, columns, types, topics, checkpoint"),
+        ("penstock pipeline validate revenue.sql", "checks everything, and shows the columns of each step"),
         ("penstock pipeline validate revenue.sql --no-cluster", "without asking a broker"),
     )
 )
@@ -140,24 +140,30 @@ def validate(
     if spark:
         _require_spark()
     with _told(json=json):
-        from penstock.pipeline.checking import validate as check
+        from penstock.pipeline.checking import examine
 
         pipeline = _load(file, settings, bootstrap_server)
-        session = None
+        # What needs no Spark first: it takes some seconds to start.
+        found = examine(pipeline, None, cluster=cluster)
+        _raise_for(found.problems, pipeline)
         if spark:
-            # What needs no Spark first: it takes some seconds to start.
-            _raise_for(check(pipeline, None, cluster=cluster), pipeline)
             session = _session(pipeline, master)
-        try:
-            _raise_for(check(pipeline, session, cluster=cluster and session is None), pipeline)
-        finally:
-            if session is not None:
+            try:
+                found = examine(pipeline, session, cluster=False)
+            finally:
                 session.stop()
+            _raise_for(found.problems, pipeline)
     if json:
-        print_json({"pipeline": pipeline.name, "problems": []})
+        steps = [asdict(step) for step in found.steps]
+        print_json({"pipeline": pipeline.name, "problems": [], **({"steps": steps} if spark else {})})
         return
     for line in _summary(pipeline):
         print_line(line)
+    for step in found.steps:
+        print_line("")
+        print_line(f"{step.kind} {step.name}")
+        for column in step.columns:
+            print_line(f"  {column.name}  {column.type}")
 
 
 @app.command(
@@ -184,25 +190,66 @@ def run(
     _require_spark()
     address = _address(metrics) if metrics is not None else None
     with _told():
-        from penstock.pipeline.running import run_pipeline
+        from penstock.pipeline.progress import records_read
+        from penstock.pipeline.running import QueryFailed, run_pipeline
+        from penstock.pipeline.status import log_path
 
         pipeline = _load(file, settings, bootstrap_server)
         stop = StopFlag()
-        watch = _Watch(sys.stderr.isatty() if live is None else live)
+        watch = _Watch(sys.stderr.isatty() if live is None else live, stop)
+        log = log_path(pipeline.checkpoint)
 
         def work() -> RunStatus:
-            return run_pipeline(pipeline, master=master, stop=stop, metrics=address, on_status=watch.take)
+            return run_pipeline(pipeline, master=master, stop=stop, metrics=address, on_status=watch.take, log=log)
 
         # Not in this thread: Spark would take over its Ctrl-C, and this one has to draw.
         worker = _Worker(work)
-        with _stopping(stop), watch:
+        with stop_on_signals(stop), keys_not_echoed(), watch:
             worker.start()
             while not worker.ended(REFRESH_S):
                 watch.draw()
-        status = worker.result()
+        try:
+            status = worker.result()
+        except QueryFailed:
+            if log is not None and log.exists():
+                note(f"what Spark wrote meanwhile is in {log}")
+            raise
     again = "" if status.state == "finished" else "; run it again and it goes on where it stopped"
-    read = sum(one.rows_read for one in status.queries.values())
+    read = records_read(status.queries.values())
     note(f"{pipeline.name} {status.state}: {plural(read, 'record')} read{again}")
+
+
+@app.command(
+    epilog=examples(
+        ("penstock pipeline graph revenue.sql", "as a tree, in the terminal"),
+        ("penstock pipeline graph revenue.sql --svg revenue.svg", "as a picture"),
+    )
+)
+def graph(
+    file: File,
+    settings: Settings = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture there instead.")] = None,
+    json: Json = False,
+) -> None:
+    """Show where a pipeline's rows come from and where they go. Needs neither Spark nor a broker."""
+    from penstock.pipeline.checking import check_declarations
+    from penstock.pipeline.graph import graph_of, svg_of, tree_lines
+
+    with _told(json=json):
+        pipeline = _load(file, settings, None)
+        _raise_for(check_declarations(pipeline), pipeline)
+    found = graph_of(pipeline)
+    if svg is not None:
+        try:
+            svg.write_text(svg_of(found, pipeline.name), encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"cannot write {svg}: {error.strerror}") from None
+        note(f"wrote {svg}")
+    if json:
+        print_json(found.as_json())
+    elif svg is None:
+        for line in tree_lines(found):
+            print_line(line)
 
 
 @app.command(
@@ -274,7 +321,8 @@ def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
 
     from penstock.cli.pipeline_view import StatusView
 
-    with _stopping(StopFlag()) as stop, Live(StatusView(read()), auto_refresh=False) as display:
+    view = Live(StatusView(read()), auto_refresh=False)
+    with stop_on_signals(StopFlag()) as stop, keys_not_echoed(), view as display:
         while not stop.wait(1.0):
             display.update(StatusView(read()), refresh=True)
 
@@ -282,12 +330,13 @@ def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
 class _Watch:
     """What a person sees of a run: a table that moves, or a line now and then."""
 
-    def __init__(self, live: bool) -> None:
+    def __init__(self, live: bool, stop: StopFlag) -> None:
         self._live = live
+        self._stop = stop
         self._status: RunStatus | None = None
         self._display: Live | None = None
         self._told_s = 0.0
-        self._told_state = ""
+        self._told = ("", "")
 
     def take(self, status: RunStatus) -> None:
         self._status = status
@@ -307,20 +356,29 @@ class _Watch:
             self._display.stop()
 
     def draw(self, *, last: bool = False) -> None:
-        status = self._status
-        if status is None:
+        if self._status is None:
             return
+        status = self._shown(self._status)
         if self._display is not None:
             from penstock.cli.pipeline_view import StatusView
 
             self._display.update(StatusView(status), refresh=True)
-        elif last or status.state != self._told_state or time.monotonic() - self._told_s > LINE_EVERY_S:
+        elif last or self._is_new(status) or time.monotonic() - self._told_s > LINE_EVERY_S:
             from penstock.cli.pipeline_view import line_of
 
-            if not last or status.state != self._told_state:
+            if not last or self._is_new(status):
                 note(line_of(status))
             self._told_s = time.monotonic()
-            self._told_state = status.state
+            self._told = (status.state, status.doing)
+
+    def _is_new(self, status: RunStatus) -> bool:
+        return (status.state, status.doing) != self._told
+
+    def _shown(self, status: RunStatus) -> RunStatus:
+        """Ctrl-C shows at once, though the run may be waiting for Spark to start and learns of it later."""
+        if self._stop.is_set() and status.state in ("starting", "running"):
+            return replace(status, state="stopping", doing="")
+        return status
 
 
 class _Worker:
@@ -351,24 +409,6 @@ class _Worker:
             self._result = self._work()
         except BaseException as error:
             self._error = error
-
-
-@contextmanager
-def _stopping(stop: StopFlag) -> Iterator[StopFlag]:
-    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C does not wait for it."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if not stop.is_set():
-            stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ _STYLES = {"running": "green", "finished": "green", "failed": "bold red", "lost"
 
 def heading(status: RunStatus) -> str:
     """`revenue: running, every 5 s, since 12:00:01 (process 4711, local[*])`."""
+    if status.doing:
+        return f"{status.pipeline}: {status.doing}"
     words = [f"{status.pipeline}: {status.state}", status.trigger]
     if status.started:
         words.append(f"since {status.started[:19].replace('T', ' ')} UTC")
@@ -52,7 +54,7 @@ def rows_of(status: RunStatus) -> tuple[tuple[str, ...], list[list[Cell]]]:
 
 def line_of(status: RunStatus) -> str:
     """One line, for logs."""
-    parts = [f"{status.pipeline} {status.state}"]
+    parts = [f"{status.pipeline}: {status.doing}" if status.doing else f"{status.pipeline} {status.state}"]
     for query in status.queries.values():
         if query.batch is None:
             continue

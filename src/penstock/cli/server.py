@@ -19,12 +19,14 @@ from penstock import __version__
 from penstock.broker.server import Broker
 from penstock.broker.starting import StartInterrupted, StartRefused
 from penstock.config import BrokerConfig, ConfigError, parse_assignment, parse_host_port, parse_properties
+from penstock.config.local_cluster import NODE_SETTINGS
 from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_OK, EXIT_STORAGE, EXIT_UNAVAILABLE
 from penstock.runtime.production import ProductionRuntime, run
 
-LISTEN_DEFAULT = "127.0.0.1:9092"
+PORT_DEFAULT = 9092
+LISTEN_DEFAULT = f"127.0.0.1:{PORT_DEFAULT}"
 DATA_DEFAULT = "data"
 
 EXAMPLES = """\
@@ -64,11 +66,13 @@ def up(arguments: Sequence[str]) -> int:
         prog="penstock up",
         description="Start the platform on this machine, in the foreground. Ctrl-C stops it cleanly.",
     )
+    parser.add_argument("--config", metavar="FILE", help="a file in Kafka's server.properties syntax, for every node")
     parser.add_argument(
-        "--data", metavar="DIR", default=DATA_DEFAULT, help=f"where data is kept (default {DATA_DEFAULT})"
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="a property, stronger than the file; repeatable"
     )
+    parser.add_argument("--data", metavar="DIR", help=f"where data is kept (default {DATA_DEFAULT})")
     parser.add_argument(
-        "--port", metavar="P", type=int, default=9092, help="where clients connect (default 9092); node i at P+i-1"
+        "--port", metavar="P", type=int, help=f"where clients connect (default {PORT_DEFAULT}); node i at P+i-1"
     )
     parser.add_argument("--brokers", metavar="N", type=int, default=1, help="how many broker processes (default 1)")
     parser.add_argument("--restart", action="store_true", help="with --brokers: start nodes that die again")
@@ -76,20 +80,39 @@ def up(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.brokers != 1:
         return up_many(parser, options)
-    options.listen = f"127.0.0.1:{options.port}"
+    options.listen = None if options.port is None else f"127.0.0.1:{options.port}"
     options.node_id = None
     options.log_format = "text"
-    return serve(options, None, [], hints=True)
+    return serve(options, options.config, options.set, hints=True)
 
 
 def up_many(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from penstock.cli.fleet import BROKERS_MAX, run_fleet
+    from penstock.cli.fleet import BROKERS_MAX, port_max, properties, run_fleet
 
+    port = PORT_DEFAULT if options.port is None else options.port
     if not 1 < options.brokers <= BROKERS_MAX:
         parser.error(f"--brokers {options.brokers}: a number from 1 to {BROKERS_MAX}")
+    most = port_max(options.brokers)
+    if not 1 <= port <= most:
+        parser.error(f"--port {port}: a number from 1 to {most}, because the nodes need more ports above it")
     if options.metrics is not None:
         parser.error("--metrics: with --brokers each node has its own port, P+200 and those after it")
-    return run_fleet(options.brokers, options.port, Path(options.data), restart=options.restart)
+    try:
+        common = given_settings(options.config, options.set)
+        own = [name for name in NODE_SETTINGS if name in common]
+        if own:
+            raise ConfigError(
+                [
+                    f"{', '.join(own)}: with --brokers every node gets its own. Take it out of --config and --set, or "
+                    "start the nodes one by one with `penstock server`"
+                ]
+            )
+        BrokerConfig.resolve({**properties(1, options.brokers, port), **common})
+    except (ConfigError, ValueError, OSError) as error:
+        refuse(str(error))
+        return EXIT_CONFIG
+    data = Path(options.data or DATA_DEFAULT)
+    return run_fleet(options.brokers, port, data, restart=options.restart, common=common)
 
 
 def serve(options: argparse.Namespace, config_path: str | None, settings: list[str], *, hints: bool) -> int:
@@ -137,23 +160,25 @@ def serve(options: argparse.Namespace, config_path: str | None, settings: list[s
             raise
         refuse(
             f"cannot listen: {error.strerror or error}. Is another broker running? "
-            "Choose another address with --listen HOST:PORT (or --port P)"
+            f"Choose another address with {'--port P' if hints else '--listen HOST:PORT'}"
         )
         return EXIT_UNAVAILABLE
 
 
+def given_settings(config_path: str | None, settings: list[str]) -> dict[str, str]:
+    """What a file and `--set` say; the latter is stronger."""
+    given = {} if config_path is None else parse_properties(Path(config_path).read_text(encoding="utf-8"))
+    return {**given, **dict(map(parse_assignment, settings))}
+
+
 def configuration(options: argparse.Namespace, config_path: str | None, settings: list[str]) -> BrokerConfig:
+    given = given_settings(config_path, settings)
     static: dict[str, str] = {"node.id": "1", "log.dirs": DATA_DEFAULT}
-    if config_path is not None:
-        given = parse_properties(Path(config_path).read_text(encoding="utf-8"))
-        if "log.dir" in given:
-            del static["log.dirs"]
-        if "broker.id" in given:
-            del static["node.id"]
-        static.update(given)
-    for setting in settings:
-        name, value = parse_assignment(setting)
-        static[name] = value
+    if "log.dir" in given:
+        del static["log.dirs"]
+    if "broker.id" in given:
+        del static["node.id"]
+    static.update(given)
     if options.listen is not None or "listeners" not in static:
         host, port = parse_host_port(options.listen or LISTEN_DEFAULT)
         written = f"[{host}]" if ":" in host else host

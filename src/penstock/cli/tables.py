@@ -19,7 +19,7 @@ from penstock.cli.options import Json, examples
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table, size_of
 
 if TYPE_CHECKING:
-    from penstock.pipeline.lake import TableDescription
+    from penstock.pipeline.lake import Rows, TableDescription
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,6 +29,7 @@ app = typer.Typer(
 HISTORY_LIMIT = 20
 RETENTION_HOURS = 168
 TARGET_MB = 128
+ROWS_LIMIT = 20
 VACUUM_SHOWN_MAX = 20
 
 TablePath = Annotated[
@@ -44,6 +45,13 @@ StorageOption = Annotated[
 Version = Annotated[
     int | None, typer.Option("--version", "-v", min=0, help="As the table was then; the newest if not given.")
 ]
+
+
+Columns = Annotated[
+    str | None, typer.Option("--columns", "-c", metavar="LIST", help="Only these, separated by commas.")
+]
+Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this holds.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, metavar="N", help="At most so many rows.")]
 
 
 @app.command("list", epilog=examples(("penstock tables list lake", "all tables in a directory and below it")))
@@ -233,6 +241,61 @@ def vacuum(
 
 @app.command(
     epilog=examples(
+        ("penstock tables show lake/revenue", "the first rows"),
+        ("penstock tables show lake/orders --where \"product = 'book'\" --columns order_id,amount", "some of them"),
+        ("penstock tables show lake/orders --limit 1000 --json", "for a script: one object per line"),
+    )
+)
+def show(
+    path: TablePath,
+    limit: Limit = ROWS_LIMIT,
+    version: Version = None,
+    columns: Columns = None,
+    where: Where = None,
+    storage_option: StorageOption = None,
+    json: Json = False,
+) -> None:
+    """Show rows of a table."""
+    from penstock.pipeline.lake import read_rows
+
+    with _lake():
+        rows = read_rows(
+            path,
+            limit=limit,
+            version=version,
+            columns=_listed(columns),
+            predicate=where,
+            storage_options=_options(storage_option),
+        )
+    _print_rows(rows, json=json)
+
+
+@app.command(
+    epilog=examples(
+        ("penstock tables query lake 'SELECT product, sum(amount) FROM revenue GROUP BY product'", "one table"),
+        ("penstock tables query lake 'SELECT * FROM orders JOIN products USING (product)'", "two of them"),
+    )
+)
+def query(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", show_default=False, help="A directory that holds the tables.")
+    ],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", show_default=False, help="A SELECT; a table's name is its directory's.")
+    ],
+    limit: Limit = ROWS_LIMIT,
+    json: Json = False,
+) -> None:
+    """Ask tables a question in SQL (the dialect of DataFusion; Spark is not needed)."""
+    from penstock.pipeline.lake import query_tables
+
+    with _lake():
+        rows = query_tables(directory, sql, limit=limit)
+    _print_rows(rows, json=json)
+
+
+@app.command(
+    epilog=examples(
         ("penstock tables export lake/orders orders-parquet", "all rows as plain Parquet"),
         ("penstock tables export lake/orders day --where \"date = '2026-01-31'\" --columns id,amount", "some of them"),
     )
@@ -243,10 +306,8 @@ def export(
         str, typer.Argument(metavar="DIR", show_default=False, help="A directory that is not there yet.")
     ],
     version: Version = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="LIST", help="Only these, separated by commas.")
-    ] = None,
-    where: Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this holds.")] = None,
+    columns: Columns = None,
+    where: Where = None,
     compression: Annotated[
         str, typer.Option("--compression", help="zstd, snappy, gzip, lz4, brotli or none.")
     ] = "zstd",
@@ -256,13 +317,12 @@ def export(
     """Write a table as plain Parquet files, for whoever cannot read Delta."""
     from penstock.pipeline.lake import export_parquet
 
-    chosen = [name.strip() for name in columns.split(",") if name.strip()] if columns is not None else None
     with _lake(), _progress("exporting rows") as progress:
         done = export_parquet(
             path,
             destination,
             version=version,
-            columns=chosen,
+            columns=_listed(columns),
             predicate=where,
             compression=compression,
             storage_options=_options(storage_option),
@@ -319,6 +379,24 @@ def _progress(doing: str) -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=total or None, description=f"{doing} {label}".strip())
 
         yield show
+
+
+def _print_rows(rows: Rows, *, json: bool) -> None:
+    if json:
+        for row in rows.rows:
+            print_json(dict(zip(rows.columns, row, strict=True)), lines=True)
+    else:
+        print_table("", rows.columns, [[_cell(value) for value in row] for row in rows.rows])
+    if rows.has_more:
+        note(f"these are the first {plural(len(rows.rows), 'row')}: --limit N shows more")
+
+
+def _cell(value: object) -> Cell:
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",") if name.strip()] if names is not None else None
 
 
 def _options(settings: list[str] | None) -> dict[str, str]:

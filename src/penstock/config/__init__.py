@@ -2,14 +2,15 @@
 
 Theory of operation
 -------------------
-A property that is set takes effect or is refused. So there are three tables, and every broker property of Kafka 4
-is in exactly one of them:
+A property that is set takes effect, is refused, or is reported as one without effect. So there are four tables, and
+every broker property of Kafka 4 is in exactly one of them:
 
 - `BROKER` (`broker_table.py`): what this broker does, with Kafka's names, types, limits and defaults. Where a
   default differs from Kafka's, the definition says so.
 - `NOT_YET` (`unserved.py`): what is still to come. Kafka's default is accepted, anything else is refused with the
   reason.
 - `WITHOUT_MEANING` (`unserved.py`): machinery that is not here. Accepted with a warning that names the substitute.
+- `INERT` (`inert_table.py`): the same, for what Kafka lets operators change at run time. Checked, kept and described.
 
 `TOPIC` (`topic_table.py`) has the properties of topics; each one's default is a broker property, through the chain
 of fallbacks that Kafka has (`retention.ms` ← `log.retention.ms` ← `log.retention.minutes` ← `log.retention.hours`).
@@ -37,6 +38,7 @@ from penstock.config.describe import (
     describe_topic,
 )
 from penstock.config.group import GROUP
+from penstock.config.inert_table import INERT, SETTABLE
 from penstock.config.listeners import Endpoint, listener_of, parse_host_port
 from penstock.config.moving_table import RACK_AWARE_SELECTOR
 from penstock.config.properties import parse_assignment, parse_properties
@@ -47,8 +49,10 @@ from penstock.config.unserved import NOT_YET, WITHOUT_MEANING
 __all__ = [
     "BROKER",
     "GROUP",
+    "INERT",
     "NOT_YET",
     "RACK_AWARE_SELECTOR",
+    "SETTABLE",
     "TOPIC",
     "WITHOUT_MEANING",
     "AlterOperation",

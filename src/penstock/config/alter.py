@@ -7,9 +7,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig, validate_broker_configs
-from penstock.config.broker_table import BROKER
 from penstock.config.definitions import Definition, Kind, render
 from penstock.config.group import GROUP, validate_group_configs
+from penstock.config.inert_table import SETTABLE
 from penstock.config.topic import validate_topic_configs
 from penstock.config.topic_table import TOPIC
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ def alter_broker(
     settings: Mapping[str, str], alterations: Iterable[Alteration], broker: BrokerConfig, *, per_broker: bool
 ) -> dict[str, str]:
     """The dynamic settings of one broker (or, with `per_broker` false, of all) after the alterations."""
-    altered = _apply(settings, alterations, BROKER)
+    altered = _apply(settings, alterations, SETTABLE)
     validate_broker_configs(altered, broker, per_broker=per_broker)
     return altered
 

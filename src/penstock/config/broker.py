@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from penstock.config.broker_table import BROKER, SYNONYMS
-from penstock.config.definitions import ConfigError, UpdateMode, Value, parse
+from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
+from penstock.config.inert_table import SETTABLE
 from penstock.config.listeners import Endpoint, parse_endpoints, parse_host_port, parse_protocol_map
 from penstock.config.quorum import QuorumVoter, parse_voters
 from penstock.config.topic import TopicConfig
@@ -19,6 +20,7 @@ from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
 from penstock.wire.errors import ErrorCode, KafkaError
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
+LISTENER_PREFIX = "listener.name."
 
 
 class BrokerConfig:
@@ -58,6 +60,9 @@ class BrokerConfig:
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
+    penstock_produce_validation: str
+    penstock_decompression_request_bytes_max: int
+    penstock_decompression_bytes_max: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     log_segment_bytes: int
@@ -78,6 +83,7 @@ class BrokerConfig:
     log_retention_ms: int
     log_retention_bytes: int
     log_retention_check_interval_ms: int
+    penstock_stray_retention_ms: int
     log_flush_interval_messages: int
     log_flush_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
@@ -181,6 +187,9 @@ class BrokerConfig:
                     values[name] = _dynamic_value(name, text)
                 except ValueError as error:
                     warnings.append(f"the setting {name}={text}, made at run time, is left out: {error}")
+                    continue
+                if _is_without_effect(SETTABLE[name], values[name]):
+                    warnings.append(f"{name}, set at run time, has no effect here: {SETTABLE[name].no_effect}")
         attributes = _derive(values, static, problems)
         if problems:
             raise ConfigError(problems)
@@ -199,7 +208,7 @@ class BrokerConfig:
 
     def changed_since(self, older: BrokerConfig) -> tuple[str, ...]:
         """Kafka's names of the properties whose values differ, sorted."""
-        return tuple(name for name in sorted(BROKER) if self.values[name] != older.values[name])
+        return tuple(name for name in sorted(SETTABLE) if self.values[name] != older.values[name])
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a config is never changed, it is resolved again ({name})")
@@ -212,10 +221,12 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
         if text is None:
             raise ValueError("it needs a value")
         value = _dynamic_value(name, text)
-        if BROKER[name].mode is UpdateMode.PER_BROKER and not per_broker:
+        if SETTABLE[name].mode is UpdateMode.PER_BROKER and not per_broker:
             raise ValueError("it can only be set for one broker, not for all at once")
     except ValueError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid value {text} for configuration {name}: {error}") from None
+        # The value of a property that is not served is not repeated: some of them are passwords.
+        shown = f"value {text}" if name in SETTABLE else "setting"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid {shown} for configuration {name}: {error}") from None
     return value
 
 
@@ -236,30 +247,45 @@ def validate_broker_configs(
 
 
 def _static_values(static: Mapping[str, str], warnings: list[str], problems: list[str]) -> dict[str, Value]:
-    values: dict[str, Value] = {name: definition.default for name, definition in BROKER.items()}
+    values: dict[str, Value] = {name: definition.default for name, definition in SETTABLE.items()}
     for name, text in static.items():
-        definition = BROKER.get(name)
+        definition = SETTABLE.get(name)
         if definition is not None:
             try:
                 values[name] = parse(definition, _without_order(name, text))
             except ValueError as error:
                 problems.append(f"{name}={text.strip()}: {error}")
+            if _is_without_effect(definition, values[name]):
+                warnings.append(f"{name} has no effect here: {definition.no_effect}")
         elif name == "broker.id":
             _merge_broker_id(text, static, values, problems)
         elif name in NOT_YET:
             reason = refusal(name, text)
             if reason is not None:
                 problems.append(reason)
-        elif name == "num.network.threads" and text.strip() == "1":
-            # The one value that is true here.
-            continue
         elif name in WITHOUT_MEANING:
             warnings.append(f"{name} has no effect here: {WITHOUT_MEANING[name]}")
-        elif name.startswith("listener.name."):
-            problems.append(f"{name} is refused: settings of one listener are not served yet; set it for the broker")
+        elif name.startswith(LISTENER_PREFIX):
+            problems.append(f"{name} is refused: {_reason_for_listener(name)}")
         else:
-            warnings.append(f"{name} is not a property this broker knows{_did_you_mean(name)}")
+            hint = _did_you_mean(name) or " and is ignored, as Kafka does"
+            warnings.append(f"{name} is not a property this broker knows{hint}")
     return values
+
+
+def _reason_for_listener(name: str) -> str:
+    """Why a property that is set for one listener is refused."""
+    _, _, of_broker = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if of_broker in NOT_YET:
+        return NOT_YET[of_broker].reason
+    return "settings of one listener are not served yet; set it for the broker"
+
+
+def _is_without_effect(definition: Definition, value: Value) -> bool:
+    """Whether the value asks for something that does not happen. The default asks for nothing."""
+    if definition.name == "num.network.threads" and value == 1:
+        return False  # There is one.
+    return definition.no_effect != "" and value != definition.default
 
 
 def _without_order(name: str, text: str) -> str:
@@ -282,18 +308,20 @@ def _did_you_mean(name: str) -> str:
     # Only needed for a mistake, and not worth its time in every start.
     from difflib import get_close_matches
 
-    matches = get_close_matches(name, BROKER, n=1, cutoff=0.85)
-    return f"; did you mean {matches[0]}?" if matches else " and is ignored, as Kafka does"
+    matches = get_close_matches(name, SETTABLE, n=1, cutoff=0.85)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def _dynamic_value(name: str, text: str) -> Value:
-    definition = BROKER.get(name)
+    definition = SETTABLE.get(name)
     if definition is None:
         if name in NOT_YET:
             raise ValueError(NOT_YET[name].reason)
         if name in WITHOUT_MEANING:
-            raise ValueError(f"it has no effect here: {WITHOUT_MEANING[name]}")
-        raise ValueError("there is no such broker property")
+            raise ValueError(f"it cannot change at run time, and has no effect here: {WITHOUT_MEANING[name]}")
+        if name.startswith(LISTENER_PREFIX):
+            raise ValueError(_reason_for_listener(name))
+        raise ValueError(f"there is no such broker property{_did_you_mean(name)}")
     if definition.mode is UpdateMode.READ_ONLY:
         raise ValueError("it cannot change at run time; set it in the broker's file and restart")
     return parse(definition, text)

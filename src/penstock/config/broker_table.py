@@ -218,6 +218,24 @@ _RECORDS = (
         CLUSTER_WIDE, HIGH,
     ),
     Definition(
+        "penstock.produce.validation", STRING, "full", one_of("full", "header"),
+        "How much of a batch is checked before it is taken. `full` looks at every record, as Kafka does, and "
+        "decompresses batches for that: what no consumer could read is refused. `header` looks at the batch's header "
+        "and checksum only, but for the keys of compacted topics and `message.timestamp.before.max.ms`. It saves "
+        "processor time where all producers are trusted.",
+        CLUSTER_WIDE,
+    ),
+    Definition(
+        "penstock.decompression.request.bytes.max", LONG, 128 << 20, between(1 << 20, 256 << 20),
+        "What the compressed batches of one produce request may decompress to, all together; beyond it they are "
+        "refused with MESSAGE_TOO_LARGE. Memory is taken only as far as a batch needs it.",
+    ),
+    Definition(
+        "penstock.decompression.bytes.max", LONG, 128 << 20, between(1 << 20, 1 << 40),
+        "What all batches that are being checked or compressed may decompress to at a time; others wait. Takes up to "
+        "three times as much memory. A batch that decompresses to more is refused.",
+    ),
+    Definition(
         "compression.gzip.level", INT, -1, between_or(1, 9, -1),
         "Level used where the broker itself compresses with gzip; -1 is gzip's own default.",
         CLUSTER_WIDE,
@@ -324,6 +342,12 @@ _RETENTION = (
         "log.retention.check.interval.ms", LONG, 300_000, at_least(1),
         "How often the broker looks for segments to remove.",
     ),
+    Definition(
+        "penstock.stray.retention.ms", LONG, 7 * 86_400_000, at_least_or(0, -1),
+        "How long data is kept that was set aside: directories that the metadata does not know, what a recovery cut "
+        "off a log, damaged metadata. -1 keeps it for ever. `penstock log strays` lists it.",
+        CLUSTER_WIDE, kafka_default="no such property",
+    ),
 )
 
 _DURABILITY = (
@@ -358,14 +382,15 @@ _DURABILITY = (
     ),
     Definition(
         "num.recovery.threads.per.data.dir", INT, 2, at_least(1),
-        "How many logs are read at once when the broker starts after a crash.",
-        importance=HIGH,
+        "How many logs are read at once when the broker starts after a crash. A change at run time counts from the "
+        "next start on.",
+        mode=CLUSTER_WIDE, importance=HIGH,
     ),
     Definition(
         "num.io.threads", INT, 8, at_least(1),
         "Threads that wait for the disk: reads that the page cache cannot answer, and syncs. Requests "
         "themselves are served by one event loop.",
-        importance=HIGH,
+        mode=CLUSTER_WIDE, importance=HIGH,
     ),
 )
 

@@ -80,6 +80,8 @@ class Definition(NamedTuple):
     """Speaks of other brokers: checked and described, and without work to do while the cluster has one broker."""
     only_default: str = ""
     """Why a value other than the default is refused; empty where every valid value works."""
+    no_effect: str = ""
+    """Why the property has no effect here; empty where it has one."""
     hidden: bool = False
     """Neither described nor documented: for tests that would otherwise need a lot of data."""
 

@@ -7,9 +7,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.broker_table import BROKER, SYNONYM_CHAIN
+from penstock.config.broker_table import SYNONYM_CHAIN
 from penstock.config.definitions import Definition, Kind, UpdateMode, Value, parse, render
 from penstock.config.group import GROUP, GROUP_BROKER_NAME
+from penstock.config.inert_table import SETTABLE
 from penstock.config.topic import TopicConfig
 from penstock.config.topic_table import BROKER_NAME, TOPIC, UNSERVED_BROKER_NAME
 
@@ -66,11 +67,11 @@ def describe_broker(broker: BrokerConfig) -> list[DescribedConfig]:
     """All properties of a broker, by name."""
     return [
         _describe(
-            BROKER[name], broker.values[name], _broker_synonyms(name, broker),
-            read_only=BROKER[name].mode is UpdateMode.READ_ONLY,
+            SETTABLE[name], broker.values[name], _broker_synonyms(name, broker),
+            read_only=SETTABLE[name].mode is UpdateMode.READ_ONLY,
         )
-        for name in sorted(BROKER)
-        if not BROKER[name].hidden
+        for name in sorted(SETTABLE)
+        if not SETTABLE[name].hidden
     ]
 
 
@@ -78,9 +79,9 @@ def describe_broker_defaults(broker: BrokerConfig) -> list[DescribedConfig]:
     """What was set at run time for all brokers, and nothing else, as Kafka answers for the empty broker name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _describe(BROKER[name], parse(BROKER[name], text), (Synonym(name, text, source),), read_only=False)
+        _describe(SETTABLE[name], parse(SETTABLE[name], text), (Synonym(name, text, source),), read_only=False)
         for name, text in sorted(broker.dynamic_default.items())
-        if name in BROKER
+        if name in SETTABLE
     ]
 
 
@@ -143,8 +144,8 @@ def _broker_synonyms(name: str, broker: BrokerConfig) -> tuple[Synonym, ...]:
         Synonym(link, level[link].strip(), source) for level, source in levels for link in chain if link in level
     ]
     synonyms += [
-        Synonym(link, render(BROKER[link].default), ConfigSource.DEFAULT_CONFIG)
+        Synonym(link, render(SETTABLE[link].default), ConfigSource.DEFAULT_CONFIG)
         for link in chain
-        if BROKER[link].default is not None
+        if SETTABLE[link].default is not None
     ]
     return tuple(synonyms)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-PORT_MAX = 65_535
+from penstock.wire.errors import KafkaError
+from penstock.wire.valid import PORT_MAX, check_host, check_listener_name
+
 SECURITY_PROTOCOLS_SERVED = ("PLAINTEXT",)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -63,6 +65,11 @@ def parse_host_port(text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address goes in brackets, as in [::1]:{port}")
+    try:
+        if host:
+            check_host(host)
+    except KafkaError as error:
+        raise ValueError(f"{text!r}: {error.message}") from None
     return host, int(port)
 
 
@@ -77,6 +84,10 @@ def _parse_endpoint(entry: str, protocol_of: Mapping[str, str]) -> Endpoint:
     if not separator or not name:
         raise ValueError(f"{entry!r} is not of the form NAME://HOST:PORT")
     host, port = parse_host_port(address)
+    try:
+        check_listener_name(name)
+    except KafkaError as error:
+        raise ValueError(f"has {entry!r}: {error.message}") from None
     protocol = protocol_of.get(name.upper())
     if protocol is None:
         raise ValueError(f"has {entry!r}, but listener.security.protocol.map has no {name}; add {name}:PLAINTEXT to it")

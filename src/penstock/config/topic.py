@@ -39,6 +39,7 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
+    penstock_produce_validation: str
     retention_bytes: int
     retention_ms: int
     segment_bytes: int

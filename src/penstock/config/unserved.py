@@ -5,7 +5,8 @@ Kafka's default asks for nothing and is accepted; any other value is refused, be
 ignored is worse than one that is refused.
 
 `WITHOUT_MEANING` speaks of machinery that is not here (thread pools, purgatories, ZooKeeper, JMX). It changes how
-Kafka does its work and not what it promises, so it is accepted with a warning that names what to use instead.
+Kafka does its work and not what it promises, so it is accepted with a warning that names what to use instead. The same
+goes for `INERT` (`inert_table.py`), which Kafka also accepts at run time.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ class Planned(NamedTuple):
     """Other values that a cluster of one fulfils anyway: those of the `server.properties` that Kafka ships."""
 
 
-_TRANSACTIONS = "transactions are not served yet"
-_SHARE = "share groups are not served yet"
+TRANSACTIONS = "transactions are not served yet"
+SHARE = "share groups are not served yet"
 _QUOTAS = "quotas are not served yet; max.connections and max.connection.creation.rate already are"
 _SECURITY = "TLS, SASL and ACLs are not served yet; listen on a loopback or otherwise protected address"
-_TIERED = "tiered storage is not served yet"
+TIERED = "tiered storage is not served yet"
+SASL = "it tunes logins by SASL, which is not served yet"
 _JAVA = "it names a Java class, which this broker cannot load"
 _TELEMETRY = "client telemetry is not served yet"
-_STREAMS = "streams groups are not served yet"
+STREAMS = "streams groups are not served yet"
 
 _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
     (
-        _STREAMS,
+        STREAMS,
         {
-            "group.streams.assignment.interval.ms": "1000",
             "group.streams.heartbeat.interval.ms": "5000",
             "group.streams.initial.rebalance.delay.ms": "3000",
             "group.streams.max.assignment.interval.ms": "15000",
@@ -54,9 +55,8 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        _SHARE,
+        SHARE,
         {
-            "group.share.assignment.interval.ms": "1000",
             "group.share.assignors": "simple",
             "group.share.delivery.count.limit": "5",
             "group.share.heartbeat.interval.ms": "5000",
@@ -89,13 +89,12 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        _TRANSACTIONS,
+        TRANSACTIONS,
         {
             "add.partitions.to.txn.retry.backoff.max.ms": "100",
             "add.partitions.to.txn.retry.backoff.ms": "20",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
             "transaction.max.timeout.ms": "900000",
-            "transaction.partition.verification.enable": "true",
             "transaction.remove.expired.transaction.cleanup.interval.ms": "3600000",
             "transaction.state.log.num.partitions": "50",
             "transaction.state.log.segment.bytes": "104857600",
@@ -112,7 +111,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "controller.quota.window.size.seconds": "1",
             "quota.window.num": "11",
             "quota.window.size.seconds": "1",
-            "replica.alter.log.dirs.io.max.bytes.per.second": INT64_MAX_TEXT,
         },
     ),
     (
@@ -129,18 +127,8 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "early.start.listeners": None,
             "sasl.enabled.mechanisms": "GSSAPI",
             "sasl.jaas.config": None,
-            "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
-            "sasl.kerberos.min.time.before.relogin": "60000",
-            "sasl.kerberos.principal.to.local.rules": "DEFAULT",
-            "sasl.kerberos.service.name": None,
-            "sasl.kerberos.ticket.renew.jitter": "0.05",
-            "sasl.kerberos.ticket.renew.window.factor": "0.8",
             "sasl.login.connect.timeout.ms": None,
             "sasl.login.read.timeout.ms": None,
-            "sasl.login.refresh.buffer.seconds": "300",
-            "sasl.login.refresh.min.period.seconds": "60",
-            "sasl.login.refresh.window.factor": "0.8",
-            "sasl.login.refresh.window.jitter": "0.05",
             "sasl.login.retry.backoff.max.ms": "10000",
             "sasl.login.retry.backoff.ms": "100",
             "sasl.mechanism.controller.protocol": "GSSAPI",
@@ -197,24 +185,13 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        _TIERED,
+        TIERED,
         {
-            "follower.fetch.last.tiered.offset.enable": "false",
-            "log.local.retention.bytes": "-2",
-            "log.local.retention.ms": "-2",
-            "remote.fetch.max.wait.ms": "500",
-            "remote.list.offsets.request.timeout.ms": "30000",
-            "remote.log.index.file.cache.total.size.bytes": "1073741824",
             "remote.log.index.file.cache.ttl.ms": "900000",
-            "remote.log.manager.copier.thread.pool.size": "10",
-            "remote.log.manager.copy.max.bytes.per.second": INT64_MAX_TEXT,
             "remote.log.manager.copy.quota.window.num": "11",
             "remote.log.manager.copy.quota.window.size.seconds": "1",
-            "remote.log.manager.expiration.thread.pool.size": "10",
-            "remote.log.manager.fetch.max.bytes.per.second": INT64_MAX_TEXT,
             "remote.log.manager.fetch.quota.window.num": "11",
             "remote.log.manager.fetch.quota.window.size.seconds": "1",
-            "remote.log.manager.follower.thread.pool.size": "2",
             "remote.log.manager.task.interval.ms": "30000",
             "remote.log.manager.task.retry.backoff.max.ms": "30000",
             "remote.log.manager.task.retry.backoff.ms": "500",
@@ -227,7 +204,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "remote.log.metadata.manager.impl.prefix": "rlmm.config.",
             "remote.log.metadata.manager.listener.name": None,
             "remote.log.reader.max.pending.tasks": "100",
-            "remote.log.reader.threads": "10",
             "remote.log.storage.manager.class.name": None,
             "remote.log.storage.manager.class.path": None,
             "remote.log.storage.manager.impl.prefix": "rsm.config.",
@@ -300,10 +276,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         {"config.providers": ""},
     ),
     (
-        "files grow as they are written, which current file systems do well",
-        {"log.preallocate": "false"},
-    ),
-    (
         "only stable protocol versions and features are served",
         {"unstable.api.versions.enable": "false", "unstable.feature.versions.enable": "false"},
     ),
@@ -311,10 +283,10 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
 )
 
 _ONE_COPY: dict[str, tuple[str, str]] = {
-    "share.coordinator.state.topic.min.isr": ("2", _SHARE),
-    "share.coordinator.state.topic.replication.factor": ("3", _SHARE),
-    "transaction.state.log.min.isr": ("2", _TRANSACTIONS),
-    "transaction.state.log.replication.factor": ("3", _TRANSACTIONS),
+    "share.coordinator.state.topic.min.isr": ("2", SHARE),
+    "share.coordinator.state.topic.replication.factor": ("3", SHARE),
+    "transaction.state.log.min.isr": ("2", TRANSACTIONS),
+    "transaction.state.log.replication.factor": ("3", TRANSACTIONS),
 }
 
 NOT_YET: dict[str, Planned] = {
@@ -322,49 +294,42 @@ NOT_YET: dict[str, Planned] = {
     **{name: Planned(default, reason, also=("1",)) for name, (default, reason) in _ONE_COPY.items()},
 }
 
-_LOOP = "one event loop serves all connections; for more cores run more brokers with `penstock up --brokers N`"
-_DISK_THREADS = "num.io.threads sizes the threads that wait for the disk"
-_COMPACTOR = "one subprocess compacts, one log after the other; log.cleaner.dedupe.buffer.size bounds its memory"
-_METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
-_COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
+LOOP = "one event loop serves all connections; for more cores run more brokers with `penstock up --brokers N`"
+DISK_THREADS = "`num.io.threads` sizes the threads that wait for the disk"
+COMPACTOR = "one subprocess compacts, one log after the other; log.cleaner.dedupe.buffer.size bounds its memory"
+METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
+COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
 _PURGATORY = "waiting requests are dropped as soon as they are answered, without purging"
 _ZOOKEEPER = "there is no ZooKeeper; metadata is kept by the controller quorum (process.roles, node.id)"
 _VERSION = "the protocol versions that are served are in `docs/compatibility.md`, and need no setting"
 
 WITHOUT_MEANING: dict[str, str] = {
-    "auto.include.jmx.reporter": _METRICS,
-    "background.threads": _DISK_THREADS,
+    "auto.include.jmx.reporter": METRICS,
     "broker.id.generation.enable": "set node.id",
     "control.plane.listener.name": "set controller.listener.names",
     "controlled.shutdown.max.retries": "SIGTERM hands over and stops cleanly by itself",
     "controlled.shutdown.retry.backoff.ms": "SIGTERM hands over and stops cleanly by itself",
-    "controller.performance.always.log.threshold.ms": _METRICS,
-    "controller.performance.sample.period.ms": _METRICS,
+    "controller.performance.always.log.threshold.ms": METRICS,
+    "controller.performance.sample.period.ms": METRICS,
     "controller.quorum.append.linger.ms": "what is decided while a sync is under way is written and synced together",
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "group.coordinator.background.threads": _COORDINATOR_LOOP,
-    "group.coordinator.cached.buffer.max.bytes": _COORDINATOR_LOOP,
+    "group.coordinator.background.threads": COORDINATOR_LOOP,
     "group.coordinator.new.enable": "there is one coordinator, for all kinds of groups",
-    "group.coordinator.threads": _COORDINATOR_LOOP,
+    "group.coordinator.threads": COORDINATOR_LOOP,
     "inter.broker.protocol.version": _VERSION,
-    "kafka.metrics.polling.interval.secs": _METRICS,
-    "kafka.metrics.reporters": _METRICS,
+    "kafka.metrics.polling.interval.secs": METRICS,
+    "kafka.metrics.reporters": METRICS,
     "leader.imbalance.per.broker.percentage": "set leader.imbalance.check.interval.seconds",
     "log.cleaner.enable": "log.cleanup.policy alone decides what is compacted",
-    "log.cleaner.io.buffer.size": _COMPACTOR,
-    "log.cleaner.threads": _COMPACTOR,
     "log.initial.task.delay.ms": "background work begins as soon as the broker is ready",
     "log.message.downconversion.enable": "records are sent as they are stored; clients older than 0.11 are not served",
     "log.message.format.version": "records are always stored in format version 2",
     "log.message.timestamp.difference.max.ms":
         "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
-    "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "num.network.threads": _LOOP,
-    "num.replica.fetchers": "a follower has one session with each leader, whatever the number of partitions",
+    "metrics.num.samples": METRICS,
+    "metrics.recording.level": METRICS,
+    "metrics.sample.window.ms": METRICS,
     "offsets.load.buffer.size": "logs are read back in slices that keep the event loop free",
     "password.encoder.secret": "secrets are not stored in configs",
     "producer.purgatory.purge.interval.requests": _PURGATORY,
@@ -375,9 +340,8 @@ WITHOUT_MEANING: dict[str, str] = {
     "reserved.broker.max.id": "any node.id from 0 to 2147483647 may be used",
     "security.providers": "the operating system's OpenSSL is used",
     "server.max.startup.time.ms": "the service manager's own start timeout",
-    "share.coordinator.cached.buffer.max.bytes": _COORDINATOR_LOOP,
     "share.coordinator.load.buffer.size": "logs are read back in slices that keep the event loop free",
-    "share.coordinator.threads": _COORDINATOR_LOOP,
+    "share.coordinator.threads": COORDINATOR_LOOP,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
     "transaction.state.log.load.buffer.size": "logs are read back in slices that keep the event loop free",
     "zookeeper.connect": _ZOOKEEPER,

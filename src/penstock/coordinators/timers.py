@@ -96,17 +96,20 @@ class Timers:
         now_ms = self._clock.now_ms()
         heap = self._heap
         fired = 0
-        while heap and heap[0][0] <= now_ms and fired < FIRED_PER_TURN_MAX:
-            item = heappop(heap)
-            if not self._is_current(item):
-                continue
-            _, _, key, entry = item
-            due_ms = max(entry.set_ms, self._clock.resumed_ms) + entry.delay_ms
-            if due_ms > now_ms:
-                self._queue(key, entry, due_ms)
-                continue
-            del self._entries[key]
-            fired += 1
-            assert entry.callback is not None
-            self._fire(entry.callback, key)
-        self._arm(now_ms)
+        try:
+            while heap and heap[0][0] <= now_ms and fired < FIRED_PER_TURN_MAX:
+                item = heappop(heap)
+                if not self._is_current(item):
+                    continue
+                _, _, key, entry = item
+                due_ms = max(entry.set_ms, self._clock.resumed_ms) + entry.delay_ms
+                if due_ms > now_ms:
+                    self._queue(key, entry, due_ms)
+                    continue
+                del self._entries[key]
+                fired += 1
+                assert entry.callback is not None
+                self._fire(entry.callback, key)
+        finally:
+            # Even if one of them failed: the others are due all the same.
+            self._arm(now_ms)

@@ -21,8 +21,9 @@ acknowledged under the topic's `flush.*` settings (`flush`). The high watermark 
 it as `upto`.
 
 What a crash leaves. Killed: everything written. Power lost: what was synced, and anything of the rest. `recovery` keeps
-every batch that is whole, up to the first that is not, from the *recovery point* on; below it everything was synced and
-is believed. `trimming` tells which syncs keep that true when a log is cut. A failed write or sync ends the process.
+every batch that is whole, up to the first that is not, from the *recovery point* on, and sets aside what it cuts off
+(`cutting`); below it everything was synced and is believed. `trimming` tells which syncs keep that true when a log is
+cut. A failed write or sync ends the process.
 
 Cost. An idle log is about a kilobyte and no file descriptor: files are opened, indexes loaded and snapshots read when
 they are needed, and dropped again (`indexes.IndexCache`). A clean start reads one file for all logs (`checkpoints`).
@@ -35,22 +36,28 @@ command line reads files offline through `tools`.
 from penstock.log.appending import Appended
 from penstock.log.checkpoints import CheckpointDamaged, LogState
 from penstock.log.config import NEVER, LogConfig
+from penstock.log.cutting import Cut
 from penstock.log.directory import LogDirectory
 from penstock.log.indexes import INDEX_CACHE_BYTES_MAX, IndexCache
 from penstock.log.log import Log
 from penstock.log.opening_many import Progress, open_many
 from penstock.log.reading import Slice
 from penstock.log.recovery import CorruptLog
+from penstock.log.segment import DamagedSegment
+from penstock.log.strays import FOR_EVER, Stray, StrayError, Strays, strays_in
 from penstock.log.timestamps import TimestampOffset
-from penstock.log.validation import AppendOrigin
+from penstock.log.validation import AppendOrigin, TooLargeForLoop
 
 __all__ = [
+    "FOR_EVER",
     "INDEX_CACHE_BYTES_MAX",
     "NEVER",
     "AppendOrigin",
     "Appended",
     "CheckpointDamaged",
     "CorruptLog",
+    "Cut",
+    "DamagedSegment",
     "IndexCache",
     "Log",
     "LogConfig",
@@ -58,6 +65,11 @@ __all__ = [
     "LogState",
     "Progress",
     "Slice",
+    "Stray",
+    "StrayError",
+    "Strays",
     "TimestampOffset",
+    "TooLargeForLoop",
     "open_many",
+    "strays_in",
 ]

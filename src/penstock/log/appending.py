@@ -12,10 +12,10 @@ from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX
 from penstock.log.validation import AppendOrigin, Batch, set_log_append_time, split, validate
 from penstock.runtime import File
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.record_check import NO_DETAILS, TIMESTAMP_MAX, TIMESTAMP_MIN, walk
 from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_SIZE_MIN, SEQUENCE_MODULUS
 
 CLIENT = AppendOrigin.CLIENT
-CODEC_MAX = 4
 ROLL_NOW = -1
 """A roll time that has always come: the index of the active segment is full."""
 
@@ -37,36 +37,50 @@ class Appending(LogCore):
     __slots__ = ()
 
     def append_leader(
-        self, records: memoryview, leader_epoch: int, wall_ms: int, *, origin: AppendOrigin = CLIENT
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        wall_ms: int,
+        *,
+        origin: AppendOrigin = CLIENT,
+        checked: bool = False,
     ) -> Appended:
-        """Validate, stamp and write what a producer sent: all of it or nothing. Raises KafkaError.
+        """Validate, stamp and write what a producer sent: all of it or nothing. Raises KafkaError, and TooLargeForLoop
+        for batches that must be prepared first (`penstock.log.preparing`); these then come again as `checked`.
 
         The bytes are changed in place, and not needed any more when this returns. The one batch of a usual request
         passes the comparisons below; whatever does not is looked at closely by `_append_checked`.
         """
         size = len(records)
-        if size < HEADER_SIZE:
-            return self._append_checked(records, leader_epoch, wall_ms, origin)
+        if size < HEADER_SIZE or checked:
+            return self._append_checked(records, leader_epoch, wall_ms, origin, checked)
         # fmt: off
-        (base_offset, length, _, magic, crc, attributes, last_offset_delta, _, max_timestamp,
+        (base_offset, length, _, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
          producer_id, producer_epoch, base_sequence, count) = _unpack_header(records)
         # fmt: on
         if (
             length + LENGTH_OVERHEAD != size
             or magic != 2
-            or not 0 <= attributes <= CODEC_MAX
+            or not 0 <= attributes <= self._plain_codec_max
             or last_offset_delta != count - 1
             or count < 1
             or count * RECORD_SIZE_MIN > size - HEADER_SIZE
             or base_offset
             or size > self._message_bytes_max
             or max_timestamp - wall_ms > self._after_max_ms
+            or max_timestamp < NO_TIMESTAMP
             or not self._is_plain
             or origin
         ):
             return self._append_checked(records, leader_epoch, wall_ms, origin)
         if crc32c(records[21:]) != crc:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
+        if self.opens_batches:
+            found = walk(
+                records, HEADER_SIZE, count, base_timestamp, TIMESTAMP_MIN, TIMESTAMP_MAX, False, NO_DETAILS, 0
+            )
+            if found != max_timestamp:
+                return self._append_checked(records, leader_epoch, wall_ms, origin)
         producer = None
         if producer_id >= 0:
             producers = self._producers
@@ -145,10 +159,12 @@ class Appending(LogCore):
                 self.producers.replay(batch.header, batch.view, wall_ms)
         return Appended(batches[0].header.base_offset, self.end_offset - 1, -1, False)
 
-    def _append_checked(self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin) -> Appended:
+    def _append_checked(
+        self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin, checked: bool = False
+    ) -> Appended:
         """`append_leader` with nothing taken for granted."""
         config = self._config
-        batches = validate(records, config, origin, wall_ms)
+        batches = validate(records, config, origin, wall_ms, checked=checked)
         if len(records) > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -192,6 +208,9 @@ class Appending(LogCore):
             # The leader's log may have been compacted, now or at any time: offsets that are missing are no mistake.
             if gap < 0 or header.last_offset_delta < 0:
                 problem = f"a batch from offset {header.base_offset} where the log ends at {expected}"
+            elif header.last_offset - self.end_offset > RELATIVE_OFFSET_MAX:
+                # No segment could hold it: indexes count in 32 bits from a segment's first offset.
+                problem = f"a batch up to offset {header.last_offset}, too far beyond {self.end_offset}"
             elif header.partition_leader_epoch < epoch:
                 problem = f"a batch of epoch {header.partition_leader_epoch} after one of epoch {epoch}"
             else:

@@ -247,19 +247,6 @@ def _offset_delta_at(payload: bytes, position: int) -> int:
     return read_varint(payload, position + 1)[0]
 
 
-def check_keys(header: BatchHeader, batch: memoryview, bytes_max: int) -> int | None:
-    """The number of the first record without a key, of a batch that a client has sent; None if all have one.
-
-    Raises WireError where compaction could not make sense of the batch.
-    """
-    payload = bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], bytes_max))
-    keyless = None
-    for number, (_, _, _, key_end) in enumerate(keyed_records(payload, header.records_count)):
-        if key_end == NO_KEY and keyless is None:
-            keyless = number
-    return keyless
-
-
 def filter_marker(
     header: BatchHeader,
     batch: memoryview,

@@ -22,6 +22,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     max_message_bytes: int = 1_048_588
+    validates_records: bool = True
+    """Every record that a client sends is checked; otherwise only what the other settings need."""
     timestamp_type: str = "CreateTime"
     """Or "LogAppendTime"."""
     timestamp_before_max_ms: int = NEVER
@@ -38,6 +40,16 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def log_append_time(self) -> bool:
         return self.timestamp_type == "LogAppendTime"
+
+    @property
+    def opens_batches(self) -> bool:
+        """The records of a client's batch must be looked at, not only its header."""
+        return self.validates_records or self.compacts or self.limits_age
+
+    @property
+    def limits_age(self) -> bool:
+        """A batch's header does not tell its smallest timestamp."""
+        return self.timestamp_before_max_ms < NEVER and not self.log_append_time
 
     @property
     def deletes(self) -> bool:

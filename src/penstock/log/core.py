@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from penstock.log import names
 from penstock.log.config import NEVER, LogConfig
+from penstock.log.cutting import Cut
 from penstock.log.epochs import EpochCache
 from penstock.log.flush import Flusher
 from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES, IndexDamaged
@@ -20,6 +21,7 @@ from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapsh
 from penstock.log.scan import rebuild_index
 from penstock.log.segment import NO_TIMESTAMP, UNKNOWN, Segment
 from penstock.runtime import File, Future, Runtime, Timer
+from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import HEADER_SIZE, read_header
 
@@ -45,6 +47,7 @@ class LogCore:
         "_marks",
         "_message_bytes_max",
         "_names_in_doubt",
+        "_plain_codec_max",
         "_producers",
         "_retaining",
         "_roll_after",
@@ -57,6 +60,7 @@ class LogCore:
         "clean_end",
         "cut_bytes",
         "cut_whole",
+        "cuts",
         "damage",
         "directory",
         "durable_end",
@@ -67,6 +71,7 @@ class LogCore:
         "is_compacting",
         "is_rewritten",
         "on_durable",
+        "opens_batches",
         "runtime",
         "scanned_bytes",
         "segments",
@@ -116,6 +121,8 @@ class LogCore:
         """What was cut off because it was not whole."""
         self.cut_whole = False
         """Whether whole batches were behind the first that was not: then that one may have been synced, and rotten."""
+        self.cuts: tuple[Cut, ...] = ()
+        """What was set aside of that."""
         self.version = 0
         """Counts what invalidates positions: truncations, removed segments."""
         self.clean_end = 0
@@ -365,6 +372,9 @@ class LogCore:
         self._is_plain = (
             not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
         )
+        self.opens_batches = config.opens_batches
+        # Compressed batches that must be opened take the long way.
+        self._plain_codec_max = Codec.NONE if self.opens_batches else Codec.ZSTD
         self._message_bytes_max = min(config.max_message_bytes, config.segment_bytes)
         self._after_max_ms = config.timestamp_after_max_ms
         self._segment_bytes = config.segment_bytes

@@ -68,8 +68,12 @@ class LogDirectory:
         for name in (names.START_OFFSETS_NAME, names.RECOVERY_POINTS_NAME, names.CLEANER_OFFSETS_NAME):
             if disk.exists(self._at(name)):
                 self._written[name] = disk.read_bytes(self._at(name))
-        self._recovery_points = read_offsets(disk, self._at(names.RECOVERY_POINTS_NAME))
-        self._start_offsets = read_offsets(disk, self._at(names.START_OFFSETS_NAME))
+        self._recovery_points = self._read(
+            names.RECOVERY_POINTS_NAME, "all logs are then checked as if nothing of them had been synced"
+        )
+        self._start_offsets = self._read(
+            names.START_OFFSETS_NAME, "records that were deleted with DeleteRecords may then come back"
+        )
         with suppress(CheckpointDamaged):
             # Without it some logs are compacted that are compacted already.
             self._clean_ends = read_offsets(disk, self._at(names.CLEANER_OFFSETS_NAME))
@@ -87,6 +91,12 @@ class LogDirectory:
         for name in self._present:
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
                 await self.runtime.offload(disk.rmtree, self._at(name))
+
+    def _read(self, name: str, without: str) -> dict[str, int]:
+        try:
+            return read_offsets(self.runtime.disk, self._at(name))
+        except CheckpointDamaged as error:
+            raise CheckpointDamaged(f"{error}. Restore it from a copy, or remove it: {without}") from None
 
     def names(self) -> list[str]:
         """The logs that have a directory here."""
@@ -210,6 +220,10 @@ class LogDirectory:
         await self.checkpoint()
         data = encode_clean_shutdown(states)
         await self.runtime.disk.replace_bytes(self._at(names.CLEAN_SHUTDOWN_NAME), data)
+
+    def recovery_point(self, name: str) -> int:
+        """Up to where this log was synced, by the checkpoint; 0 if it is not known."""
+        return self._recovery_points.get(name, 0)
 
     def forget_checkpoints(self, name: str) -> None:
         """The files of this log, which is not open, were removed: a new one of that name starts from nothing."""

@@ -118,7 +118,7 @@ class Flusher:
         self._target = max(self._target, target)
         if not self._running:
             self._running = True
-            self._log.runtime.spawn(self._run(), f"flush of {self._log.directory}")
+            self._log.runtime.spawn_essential(self._run(), f"flush of {self._log.directory}")
 
     async def _run(self) -> None:
         log = self._log

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from penstock.log import names
 from penstock.log.checkpoints import LogState
 from penstock.log.core import NO_SNAPSHOT
+from penstock.log.cutting import Cut
 from penstock.log.epochs import EpochCache, EpochsDamaged, decode_epochs
 from penstock.log.indexes import IndexCache
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
@@ -36,6 +37,8 @@ class LogParts:
     cut_bytes: int = 0
     cut_whole: bool = False
     """Whether there were whole batches in what was cut off."""
+    cuts: list[Cut] = field(default_factory=list)
+    """What of it was set aside."""
 
 
 def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:

@@ -71,6 +71,7 @@ class Log(Appending, TimeSearching, Swapping):
         )
         log.damage = tuple(parts.damage)
         log.scanned_bytes, log.cut_bytes, log.cut_whole = parts.scanned_bytes, parts.cut_bytes, parts.cut_whole
+        log.cuts = tuple(parts.cuts)
         log._names_in_doubt = not clean or state is None
         for path in parts.deleted:
             log._unlink_later(path)

@@ -13,6 +13,8 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 """Of a compacted segment that is complete and durable, and on its way to its place."""
 DELETED_DIRECTORY_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+"""Of directories that were set aside: see `penstock.log.strays`."""
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"

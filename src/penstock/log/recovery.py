@@ -2,8 +2,9 @@
 
 Everything from the recovery point on is read and checked: lengths, checksums, offsets and epochs must follow one
 another. The first batch that is not whole is where the power went, or the process: the log is cut there, and segments
-behind it are removed. On the way the indexes, the epochs and the state of the producers are built again. (Offsets may
-be missing within a segment, where compaction took them, in this log or in that of a leader; never between two.)
+behind it are taken away. What may be of use in that is set aside and told (`cutting`). On the way the indexes, the
+epochs and the state of the producers are built again. (Offsets may be missing within a segment, where compaction took
+them, in this log or in that of a leader; never between two.)
 
 Bit rot is not a torn tail. What lies below the recovery point was synced, so nothing there is ever cut: a batch with
 a wrong checksum is reported (`Log.damage`) and kept; damage that hides where the log ends is refused (`CorruptLog`).
@@ -15,9 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from crc32c import crc32c
-
-from penstock.log import names
+from penstock.log import cutting, names
 from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
 from penstock.log.core import INDEX_GAP_BYTES_MIN, NO_SNAPSHOT
@@ -30,12 +29,7 @@ from penstock.log.recovery_check import Check
 from penstock.log.scan import IndexBuilder, rebuild_index, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
 from penstock.runtime import Runtime
-from penstock.wire.records import HEADER, HEADER_SIZE, MAGIC, BatchHeader
-
-LOOK_BEHIND_BYTES = 1 << 18
-"""How far behind a broken batch a whole one is looked for."""
-MAGIC_POSITION = 16
-MAGIC_BYTE = bytes([MAGIC])
+from penstock.wire.records import HEADER, HEADER_SIZE, BatchHeader
 
 _unpack_header = HEADER.unpack_from
 
@@ -77,6 +71,7 @@ class Recovery:
         self._scanned_bytes = 0
         self._cut_bytes = 0
         self._cut_whole = False
+        self._cuts: list[cutting.Cut] = []
 
     async def run(self) -> LogParts:
         parts = self._as_it_was_left()
@@ -119,6 +114,7 @@ class Recovery:
             scanned_bytes=self._scanned_bytes,
             cut_bytes=self._cut_bytes,
             cut_whole=self._cut_whole,
+            cuts=self._cuts,
         )
 
     async def _scan(self, segments: list[Segment]) -> tuple[Check, list[Segment]]:
@@ -148,10 +144,8 @@ class Recovery:
                 self._damage.append(
                     f"{self._directory} ends at offset {check.expected}, but was synced up to {self._recovery_point}"
                 )
-            for segment in reversed(later):
-                self._cut_bytes += segment.size_bytes
-                self._cut_whole = True
-                self._unlink_segment(segment)
+            if later:
+                await self._set_segments_aside(later, check.expected)
             del segments[number + 1 :]
             segments[-1].end_offset = OPEN_END
             return check, rebuilt
@@ -242,27 +236,47 @@ class Recovery:
             if position == size:
                 return True
             if check.expected >= self._recovery_point:
-                self._cut_bytes += size - position
-                self._cut_whole = self._cut_whole or await self._whole_behind(segment, position, size)
+                await self._look_at_end(segment, position, size, check.expected)
                 segment.file.truncate(position)
                 segment.index.remove_files()
                 self._must_sync = True
                 return False
             position = await self._step_over(segment, position, size, check)
 
-    async def _whole_behind(self, segment: Segment, position: int, size: int) -> bool:
-        """Whether a batch that is whole follows the one at `position`, which is not."""
-        data = await segment.file.pread(min(size - position, LOOK_BEHIND_BYTES), position)
-        magic_at = MAGIC_POSITION
-        while (magic_at := data.find(MAGIC_BYTE, magic_at + 1)) >= 0:
-            start = magic_at - MAGIC_POSITION
-            if start + HEADER_SIZE > len(data):
-                return False
-            header = BatchHeader._make(_unpack_header(data, start))
-            end = start + header.size_bytes
-            if header.size_bytes >= HEADER_SIZE and end <= len(data) and crc32c(data[start + 21 : end]) == header.crc:
-                return True
-        return False
+    async def _look_at_end(self, segment: Segment, position: int, size: int, expected: int) -> None:
+        """Before a segment is cut: keep its end if that may be of use."""
+        self._cut_bytes += size - position
+        whole = await cutting.whole_behind(segment, position, size, expected)
+        if whole != cutting.NOWHERE:
+            self._cut_whole = True
+        elif not await cutting.is_complete(segment, position, size, expected):
+            return
+        self._expect_room(size - position)
+        last = await cutting.last_offset(self._runtime, segment, max(whole, position), size)
+        aside = await cutting.begin_stray(self._runtime, self._directory, expected)
+        await cutting.keep_end(self._runtime, segment, position, size, expected, aside)
+        self._cuts.append(cutting.Cut(expected, max(last, expected - 1), size - position, aside))
+
+    async def _set_segments_aside(self, segments: list[Segment], expected: int) -> None:
+        """Segments that do not follow on what is before them."""
+        self._cut_whole = True
+        size = sum(segment.size_bytes for segment in segments)
+        self._cut_bytes += size
+        last = await cutting.last_offset(self._runtime, segments[-1], 0, segments[-1].size_bytes)
+        aside = await cutting.begin_stray(self._runtime, self._directory, expected)
+        for segment in reversed(segments):
+            path = segment.path(names.LOG_SUFFIX)
+            self._disk.rename(path, f"{aside}/{path.rpartition('/')[2]}")
+            self._unlink_segment(segment)
+        await self._disk.sync_dir(aside)
+        self._cuts.append(cutting.Cut(expected, max(last, segments[-1].base_offset - 1), size, aside))
+
+    def _expect_room(self, size: int) -> None:
+        if self._disk.free_bytes() < size:
+            raise CorruptLog(
+                f"{self._disk.root}/{self._directory} must be cut after a crash, and {size} bytes be set aside, for "
+                "which the disk has no room. Make room, then start again."
+            )
 
     async def _step_over(self, segment: Segment, position: int, size: int, check: Check) -> int:
         """Past a batch below the recovery point that is not as it was synced."""
@@ -331,6 +345,7 @@ class Recovery:
             obsolete=obsolete,
             cut_bytes=self._cut_bytes,
             cut_whole=self._cut_whole,
+            cuts=self._cuts,
         )
 
     def _unlink_segment(self, segment: Segment) -> None:

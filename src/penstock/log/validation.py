@@ -1,7 +1,10 @@
 """What a batch must be before a leader takes it: the checks of Kafka's `LogValidator`, with its error codes.
 
 The common batch passes the few comparisons in `Log.append_leader` and never comes here. Whatever they cannot vouch for
-does: several batches at once, flags, LogAppendTime, limits on timestamps, anything wrong.
+does: several batches at once, flags, compressed batches, LogAppendTime, limits on timestamps, anything wrong.
+
+Batches that unfold to more than a little must not be opened on the loop. `validate` raises `TooLargeForLoop` for them;
+whoever appends then has them opened elsewhere (`penstock.log.preparing`) and appends what comes back as `checked`.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 
-from penstock.log.compaction_filter import check_keys
-from penstock.log.config import NEVER, LogConfig
-from penstock.wire.compression import Codec
-from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.log.config import LogConfig
+from penstock.wire.compression import Codec, CompressionError, DecompressedTooLarge, decompress
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.record_check import TIMESTAMP_MAX, TIMESTAMP_MIN, RecordRules, check_records
 from penstock.wire.records import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -22,18 +25,16 @@ from penstock.wire.records import (
     MAGIC,
     MAGIC_POSITION,
     MAX_TIMESTAMP_POSITION,
-    NO_TIMESTAMP,
     RECORD_SIZE_MIN,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     batch_crc,
-    iter_records,
     read_header,
     seal,
 )
 
-DECOMPRESSED_BYTES_MAX = 64 << 20
-"""The most that a batch may unfold to where its records must be looked at."""
+ON_LOOP_BYTES_MAX = 64 * 1024
+"""The most that the batches of one append may unfold to where that is done on the loop: some 0.1 ms of work."""
 
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
@@ -58,13 +59,68 @@ class Batch:
         self.view = view
 
 
-def validate(records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int) -> list[Batch]:
-    """The batches of an append, or the KafkaError that refuses all of them."""
+class TooLargeForLoop(Exception):
+    """The batches are compressed, and unfold to more than may be looked at on the loop. Nothing was appended."""
+
+
+def validate(
+    records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int, *, checked: bool = False
+) -> list[Batch]:
+    """The batches of an append, or the KafkaError that refuses all of them.
+
+    `checked`: their records were looked at already, by `penstock.log.preparing`.
+    """
+    batches = validate_headers(records, config, origin, wall_ms)
+    if origin is AppendOrigin.CLIENT and not checked and config.opens_batches:
+        left = ON_LOOP_BYTES_MAX
+        for batch in batches:
+            try:
+                payload = open_batch(batch, left)
+            except DecompressedTooLarge:
+                raise TooLargeForLoop from None
+            if batch.header.codec is not Codec.NONE:
+                left -= len(payload)
+            check_payload(batch, payload, config, wall_ms)
+    return batches
+
+
+def validate_headers(records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int) -> list[Batch]:
+    """All that can be said about batches without opening them."""
     batches = split(records)
     for batch in batches:
         _check_batch(batch, config, origin)
-        _check_timestamps(batch, config, origin, wall_ms)
+        if origin is AppendOrigin.CLIENT:
+            _check_timestamps(batch, config, wall_ms)
     return batches
+
+
+def open_batch(batch: Batch, bytes_max: int) -> memoryview:
+    """The records of a batch. DecompressedTooLarge if they are compressed and more than `bytes_max`."""
+    header = batch.header
+    packed = batch.view[HEADER_SIZE:]
+    if header.codec is Codec.NONE:
+        return packed
+    if header.records_count * RECORD_SIZE_MIN > bytes_max:
+        raise DecompressedTooLarge(f"{header.records_count} records take more than {bytes_max} bytes")
+    try:
+        return decompress(header.codec, packed, bytes_max)
+    except DecompressedTooLarge:
+        raise
+    except CompressionError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the batch cannot be decompressed: {error}") from None
+
+
+def check_payload(batch: Batch, payload: memoryview, config: LogConfig, wall_ms: int) -> None:
+    """Check every record, and put their largest timestamp into the header: indexes, rolling and retention trust it."""
+    header = batch.header
+    earliest, latest = TIMESTAMP_MIN, TIMESTAMP_MAX
+    if not config.log_append_time:
+        earliest = max(earliest, wall_ms - config.timestamp_before_max_ms)
+        latest = min(latest, wall_ms + config.timestamp_after_max_ms)
+    rules = RecordRules(earliest, latest, config.compacts)
+    largest = check_records(payload, header.records_count, header.base_timestamp, rules)
+    if largest != header.max_timestamp and not config.log_append_time:
+        set_max_timestamp(batch, header.attributes, largest)
 
 
 def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
@@ -100,14 +156,16 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
 
 def set_log_append_time(batch: Batch, wall_ms: int) -> None:
     """Stamp a batch with the broker's time, as `message.timestamp.type=LogAppendTime` asks."""
-    header = batch.header._replace(
-        attributes=batch.header.attributes | TIMESTAMP_TYPE_FLAG,
-        max_timestamp=wall_ms,
-    )
-    _ATTRIBUTES.pack_into(batch.view, _ATTRIBUTES_POSITION, header.attributes)
-    _TIMESTAMP.pack_into(batch.view, MAX_TIMESTAMP_POSITION, wall_ms)
+    set_max_timestamp(batch, batch.header.attributes | TIMESTAMP_TYPE_FLAG, wall_ms)
+
+
+def set_max_timestamp(batch: Batch, attributes: int, max_timestamp: int) -> None:
+    _ATTRIBUTES.pack_into(batch.view, _ATTRIBUTES_POSITION, attributes)
+    _TIMESTAMP.pack_into(batch.view, MAX_TIMESTAMP_POSITION, max_timestamp)
     seal(batch.view)
-    batch.header = header
+    batch.header = batch.header._replace(
+        attributes=attributes, max_timestamp=max_timestamp, crc=read_header(batch.view).crc
+    )
 
 
 def _check_batch(batch: Batch, config: LogConfig, origin: AppendOrigin) -> None:
@@ -146,42 +204,14 @@ def _check_client_batch(header: BatchHeader, size: int) -> None:
     raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _check_timestamps(batch: Batch, config: LogConfig, origin: AppendOrigin, wall_ms: int) -> None:
+def _check_timestamps(batch: Batch, config: LogConfig, wall_ms: int) -> None:
     header = batch.header
-    if origin is not AppendOrigin.CLIENT:
-        return
     if header.attributes & TIMESTAMP_TYPE_FLAG:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
-    create_time = not config.log_append_time
-    if create_time and header.max_timestamp - wall_ms > config.timestamp_after_max_ms:
+    if config.opens_batches or config.log_append_time:
+        return  # each record will be looked at, or its timestamp does not count
+    if header.max_timestamp - wall_ms > config.timestamp_after_max_ms:
         raise _timestamp_out_of_range(header.max_timestamp, config, wall_ms)
-    if create_time and config.timestamp_before_max_ms < NEVER:
-        _check_records(batch, config, wall_ms)
-    if config.compacts:
-        _check_keys(batch)
-
-
-def _check_keys(batch: Batch) -> None:
-    try:
-        number = check_keys(batch.header, batch.view, DECOMPRESSED_BYTES_MAX)
-    except WireError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if number is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"Compacted topic cannot accept message without key (record {number} of a batch)"
-        )
-
-
-def _check_records(batch: Batch, config: LogConfig, wall_ms: int) -> None:
-    """The header has no smallest timestamp: look at each record."""
-    try:
-        for record in iter_records(batch.view, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX, verify_crc=False):
-            if record.timestamp != NO_TIMESTAMP:
-                age_ms = wall_ms - record.timestamp
-                if age_ms > config.timestamp_before_max_ms or -age_ms > config.timestamp_after_max_ms:
-                    raise _timestamp_out_of_range(record.timestamp, config, wall_ms)
-    except WireError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
 
 
 def _timestamp_out_of_range(timestamp: int, config: LogConfig, wall_ms: int) -> KafkaError:

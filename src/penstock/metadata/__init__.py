@@ -22,7 +22,14 @@ and answers); `loader` and `snapshot` (log and snapshot → image); `features`, 
 from penstock.metadata.controller import Controller
 from penstock.metadata.delta import MetadataDelta, MetadataError, TopicChange, difference
 from penstock.metadata.elections import Election
-from penstock.metadata.features import ELR_VERSION, METADATA_VERSION, METADATA_VERSION_LEVEL, SUPPORTED_FEATURES
+from penstock.metadata.features import (
+    ELR_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_LEVEL,
+    SUPPORTED_FEATURES,
+    bootstrap_records,
+    finalized_features,
+)
 from penstock.metadata.formatting import (
     META_PROPERTIES,
     METADATA_DIRECTORY,
@@ -48,6 +55,7 @@ from penstock.metadata.image import (
 from penstock.metadata.loader import MetadataLoader, Step
 from penstock.metadata.placement import place_replicas
 from penstock.metadata.reassignments import is_reassigning, target_of
+from penstock.metadata.records import partition_record
 from penstock.metadata.requests import (
     PARTITIONS_PER_REQUEST_MAX,
     PRODUCER_ID_BLOCK_SIZE,
@@ -75,6 +83,7 @@ from penstock.metadata.requests import (
     TopicDeletion,
     TopicToDelete,
 )
+from penstock.metadata.salvage import Salvage, salvage_records
 from penstock.metadata.sessions import BrokerSessions
 from penstock.metadata.snapshot import image_from_snapshot, image_records, snapshot_values
 from penstock.metadata.topic_names import (
@@ -86,6 +95,7 @@ from penstock.metadata.topic_names import (
     is_internal,
     validate_topic_name,
 )
+from penstock.metadata.valid_records import check_record, check_voters, checked_values
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -137,6 +147,7 @@ __all__ = [
     "Registration",
     "RegistrationReply",
     "ResourceType",
+    "Salvage",
     "Step",
     "TopicChange",
     "TopicCreation",
@@ -144,8 +155,13 @@ __all__ = [
     "TopicImage",
     "TopicToDelete",
     "VersionRange",
+    "bootstrap_records",
     "check_meta_properties",
+    "check_record",
+    "check_voters",
+    "checked_values",
     "difference",
+    "finalized_features",
     "format_directory",
     "format_meta_properties",
     "image_from_snapshot",
@@ -153,7 +169,9 @@ __all__ = [
     "is_internal",
     "is_reassigning",
     "parse_meta_properties",
+    "partition_record",
     "place_replicas",
+    "salvage_records",
     "snapshot_values",
     "target_of",
     "validate_topic_name",

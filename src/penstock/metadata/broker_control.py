@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.features import SUPPORTED_FEATURES, finalized_features
 from penstock.metadata.image import BrokerRegistration, MetadataImage, VersionRange
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.records import broker_record
@@ -49,7 +49,8 @@ class BrokerControl:
 
         A broker that stopped cleanly proves it with the epoch under which it did: it keeps its places. One that
         cannot may have lost what it acknowledged: it leaves every ISR and every eligible set that has another member,
-        and where it is the last it leads again only in a new leader epoch, so that readers notice what is gone.
+        and where it is the last it leads again only in a new leader epoch, so that readers notice what is gone. One
+        that comes with another directory has nothing, and leads only where nobody else could have more.
         """
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
@@ -86,7 +87,11 @@ class BrokerControl:
         clean = existing is not None and request.previous_broker_epoch == existing.epoch
         changes: list[MetadataRecord] = []
         if existing is not None:
-            changes = self._partitions.broker_changes(request.broker_id, active=not fenced, lost=not clean)
+            kept = [one for one in existing.directories if one in request.directories]
+            emptied = not clean and bool(existing.directories) and not kept
+            changes = self._partitions.broker_changes(
+                request.broker_id, active=not fenced, lost=not clean, emptied=emptied
+            )
         return [broker_record(broker), *changes], RegistrationReply(broker.epoch)
 
     def _check_directories(self, request: Registration) -> None:
@@ -176,19 +181,22 @@ class BrokerControl:
         return [record], ProducerIdBlock(first)
 
     def update_features(self, updates: Sequence[FeatureUpdate]) -> list[MetadataRecord]:
-        """All or nothing."""
-        return [self._update_feature(update) for update in updates]
+        """All or nothing. A level that is in force already needs no record."""
+        finalized = finalized_features(self._image.features)
+        records: list[MetadataRecord] = []
+        for update in updates:
+            current = finalized.get(update.name, 0)
+            problem = self._feature_problem(update, current)
+            if problem is not None:
+                raise KafkaError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"Invalid update version {update.level} for feature {update.name}. {problem}",
+                )
+            if update.level != current:
+                records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        return records
 
-    def _update_feature(self, update: FeatureUpdate) -> FeatureLevelRecord:
-        problem = self._feature_problem(update)
-        if problem is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {update.level} for feature {update.name}. {problem}",
-            )
-        return FeatureLevelRecord(name=update.name, feature_level=update.level)
-
-    def _feature_problem(self, update: FeatureUpdate) -> str | None:
+    def _feature_problem(self, update: FeatureUpdate, current: int) -> str | None:
         if update.upgrade_type not in (UPGRADE, *DOWNGRADES):
             return "The controller does not support the given upgrade type."
         if update.level < 0:
@@ -201,7 +209,6 @@ class BrokerControl:
                 return f"{who} does not support this feature."
             if not levels.min <= update.level <= levels.max:
                 return f"{who} only supports versions {levels.min}-{levels.max}"
-        current = self._image.features.get(update.name, 0)
         if update.level < current and update.upgrade_type == UPGRADE:
             return (
                 "Can't downgrade the version of this feature without setting the upgrade type to either safe or "

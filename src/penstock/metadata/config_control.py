@@ -20,6 +20,7 @@ from penstock.metadata.topic_names import validate_topic_name
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
 
+KNOWN_TYPES = tuple(ResourceType)
 ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP)
 BROKER_ID_MAX = 2**31 - 1
 BROKER_NAME_LENGTH_MAX = 11
@@ -44,7 +45,8 @@ class ConfigControl:
 
         def alterations(resource: ConfigReplacement) -> tuple[Alteration, ...]:
             named = dict(resource.configs)
-            current = self._image.config(resource.resource_type, resource.name)
+            known = resource.resource_type in ALTERED_TYPES
+            current = self._image.config(resource.resource_type, resource.name) if known else {}
             removed = [Alteration(name, AlterOperation.DELETE) for name in current if name not in named]
             return (*(Alteration(name, AlterOperation.SET, value) for name, value in resource.configs), *removed)
 
@@ -66,8 +68,8 @@ class ConfigControl:
             try:
                 if asked[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-                if resource.resource_type not in ALTERED_TYPES:
-                    raise _unknown_resource(resource.resource_type)
+                if resource.resource_type not in KNOWN_TYPES:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
                 altered = self._alter(resource.resource_type, resource.name, alterations(resource))
             except KafkaError as error:
                 results[key] = ConfigResult(*key, Outcome.of(error))
@@ -80,6 +82,8 @@ class ConfigControl:
     def _alter(
         self, resource_type: int, resource_name: str, alterations: tuple[Alteration, ...]
     ) -> list[ConfigRecord]:
+        if resource_type not in ALTERED_TYPES:
+            return _refuse(resource_type, alterations)
         before = self._image.config(resource_type, resource_name)
         if resource_type == ResourceType.TOPIC:
             self._check_topic(resource_name)
@@ -116,11 +120,21 @@ class ConfigControl:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
 
 
-def _unknown_resource(resource_type: int) -> KafkaError:
-    if resource_type in (ResourceType.CLIENT_METRICS, ResourceType.BROKER_LOGGER):
-        name = ResourceType(resource_type).name
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"Configurations of {name} resources are not served yet.")
-    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource_type}.")
+def _refuse(resource_type: int, alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
+    """Resources that have no settings here: whatever would set one is refused, removing what is not there is done."""
+    if resource_type == ResourceType.BROKER_LOGGER:
+        if alterations:
+            logger = alterations[0].name
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Logger {logger} does not exist! This broker writes one log, which has no levels to change.",
+            )
+    elif any(alteration.operation != AlterOperation.DELETE for alteration in alterations):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Client metrics are not served by this version of Penstock, so clients would not be asked for any.",
+        )
+    return []
 
 
 def _differences(

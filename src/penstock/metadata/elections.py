@@ -10,6 +10,8 @@ The rules are Kafka's (KIP-966 for the eligible leader replicas, ELR):
 - A replica that lost what it may have acknowledged (a restart without proof of a clean stop) leaves the ISR and the
   ELR at once. Only where it is the very last of both it stays: nobody else has more, and a new leader epoch tells
   readers to look again.
+- A replica that comes back with an empty disk has nothing, so it does not even stay as the last. Its place goes to one
+  that was eligible before and restarted uncleanly (`last_known_elr`): that one has at least what reached its disk.
 - A partition that is being reassigned is where it shall be as soon as the ISR allows it (`reassignments`). Who leaves
   the replicas must notice, so that is a new leader epoch, also where the leader stays.
 """
@@ -47,8 +49,20 @@ class Rules(msgspec.Struct, frozen=True):
     """Whether the topic's `unclean.leader.election.enable` lets a partition lose records rather than wait."""
 
 
-def without(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) -> PartitionState:
-    """The broker leaves: it is fenced, or about to stop; or it `lost` records, and comes back."""
+def without(
+    state: PartitionState, broker_id: int, rules: Rules, *, lost: bool, emptied: bool = False
+) -> PartitionState:
+    """The broker leaves: it is fenced, or about to stop; or it `lost` records, all of them if `emptied`, and comes
+    back."""
+    assert lost or not emptied
+    if emptied:
+        known = tuple(replica for replica in state.last_known_elr if replica != broker_id)
+        heir = _heir(state, known, broker_id, rules)
+        if heir is not None:
+            state = elect(replace(state, last_known_elr=known), (heir,), rules, gone=(broker_id,), restarted=True)
+        else:
+            state = without(state, broker_id, rules, lost=True)
+        return replace(state, last_known_elr=tuple(one for one in state.last_known_elr if one != broker_id))
     isr = tuple(replica for replica in state.isr if replica != broker_id)
     gone = (broker_id,) if lost else ()
     elr = tuple(replica for replica in state.elr if replica not in gone) if rules.elr else ()
@@ -61,6 +75,15 @@ def without(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) 
         # The last of those that may lead, after the last of the ISR has lost records, too.
         gone = ()
     return elect(state, isr, rules, gone=gone, restarted=lost and state.leader == broker_id)
+
+
+def _heir(state: PartitionState, known: tuple[int, ...], broker_id: int, rules: Rules) -> int | None:
+    """Who takes the place of a broker that has nothing any more, if that was the last of the ISR and the ELR."""
+    others = [replica for replica in (*state.isr, *state.elr) if replica != broker_id]
+    if others or broker_id not in (*state.isr, *state.elr):
+        return None
+    candidates = [replica for replica in state.replicas if replica in known]
+    return min(candidates, key=lambda replica: not rules.may_lead(replica), default=None)
 
 
 def elect(

@@ -5,13 +5,18 @@ Names and numbers are Kafka's. A node refuses a level it does not know instead o
 - `metadata.version` 25, Kafka's 4.0-IV3: the records of this release, with directories, fields for eligible leaders
   and registration changes.
 - `eligible.leader.replicas.version` 1 (KIP-966): replicas that left an ISR which was too small may lead later.
-- `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it; it is no FeatureLevelRecord.
+- `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
+- `group.version` 1 (KIP-848): the consumer protocol. Every release has served it, so no record says so.
 
-Group and transaction features are not here yet, which Kafka expresses as level 0.
+The last two are *implied*: they are in force in every cluster, whatever its log says, and no other level is supported.
+So a cluster needs no new record for them, which nodes of an older release would refuse.
+
+Transactions, share groups and streams groups are not here yet, which Kafka expresses as level 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.metadata.image import VersionRange
@@ -23,9 +28,12 @@ METADATA_VERSION_LEVEL: Final = 25
 KRAFT_VERSION: Final = "kraft.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 ELR_VERSION_LEVEL: Final = 1
+GROUP_VERSION: Final = "group.version"
+GROUP_VERSION_LEVEL: Final = 1
 
 SUPPORTED_FEATURES: Final = {
     ELR_VERSION: VersionRange(0, ELR_VERSION_LEVEL),
+    GROUP_VERSION: VersionRange(GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
 }
@@ -33,6 +41,14 @@ SUPPORTED_FEATURES: Final = {
 
 BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: ELR_VERSION_LEVEL}
 """The levels of a new cluster."""
+
+IMPLIED_FEATURES: Final = {GROUP_VERSION: GROUP_VERSION_LEVEL, KRAFT_VERSION: KRAFT_VERSION_LEVEL}
+"""The levels of every cluster, without a record."""
+
+
+def finalized_features(stated: Mapping[str, int]) -> dict[str, int]:
+    """All levels in force, by name, in a cluster whose records state these."""
+    return dict(sorted({**IMPLIED_FEATURES, **stated}.items()))
 
 
 def bootstrap_records() -> list[FeatureLevelRecord]:

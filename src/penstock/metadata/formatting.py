@@ -1,6 +1,8 @@
 """A new data directory: what makes it a member of one cluster, as one node, with one identity of its own.
 
-`meta.properties` is Kafka's, version 1. The bootstrap snapshot of the metadata log states the voters and the feature
+`meta.properties` is Kafka's, version 1. A comment in its first line has the checksum of the rest: one turned bit would
+make this node another one, or its cluster another cluster. A file without it was written by Kafka, by hand, or by an
+earlier release. The bootstrap snapshot of the metadata log states the voters and the feature
 levels that a new cluster begins with.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from crc32c import crc32c
 
 from penstock.config import ConfigError, parse_properties
 from penstock.metadata.features import bootstrap_values
@@ -19,6 +22,7 @@ from penstock.wire.uuids import format_uuid, is_reserved, parse_uuid
 META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 VERSION = "1"
+CHECKSUM_PREFIX = b"# crc32c "
 
 
 class MetaPropertiesError(Exception):
@@ -55,11 +59,18 @@ def format_meta_properties(properties: MetaProperties) -> bytes:
         "node.id": str(properties.node_id),
         "version": VERSION,
     }
-    return "".join(["#\n", *(f"{name}={value}\n" for name, value in lines.items())]).encode()
+    body = "".join(f"{name}={value}\n" for name, value in lines.items()).encode()
+    return _checksum_line(body) + body
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
     """Raises MetaPropertiesError for a file that is incomplete, damaged or of another version."""
+    first, _, body = data.partition(b"\n")
+    if first.startswith(CHECKSUM_PREFIX) and first + b"\n" != _checksum_line(body):
+        raise _unusable(
+            "its checksum is wrong, so it is not what this node wrote. If it was changed on purpose, remove its first "
+            "line"
+        )
     try:
         properties = parse_properties(data.decode())
     except (UnicodeDecodeError, ConfigError) as error:
@@ -94,6 +105,10 @@ def check_meta_properties(found: MetaProperties, *, node_id: int, cluster_id: st
             f"the data directory belongs to cluster {found.cluster_id}, but cluster {cluster_id} was asked for: "
             f"use another directory"
         )
+
+
+def _checksum_line(body: bytes) -> bytes:
+    return CHECKSUM_PREFIX + b"%08x\n" % crc32c(body)
 
 
 def _unusable(reason: str) -> MetaPropertiesError:

@@ -107,6 +107,11 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
 
+    def address(self, name: str) -> tuple[str, int] | None:
+        """Where the listener of this name is reached; if there is none, the first one."""
+        listener = self.listener(name) or next(iter(self.listeners), None)
+        return None if listener is None else (listener.host, listener.port)
+
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
     """A controller that said what it can do (KIP-919)."""

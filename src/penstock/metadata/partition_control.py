@@ -59,8 +59,11 @@ class PartitionControl:
 
     # -- what a broker's fate means ----------------------------------------------------------------------------------
 
-    def broker_changes(self, broker_id: int, *, active: bool, lost: bool) -> list[MetadataRecord]:
-        """`active`: whether the broker may lead from now on; `lost`: whether its logs may lack acknowledged records."""
+    def broker_changes(
+        self, broker_id: int, *, active: bool, lost: bool, emptied: bool = False
+    ) -> list[MetadataRecord]:
+        """`active`: whether the broker may lead from now on; `lost`: whether its logs may lack acknowledged records;
+        `emptied`: whether it has no logs at all."""
         self._active[broker_id] = active
         changes: list[MetadataRecord] = []
         for topic in self._image.topics():
@@ -70,7 +73,7 @@ class PartitionControl:
                     continue
                 rules = rules or self._rules(topic)
                 if lost or not active:
-                    after = without(before, broker_id, rules, lost=lost)
+                    after = without(before, broker_id, rules, lost=lost, emptied=emptied)
                 else:
                     after = elect(before, before.isr, rules)
                 record = change_record(topic.topic_id, partition, before, after)
@@ -140,13 +143,16 @@ class PartitionControl:
                 results.append(IsrResult(proposal.topic_id, proposal.partition, error.code))
                 continue
             recovered = replace(before, leader_recovery_state=proposal.leader_recovery_state)
-            after = elect(recovered, self._ordered(before, proposal.isr), self._rules(topic))
+            # A leader that leaves itself out has found its own log damaged. It is not eligible before it has copied
+            # what it lacks.
+            gone = () if broker_id in proposal.isr else (broker_id,)
+            after = elect(recovered, self._ordered(before, proposal.isr), self._rules(topic), gone=gone)
             record = change_record(topic.topic_id, proposal.partition, before, after)
             if record is not None:
                 records.append(record)
                 after = replace(after, partition_epoch=before.partition_epoch + 1)
             if after.leader != broker_id:
-                # With this ISR a reassignment is complete, and the one who proposed it is no replica any longer.
+                # Its log is damaged; or a reassignment is complete with this ISR, and it is no replica any longer.
                 results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NEW_LEADER_ELECTED))
                 continue
             results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NONE, after))
@@ -167,9 +173,11 @@ class PartitionControl:
         if proposal.partition_epoch < state.partition_epoch:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
         isr = proposal.isr
-        if not isr or broker_id not in isr or len(dict.fromkeys(isr)) < len(isr):
+        if not isr or len(dict.fromkeys(isr)) < len(isr):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        if any(replica not in state.replicas for replica in isr):
+        # Whoever is to lead instead must be in sync already: only the leader itself says who has caught up.
+        allowed = state.replicas if broker_id in isr else state.isr
+        if any(replica not in allowed for replica in isr):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING and (
             len(isr) > 1 or state.leader_recovery_state == LeaderRecoveryState.RECOVERED

@@ -47,19 +47,21 @@ def _checksum(content: _QuorumState) -> int:
     return crc32c(msgspec.json.encode(replace(content, crc32c=None)))
 
 
+def _damaged(reason: str) -> str:
+    return (
+        f"{FILE_NAME} is damaged ({reason}): nobody knows whom this node voted for. Restore it. A node with other "
+        "voters may be formatted anew and join as a new voter; for a node alone, see `penstock metadata recover`"
+    )
+
+
 def parse_quorum_state(data: bytes) -> HardState:
     try:
         state = msgspec.json.decode(data, type=_QuorumState)
         voted = ReplicaKey(state.voted_id, parse_uuid(state.voted_directory_id))
     except (msgspec.DecodeError, ValueError) as error:
-        raise QuorumStateError(
-            f"{FILE_NAME} is damaged ({error}): restore it, or format the directory anew and join as a new voter"
-        ) from None
+        raise QuorumStateError(_damaged(str(error))) from None
     if state.crc32c is not None and state.crc32c != _checksum(state):
-        raise QuorumStateError(
-            f"{FILE_NAME} is damaged (its checksum is wrong): restore it, or format the directory anew and join as a "
-            "new voter"
-        )
+        raise QuorumStateError(_damaged("its checksum is wrong"))
     if state.data_version != DATA_VERSION:
         raise QuorumStateError(
             f"{FILE_NAME} has data_version {state.data_version}, this release knows {DATA_VERSION} only: "

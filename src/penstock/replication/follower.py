@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 NO_EPOCH = -1
 NO_OFFSET = -1
+OFFSET_MAX = 1 << 62
+"""Offsets have 64 bits: a log that was made to begin at the last of them could never grow."""
 
 # The protocol's codes, as far as a follower tells them apart.
 OFFSET_OUT_OF_RANGE = 1
@@ -134,6 +136,10 @@ class Follower:
         """
         if self.is_cutting or number < self.asked_in or self.asked != ends.end:
             return Ignore()
+        named = max(answer.log_start, answer.high_watermark, answer.diverging[1] if answer.diverging else NO_OFFSET)
+        if named > OFFSET_MAX:
+            self.asked = NO_OFFSET
+            return Later(0, f"no log gets as far as {named}")
         if answer.error == OFFSET_OUT_OF_RANGE and answer.log_start > ends.end:
             self.asked = NO_OFFSET
             self.is_cutting = True

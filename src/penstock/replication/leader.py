@@ -51,8 +51,10 @@ class Leader:
         "node_id",
         "partition_epoch",
         "proposed",
+        "refuses_acks_all",
         "replicas",
         "stable_end",
+        "stranded",
         "under_min_isr",
     )
 
@@ -91,6 +93,10 @@ class Leader:
         """The controller refused a proposal: it would refuse the same again at once."""
         self.under_min_isr = False
         """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs only those."""
+        self.stranded = False
+        """Cut off from the controller and from a replica that every commit must wait for."""
+        self.refuses_acks_all = False
+        """For one of the two reasons above: nothing that is appended now can be committed soon."""
         self._alone = False
         self._counted: tuple[FollowerProgress, ...] = ()
         """Those of the maximal ISR beside the leader."""
@@ -149,15 +155,19 @@ class Leader:
         A follower at the end of the log need not ask for anything, so that it was caught up is noted here: call this
         several times in that span.
         """
-        lagging = False
-        for replica, follower in self.followers.items():
+        for follower in self.followers.values():
             if follower.end >= self.end:
                 follower.caught_up_ms = now_ms
-            elif now_ms - follower.caught_up_ms > self.lag_time_max_ms and replica in self.isr:
-                lagging = True
-        if not lagging or self.proposed is not None or now_ms < self._quiet_until_ms:
+        return self.drop(now_ms, self.lag_time_max_ms, self.isr)
+
+    def drop(self, now_ms: float, lag_time_max_ms: float, suspects: Iterable[int]) -> IsrProposal | None:
+        """Propose an ISR without those of the suspects that have been behind for longer than this."""
+        if self.proposed is not None or now_ms < self._quiet_until_ms:
             return None
-        return self._propose(tuple(replica for replica in self.isr if not self._lags(replica, now_ms)))
+        lagging = [one for one in suspects if one in self.isr and self._lags(one, now_ms, lag_time_max_ms)]
+        if not lagging:
+            return None
+        return self._propose(tuple(replica for replica in self.isr if replica not in lagging))
 
     def expand(self, now_ms: float, eligible: Callable[[int, int], bool]) -> IsrProposal | None:
         """Propose the followers that have everything and were not eligible, or not proposed, when they last asked.
@@ -171,10 +181,17 @@ class Leader:
             for replica, follower in self.followers.items()
             if replica not in self.isr
             and self._may_join(follower)
-            and not self._lags(replica, now_ms)
+            and not self._lags(replica, now_ms, self.lag_time_max_ms)
             and eligible(replica, follower.broker_epoch)
         )
         return self._propose((*self.isr, *joining)) if joining else None
+
+    def give_up(self, now_ms: float) -> IsrProposal | None:
+        """Propose an ISR without this leader, whose own log turned out to be damaged: another member is to lead."""
+        others = tuple(replica for replica in self.isr if replica != self.node_id)
+        if not others or self.proposed is not None or now_ms < self._quiet_until_ms:
+            return None
+        return self._propose(others)
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -208,6 +225,10 @@ class Leader:
         self.min_isr = min_isr
         return self._recount()
 
+    def on_stranded(self, stranded: bool) -> None:
+        self.stranded = stranded
+        self.refuses_acks_all = stranded or self.under_min_isr
+
     @property
     def low_watermark(self) -> int:
         """Where the log starts on every in-sync follower: what lies before is gone for good. -1 if one has not said."""
@@ -236,6 +257,7 @@ class Leader:
 
     def _recount(self) -> int:
         self.under_min_isr = len(self.isr) < min(self.min_isr, len(self.replicas))
+        self.refuses_acks_all = self.stranded or self.under_min_isr
         self._counted = tuple(self.followers[replica] for replica in self.maximal_isr if replica != self.node_id)
         self._alone = not self._counted and not self.under_min_isr
         return self._advance()
@@ -244,11 +266,11 @@ class Leader:
         # At the epoch's start it has also truncated what an older leader gave it alone (KAFKA-7128).
         return follower.end >= self.high_watermark and follower.end >= self.epoch_start
 
-    def _lags(self, replica: int, now_ms: float) -> bool:
+    def _lags(self, replica: int, now_ms: float, lag_time_max_ms: float) -> bool:
         if replica == self.node_id:
             return False
         follower = self.followers[replica]
-        return follower.end < self.end and now_ms - follower.caught_up_ms > self.lag_time_max_ms
+        return follower.end < self.end and now_ms - follower.caught_up_ms > lag_time_max_ms
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         self.proposed = isr

@@ -16,6 +16,17 @@ Rules for those who use it:
   device (`pread`, `sync`, `offload`) returns a future.
 - Times: `now_ms` is monotonic and for durations; `wall_ms` is the calendar's and for timestamps.
 - A failed sync or write is fatal for the process: see `Runtime.fatal`. Never retry it as if it had worked.
+
+Few failures end a node. Everything else ends one request, one connection or one attempt, is logged and counted
+(`Runtime.unhandled_errors`), and the node goes on. These few are:
+
+- The disk failed: a sync, a write or a read of the log directory. An OSError that escapes from a task counts as this;
+  those of the network never escape, because `connect` raises only ConnectionError and TimeoutError.
+- An invariant of the Raft core or of the metadata image is broken: this node can no longer tell what is committed.
+- An essential task failed (`spawn_essential`): the ones that write, sync and replay. A test lists them.
+- The node lost its place: another process registered under its id, or it belongs to another cluster.
+
+What a peer sends never does, whatever it says: see `penstock.wire.valid` for where it is checked.
 """
 
 from __future__ import annotations
@@ -218,6 +229,8 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
     def total_bytes(self) -> int: ...
+    def use_io_threads(self, count: int) -> None:
+        """How many threads wait for the disk, from now on."""
     def for_jobs(self) -> JobDisk:
         """The same tree, as an argument of `Runtime.job`."""
 
@@ -235,10 +248,13 @@ class Runtime(Protocol):
 
     @property
     def unhandled_errors(self) -> int:
-        """How many exceptions callbacks have let escape. Each was logged; none ended the process."""
+        """How many exceptions callbacks and tasks have let escape. Each was logged; none ended the process."""
 
     def now_ms(self) -> float:
         """Monotonic milliseconds, with fractions."""
+
+    def cpu_ms(self) -> float:
+        """Processor time of the loop's thread: unlike the clock it stands still while the machine does other things."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970. May jump."""
@@ -250,7 +266,18 @@ class Runtime(Protocol):
     def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
     def future(self) -> Future[Any]: ...
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
-        """Run a coroutine. The runtime keeps it alive, and an exception that nobody awaits is fatal."""
+        """Run a coroutine in the background; the runtime keeps it alive.
+
+        If it fails and nobody awaits it, the failure is logged and counted, and the node goes on without it. The
+        coroutine itself must see to it that nobody waits for it in vain: it answers, or ends the connection, and
+        clears what says that it is at work. A failed disk is fatal here too (`penstock.runtime.tasks.is_disk_failure`).
+        """
+
+    def spawn_essential(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        """Run a coroutine whose failure the node must not survive: if nobody awaits it, the process ends."""
+
+    def task_failed(self, name: str, error: BaseException) -> None:
+        """Report a failure that ends no more than one piece of work. Fatal if the disk failed."""
 
     def sleep(self, delay_ms: float) -> Awaitable[None]: ...
     async def listen(
@@ -261,7 +288,10 @@ class Runtime(Protocol):
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> Listener: ...
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
-        """Connect and return the protocol, on which `connection_made` has been called."""
+        """Connect and return the protocol, on which `connection_made` has been called.
+
+        Raises ConnectionError or TimeoutError and nothing else, whatever host and port are.
+        """
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
         """The transport's own socket, or None where bytes must pass through the transport (TLS)."""

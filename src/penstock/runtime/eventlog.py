@@ -3,7 +3,7 @@
     2026-11-15 20:52:43.120 INFO  ready            listener=127.0.0.1:9092 partitions=12
 
 or, on request, one JSON object per line. Events that a peer can cause at will are rate-limited by name, and the
-line that gets through says how many were left out.
+line that gets through says how many were left out. What usually passes by itself is INFO until it persists.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from datetime import UTC, datetime
 from typing import Protocol, TextIO
 
 LIMITED_EVENT_INTERVAL_MS = 1_000
+PERSISTS_AFTER_MS = 10_000
+"""What happens again and again for so long will not pass by itself: someone should look."""
+OVER_AFTER_MS = 5_000
+"""What has not happened for so long is over."""
+RECURRENCES_MAX = 10_000
 
 
 class EventLog(Protocol):
@@ -26,6 +31,31 @@ class EventLog(Protocol):
     def limited(self, event: str, **fields: object) -> None:
         """A warning that a peer can cause at will: at most one line per second and event name."""
 
+    def recurring(self, event: str, subject: object, **fields: object) -> None:
+        """Something that usually passes, such as a retry while other nodes start or take over.
+
+        INFO at first; a warning if it goes on for `PERSISTS_AFTER_MS` for the same subject (a partition, a node).
+        At most one line per second, level and event name.
+        """
+
+
+class Recurrences:
+    """Since when something happens again and again."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, object], tuple[int, int]] = {}
+        """The first time and the last."""
+
+    def persists(self, event: str, subject: object, now_ms: int) -> bool:
+        key = (event, subject)
+        first_ms, last_ms = self._times.pop(key, (now_ms, now_ms))
+        if not 0 <= now_ms - last_ms <= OVER_AFTER_MS:
+            first_ms = now_ms
+        if len(self._times) >= RECURRENCES_MAX:
+            del self._times[next(iter(self._times))]
+        self._times[key] = (first_ms, now_ms)
+        return now_ms - first_ms >= PERSISTS_AFTER_MS
+
 
 class StreamEventLog:
     """Writes events to a stream, as text or JSON."""
@@ -34,8 +64,9 @@ class StreamEventLog:
         self._wall_ms = wall_ms
         self._json = json_lines
         self._stream = sys.stderr if stream is None else stream
-        self._quiet_until_ms: dict[str, int] = {}
-        self._left_out: dict[str, int] = {}
+        self._quiet_until_ms: dict[tuple[str, str], int] = {}
+        self._left_out: dict[tuple[str, str], int] = {}
+        self._recurrences = Recurrences()
 
     def info(self, event: str, **fields: object) -> None:
         self._write("INFO", event, fields)
@@ -47,15 +78,23 @@ class StreamEventLog:
         self._write("ERROR", event, fields)
 
     def limited(self, event: str, **fields: object) -> None:
+        self._write_seldom("WARN", event, fields)
+
+    def recurring(self, event: str, subject: object, **fields: object) -> None:
+        persists = self._recurrences.persists(event, subject, self._wall_ms())
+        self._write_seldom("WARN" if persists else "INFO", event, fields)
+
+    def _write_seldom(self, level: str, event: str, fields: dict[str, object]) -> None:
         now = self._wall_ms()
-        if now < self._quiet_until_ms.get(event, 0):
-            self._left_out[event] = self._left_out.get(event, 0) + 1
+        key = (level, event)
+        if now < self._quiet_until_ms.get(key, 0):
+            self._left_out[key] = self._left_out.get(key, 0) + 1
             return
-        self._quiet_until_ms[event] = now + LIMITED_EVENT_INTERVAL_MS
-        left_out = self._left_out.pop(event, 0)
+        self._quiet_until_ms[key] = now + LIMITED_EVENT_INTERVAL_MS
+        left_out = self._left_out.pop(key, 0)
         if left_out:
             fields["left_out"] = left_out
-        self._write("WARN", event, fields)
+        self._write(level, event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
         moment = datetime.fromtimestamp(self._wall_ms() / 1000, UTC)
@@ -70,4 +109,5 @@ class StreamEventLog:
 
 def _plain(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if " " in text or '"' in text or "\n" in text or not text else text
+    # A peer chose some of these: no control character of its own may reach the terminal.
+    return json.dumps(text) if " " in text or '"' in text or not text.isprintable() or not text else text

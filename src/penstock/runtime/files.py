@@ -40,6 +40,7 @@ __all__ = ["RealDisk", "RealFile", "descriptors_max_default", "raise_descriptor_
 DESCRIPTORS_MIN = 64
 DESCRIPTORS_MAX = 4096
 IO_THREADS_DEFAULT = 8
+IO_THREAD_NAMES = "penstock-io"
 
 SENDFILE_PROBE_BYTES = 64 * 1024
 """The page cache reads ahead and reclaims in pieces about as large: a byte of each tells of the rest."""
@@ -214,7 +215,8 @@ class RealDisk:
         self._owner = threading.get_ident()
         self._opening = threading.Lock()
         self._read_flags: int = _RWF_NOWAIT
-        self._io_threads = ThreadPoolExecutor(io_threads, thread_name_prefix="penstock-io")
+        self._io_threads = ThreadPoolExecutor(io_threads, thread_name_prefix=IO_THREAD_NAMES)
+        self._retired_io_threads: List[ThreadPoolExecutor] = []
         # Files by directory and name, so that renaming a directory need not look at every file of the disk.
         self._files: dict[str, dict[str, ref[RealFile]]] = {}
         self._descriptors: OrderedDict[int, ref[RealFile]] = OrderedDict()
@@ -245,7 +247,7 @@ class RealDisk:
     def list(self, path: str) -> List[str]:
         try:
             return sorted(os.listdir(self._real(path)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def size(self, path: str) -> int:
@@ -323,7 +325,8 @@ class RealDisk:
     def stop(self) -> None:
         """Finish the syncs that were asked for, end the threads, close every file and let go of the locks."""
         self.syncer.stop()
-        self._io_threads.shutdown(wait=True)
+        for threads in (*self._retired_io_threads, self._io_threads):
+            threads.shutdown(wait=True)
         for descriptor in List(self._descriptors):
             file = self._descriptors.pop(descriptor)()
             if file is not None:
@@ -456,6 +459,12 @@ class RealDisk:
             os.close(descriptor)
 
     # --- threads -------------------------------------------------------------------------------------------
+
+    def use_io_threads(self, count: int) -> None:
+        """From now on. What was given to the threads before is finished by them."""
+        self._io_threads.shutdown(wait=False)
+        self._retired_io_threads.append(self._io_threads)
+        self._io_threads = ThreadPoolExecutor(count, thread_name_prefix=IO_THREAD_NAMES)
 
     def _in_owner_thread(self) -> bool:
         return threading.get_ident() == self._owner

@@ -5,9 +5,9 @@ main coroutine to its end and takes everything down again.
 
 What goes wrong inside:
 
-- an exception that escapes from a callback is logged and counted (`unhandled_errors`), and the process goes on: most
-  belong to one connection;
-- an exception that escapes from a spawned task nobody awaits is fatal, because that task's work is not done any more;
+- an exception that escapes from a callback, or from a task that nobody awaits, is logged and counted
+  (`unhandled_errors`), and the process goes on: most belong to one connection or one request;
+- one that escapes from an essential task, or that came from the disk, is fatal;
 - `fatal` logs the reason and ends the process at once, with a code of `penstock.runtime.exits`. Nothing is unwound and
   nobody gets an answer: that is the point.
 """
@@ -28,6 +28,7 @@ from asyncio import AbstractEventLoop, BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -44,17 +45,21 @@ from penstock.runtime import (
     Timer,
     Transport,
 )
+from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
 from penstock.runtime.files import IO_THREADS_DEFAULT, RealDisk, RealFile, raise_descriptor_limit
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.jobs import JobRunner
 from penstock.runtime.stalls import StallMeter
-from penstock.runtime.tasks import watch_task
+from penstock.runtime.tasks import end_node, report_failure, watch_task
 
 __all__ = ["ProductionRuntime", "RealListener", "run"]
 
 OFFLOAD_THREADS = 4
+ACCEPTS_PER_PASS = 8
+"""libuv accepts one connection for each listening descriptor in a pass of the loop. On a busy broker that would be a
+hundred in a second, so a listening socket has several descriptors."""
 JOB_IDLE_S = 300
 """After so long without a job its subprocess ends: it holds more memory than the broker."""
 # Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
@@ -129,6 +134,9 @@ class ProductionRuntime:
     def now_ms(self) -> float:
         return time.monotonic() * 1000
 
+    def cpu_ms(self) -> float:
+        return time.thread_time() * 1000
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -145,11 +153,22 @@ class ProductionRuntime:
         return self._loop.create_future()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        return self._spawn(coroutine, name, self.task_failed)
+
+    def spawn_essential(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        return self._spawn(coroutine, name, partial(end_node, self.fatal))
+
+    def _spawn(
+        self, coroutine: Coroutine[Any, Any, T], name: str, failed: Callable[[str, BaseException], object]
+    ) -> Task[T]:
         task = self._loop.create_task(coroutine, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-        watch_task(task, self._loop, self.fatal)
+        watch_task(task, self._loop, failed)
         return task
+
+    def task_failed(self, name: str, error: BaseException) -> None:
+        report_failure(self._loop, self.fatal, name, error)
 
     def sleep(self, delay_ms: float) -> Awaitable[None]:
         return asyncio.sleep(delay_ms / 1000)
@@ -170,11 +189,16 @@ class ProductionRuntime:
         listener = RealListener(server)
         listener.configure(options)
         await server.start_serving()
+        for listening in list(server.sockets):
+            for _ in range(ACCEPTS_PER_PASS - 1):
+                same = socket.socket(fileno=os.dup(listening.fileno()))
+                listener.add(await self._loop.create_server(factory, sock=same, backlog=options.backlog))
         return listener
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
-        # uvloop sets TCP_NODELAY itself, here and on what a listener accepts.
-        _, protocol = await self._loop.create_connection(factory, host, port)
+        with only_connection_errors(host, port):
+            # uvloop sets TCP_NODELAY itself, here and on what a listener accepts.
+            _, protocol = await self._loop.create_connection(factory, host, port)
         return protocol
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
@@ -324,6 +348,7 @@ class RealListener:
 
     def __init__(self, server: asyncio.AbstractServer) -> None:
         self._server = server
+        self._others: list[asyncio.AbstractServer] = []
         sockets: tuple[socket.socket, ...] = server.sockets  # type: ignore[attr-defined]
         self._port: int = sockets[0].getsockname()[1]
 
@@ -340,8 +365,13 @@ class RealListener:
             if options.receive_buffer_bytes >= 0:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
 
+    def add(self, server: asyncio.AbstractServer) -> None:
+        """Another that accepts from the same socket."""
+        self._others.append(server)
+
     def close(self) -> None:
-        self._server.close()
+        for server in (self._server, *self._others):
+            server.close()
 
 
 def _where(error: object) -> str:

@@ -1,18 +1,30 @@
-"""Background tasks: an exception that nobody waits for must not vanish."""
+"""Background tasks: what becomes of a failure that nobody waits for.
+
+`watch_task` hands it to whoever decides: `Runtime.spawn` reports it and goes on, `Runtime.spawn_essential` ends the
+process. `keep_running` is for work that the node needs for as long as it lives and that may be begun again.
+"""
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Task
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["watch_task"]
+if TYPE_CHECKING:
+    from penstock.runtime import Runtime
+
+__all__ = ["end_node", "is_disk_failure", "keep_running", "report_failure", "watch_task"]
+
+Fatal = Callable[[str, BaseException | None], object]
+
+RESTART_FIRST_MS = 100
+RESTART_MAX_MS = 10_000
 
 
 def watch_task(
-    task: Task[Any], loop: AbstractEventLoop, fatal: Callable[[str, BaseException | None], object]
+    task: Task[Any], loop: AbstractEventLoop, failed: Callable[[str, BaseException], object]
 ) -> None:
-    """Call `fatal` if the task fails and nobody was waiting for it at that moment."""
+    """Call `failed(name, error)` if the task fails and nobody was waiting for it at that moment."""
 
     def done(task: Task[Any]) -> None:
         if not task.cancelled() and _is_unseen(task):
@@ -22,9 +34,43 @@ def watch_task(
     def look_again() -> None:
         if _is_unseen(task):
             error = task.exception()
-            fatal(f"background task {task.get_name()!r} failed: {error!r}", error)
+            assert error is not None
+            failed(task.get_name(), error)
 
     task.add_done_callback(done)
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Whether an error that nobody handled came from the node's own disk.
+
+    `Runtime.connect` raises only ConnectionError and TimeoutError, so every other OSError of the engine is the disk's.
+    """
+    return isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))
+
+
+def report_failure(loop: AbstractEventLoop, fatal: Fatal, name: str, error: BaseException) -> None:
+    """Of a task that the node survives, unless the disk failed under it."""
+    if is_disk_failure(error):
+        fatal(f"the disk failed under {name!r}: {error}", error)
+    loop.call_exception_handler({"message": f"background task {name!r} failed", "exception": error})
+
+
+def end_node(fatal: Fatal, name: str, error: BaseException) -> None:
+    """Of an essential task."""
+    fatal(f"essential task {name!r} failed: {error!r}", error)
+
+
+async def keep_running(runtime: Runtime, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    """Do `work` to its end. If it fails, report that, pause, and begin it again; the pause doubles."""
+    pause_ms = RESTART_FIRST_MS
+    while True:
+        try:
+            await work()
+            return
+        except Exception as error:
+            runtime.task_failed(name, error)
+        await runtime.sleep(pause_ms)
+        pause_ms = min(2 * pause_ms, RESTART_MAX_MS)
 
 
 def _is_unseen(task: Task[Any]) -> bool:

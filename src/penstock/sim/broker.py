@@ -81,6 +81,9 @@ class RecordedEvents:
     def limited(self, event: str, **fields: object) -> None:
         self.warning(event, **fields)
 
+    def recurring(self, event: str, subject: object, **fields: object) -> None:
+        self.info(event, **fields)
+
     def named(self, event: str) -> list[RecordedEvent]:
         return [entry for entry in self.all if entry.event == event]
 

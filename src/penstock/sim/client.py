@@ -21,6 +21,8 @@ class FrameClient(BufferedProtocol):
         self.transport: Transport | None = None
         self.is_lost = False
         self.lost_error: Exception | None = None
+        self.received = 0
+        """Frames that have come."""
         self._runtime = runtime
         self._buffer = bytearray(BUFFER_BYTES)
         self._stream = bytearray()
@@ -111,6 +113,7 @@ class FrameClient(BufferedProtocol):
         self._lost_waiters.clear()
 
     def _frame(self, frame: bytes) -> None:
+        self.received += 1
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

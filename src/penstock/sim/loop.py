@@ -8,6 +8,7 @@ one by one, so that no finalizer runs at a moment the garbage collector chose.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
@@ -70,11 +71,8 @@ class SimLoop:
         self._clock_rate = clock_rate
         self._tasks: list[SimTask[Any]] = []
         self._unflushed: list[SimTransport] = []
+        self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
         world.loops.append(self)
-
-    @property
-    def as_asyncio(self) -> asyncio.AbstractEventLoop:
-        return cast(asyncio.AbstractEventLoop, self)
 
     # --- time and callbacks ----------------------------------------------------------------------------------
 
@@ -232,11 +230,14 @@ class SimLoop:
         """Close what the process left behind. Nothing that its `finally` blocks try has an effect any more."""
         self.kill()
         self._unflushed.clear()
-        # A `finally` may start new tasks.
-        while tasks := self.waiting_tasks():
-            self._tasks.clear()
-            for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                coroutine = task.get_coro()
-                with suppress(BaseException):
-                    coroutine.close()
+        with warnings.catch_warnings():
+            # Coroutines that the process had made and not begun yet.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            # A `finally` may start new tasks.
+            while tasks := self.waiting_tasks():
+                self._tasks.clear()
+                for task in tasks:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    coroutine = task.get_coro()
+                    with suppress(BaseException):
+                        coroutine.close()

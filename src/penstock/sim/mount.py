@@ -245,6 +245,9 @@ class MountedDisk:
     def free_bytes(self) -> int:
         return self.disk.free_bytes()
 
+    def use_io_threads(self, count: int) -> None:
+        """Nothing to do: whatever waits for a simulated disk waits in virtual time."""
+
     def total_bytes(self) -> int:
         return self.disk.capacity_bytes
 

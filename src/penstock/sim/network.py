@@ -24,8 +24,14 @@ __all__ = ["Link", "Network", "SimListener"]
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 OWN_ADDRESS = ("localhost", "127.0.0.1", "::1")
 EPHEMERAL_PORT_FIRST = 32768
+PORT_MAX = 65_535
 SOCKET_BUFFER_BYTES = 256 * 1024
 RETRANSMIT_LIMIT_MS = 30_000.0
+RETRANSMIT_MAX_MS = 4_000.0
+"""The longest pause between two retransmissions. Shorter than Linux', so that a short trial sees many of them."""
+LINUX_RETRANSMIT_LIMIT_MS = 924_600.0
+LINUX_RETRANSMIT_MAX_MS = 120_000.0
+"""What Linux does by default (tcp_retries2, TCP_RTO_MAX)."""
 CONNECT_RETRIES_MS = (1000.0, 2000.0, 4000.0)
 
 LATENCY_MS = 0.2
@@ -83,6 +89,7 @@ class Network:
         self.world = world
         self.socket_buffer_bytes = SOCKET_BUFFER_BYTES
         self.retransmit_limit_ms = RETRANSMIT_LIMIT_MS
+        self.retransmit_max_ms = RETRANSMIT_MAX_MS
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._next_port = EPHEMERAL_PORT_FIRST
@@ -120,6 +127,11 @@ class Network:
         self.world.trace("heal all")
         for link in self._links.values():
             link.is_cut = False
+
+    def retransmit_as_linux(self) -> None:
+        """Let pauses between retransmissions double for as long as they do there, for trials that measure time."""
+        self.retransmit_limit_ms = LINUX_RETRANSMIT_LIMIT_MS
+        self.retransmit_max_ms = LINUX_RETRANSMIT_MAX_MS
 
     def slow(self, source: str, target: str, latency_ms: float, *, one_way: bool = False) -> None:
         self.link(source, target).base_ms = latency_ms
@@ -171,6 +183,7 @@ class Network:
             del self._listeners[address]
 
     async def connect(self, process: Process, host: str, port: int, factory: Callable[[], Any]) -> Any:
+        _look_up(host, port)
         name = process.host.name if host in OWN_ADDRESS else host
         if name not in self.world.hosts:
             raise socket.gaierror(socket.EAI_NONAME, f"name or service not known: {host}")
@@ -230,6 +243,15 @@ class Network:
     def _ephemeral_port(self) -> int:
         self._next_port += 1
         return self._next_port
+
+
+def _look_up(host: str, port: int) -> None:
+    """Raise what `socket.getaddrinfo` and `connect` raise for addresses that never reach a name server."""
+    if "\0" in host:
+        raise ValueError("embedded null character")
+    host.encode("idna")  # UnicodeError: a label that is empty or longer than 63 characters
+    if not 0 <= port <= PORT_MAX:
+        raise OverflowError("connect(): port must be 0-65535.")
 
 
 class _Dial:

@@ -20,8 +20,9 @@ from penstock.runtime import (
     Timer,
     Transport,
 )
+from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.identity import random_uuid
-from penstock.runtime.tasks import watch_task
+from penstock.runtime.tasks import end_node, report_failure, watch_task
 from penstock.sim.disk import SimulatedCrash
 from penstock.sim.transport import SimSocket, SimTransport
 
@@ -65,6 +66,10 @@ class SimRuntime:
     def now_ms(self) -> float:
         return self._loop.now_ms()
 
+    def cpu_ms(self) -> float:
+        """Nothing takes processor time here: as good a clock as any."""
+        return self._loop.now_ms()
+
     def wall_ms(self) -> int:
         return self.process.wall_ms()
 
@@ -84,8 +89,16 @@ class SimRuntime:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
         task = self._loop.create_task(coroutine, name=name)
-        watch_task(task, self._loop.as_asyncio, self.fatal)
+        watch_task(task, self._loop.as_asyncio, self.task_failed)
         return task
+
+    def spawn_essential(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]:
+        task = self._loop.create_task(coroutine, name=name)
+        watch_task(task, self._loop.as_asyncio, partial(end_node, self.fatal))
+        return task
+
+    def task_failed(self, name: str, error: BaseException) -> None:
+        report_failure(self._loop.as_asyncio, self.fatal, name, error)
 
     def sleep(self, delay_ms: float) -> Awaitable[None]:
         return asyncio.sleep(delay_ms / 1000)
@@ -100,7 +113,8 @@ class SimRuntime:
         return self.world.network.listen(self.process, host, port, factory)
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
-        protocol: P = await self.world.network.connect(self.process, host, port, factory)
+        with only_connection_errors(host, port):
+            protocol: P = await self.world.network.connect(self.process, host, port, factory)
         return protocol
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:

@@ -33,7 +33,6 @@ HIGH_WATER_BYTES = 65536
 READ_HINT_BYTES = 65536
 READS_PER_TURN = 16
 RETRANSMIT_FIRST_MS = 200.0
-RETRANSMIT_MAX_MS = 4000.0
 RESET_ON_DEATH_PROBABILITY = 0.3
 SHORT_SEND_PROBABILITY = 0.1
 
@@ -134,7 +133,7 @@ class Pipe:
             self.sender.process.deliver(self.sender.lose, TimeoutError(errno.ETIMEDOUT, "connection timed out"))
             return
         self._schedule_arrival(self._retransmit_ms)
-        self._retransmit_ms = min(self._retransmit_ms * 2, RETRANSMIT_MAX_MS)
+        self._retransmit_ms = min(self._retransmit_ms * 2, self.network.retransmit_max_ms)
 
     def take(self, size: int) -> bytes:
         """The receiver reads; the sender learns of the room by an acknowledgement that travels back."""

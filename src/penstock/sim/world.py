@@ -183,7 +183,9 @@ class World:
 
     def push(self, when_ms: float, event: Event) -> None:
         self._sequence += 1
-        heappush(self._heap, (max(when_ms, self.now_ms), self.rng.random(), self._sequence, event))
+        if when_ms < self.now_ms:
+            when_ms = self.now_ms
+        heappush(self._heap, (when_ms, self.rng.random(), self._sequence, event))
 
     def make_runnable(self, loop: SimLoop) -> None:
         self._runnable.append(loop)
@@ -266,7 +268,7 @@ class World:
     def _run_batch(self, loop: SimLoop) -> None:
         if not loop.may_run:
             return
-        ready = loop.ready
+        ready, run_event = loop.ready, loop.run_event
         ran = 0
         events._set_running_loop(loop.as_asyncio)
         try:
@@ -275,7 +277,7 @@ class World:
                 if event.is_cancelled:
                     continue
                 ran += 1
-                loop.run_event(event)
+                run_event(event)
                 if loop.is_dead:
                     break
             else:

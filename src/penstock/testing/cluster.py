@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.config.local_cluster import COPIES_MAX, NODE_SETTINGS, NodeAddress, node_settings, quorum_size
 from penstock.metadata import MetadataImage, MetaProperties, format_directory
 from penstock.raft import Endpoint, Voter, VoterSet
 from penstock.runtime.identity import random_uuid
@@ -25,7 +26,6 @@ from penstock.wire.uuids import format_uuid
 __all__ = ["DEFAULTS", "Cluster", "ClusterFailed"]
 
 BROKERS_MAX = 9
-COPIES_MAX = 3
 WAIT_TIMEOUT_S = 30.0
 WAIT_STEP_S = 0.005
 
@@ -247,42 +247,21 @@ class Cluster:
     # ---- making
 
     def _make_nodes(self, count: int, settings: dict[str, str]) -> list[Node]:
-        for _ in range(2 * count):
+        for _ in range(len(NodeAddress._fields[1:]) * count):
             self._held.append(reserve_port())
         ports = [held.getsockname()[1] for held in self._held]
-        clients, controllers = ports[:count], ports[count:]
-        voters = 5 if count >= 5 else 3 if count >= 3 else 1
-        copies = min(COPIES_MAX, count)
-        common = {
-            **DEFAULTS,
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "default.replication.factor": str(copies),
-            "offsets.topic.replication.factor": str(copies),
-            "min.insync.replicas": str(max(1, copies - 1)),
-        }
-        if count > 1:
-            common["controller.quorum.voters"] = ",".join(
-                f"{index + 1}@{HOST}:{controllers[index]}" for index in range(voters)
-            )
+        addresses = [NodeAddress(HOST, *ports[index::count]) for index in range(count)]
         nodes = []
-        for index in range(count):
-            node_id = index + 1
+        for node_id, address in enumerate(addresses, 1):
+            for port in address[1:]:
+                self.network.listens(port, node_id)
             directory = self.directory / f"node-{node_id}"
-            listeners = [f"PLAINTEXT://{HOST}:{clients[index]}"]
-            if node_id <= voters:
-                listeners.append(f"CONTROLLER://{HOST}:{controllers[index]}")
-                self.network.listens(controllers[index], node_id)
-            self.network.listens(clients[index], node_id)
-            own = {
-                "node.id": str(node_id),
-                "process.roles": "broker,controller" if node_id <= voters else "broker",
-                "listeners": ",".join(listeners),
-                "log.dirs": str(directory),
-            }
-            nodes.append(Node(node_id, clients[index], directory, {**common, **settings, **own}, self.network))
+            own = node_settings(node_id, count, lambda number: addresses[number - 1])
+            fixed = {name: value for name, value in own.items() if name in NODE_SETTINGS}
+            given = {**DEFAULTS, **own, **settings, **fixed, "log.dirs": str(directory)}
+            nodes.append(Node(node_id, address.clients, directory, given, self.network))
         if count > 1:
-            _format(nodes, controllers[:voters])
+            _format(nodes, [address.controllers for address in addresses[: quorum_size(count)]])
         return nodes
 
     # ---- looking

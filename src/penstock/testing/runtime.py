@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, cast
 
 from penstock.runtime import DEFAULT_SOCKET_OPTIONS, DirectSocket, SocketOptions, Transport
+from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, RealListener
 from penstock.testing.disk import FaultyDisk
@@ -159,8 +160,9 @@ class NodeRuntime(ProductionRuntime):
         own_port = own.getsockname()[1]
         self._network.connects(own_port, self._node_id)
         try:
-            await self._loop.sock_connect(own, (host, port))
-            _, gate = await self._loop.create_connection(lambda: self._gate(factory()), sock=own)
+            with only_connection_errors(host, port):
+                await self._loop.sock_connect(own, (host, port))
+                _, gate = await self._loop.create_connection(lambda: self._gate(factory()), sock=own)
         except BaseException:
             self._network.disconnected(own_port)
             own.close()

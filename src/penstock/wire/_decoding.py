@@ -9,7 +9,7 @@ compared with what is left. Counts are compared with the bytes they would need a
 elements for the whole message, before anything is allocated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, error, unpack_from
 from typing import NoReturn, TypeVar
 
@@ -29,6 +29,7 @@ from penstock.wire.schema import (
 
 M = TypeVar("M", bound=Message)
 Decoder = Callable[[Buffer, int, int, int], tuple[M, int]]
+SlicedDecoder = Callable[[Buffer, int, int, int], Generator[None, None, tuple[M, int]]]
 
 VARINT_SIZE_MAX = 5
 STRING_BYTES_MAX = 32_767
@@ -38,19 +39,28 @@ TAGGED_FIELD_SIZE_MIN = 2  # its tag and its size
 
 def compile_decoder(cls: type[M], version: int) -> Decoder[M]:
     """The function `(buffer, position, elements, tagged fields) -> (message, position)` for this version."""
+    return _compiled(cls, version, sliced=False)  # type: ignore[return-value]
+
+
+def compile_sliced_decoder(cls: type[M], version: int) -> SlicedDecoder[M]:
+    """The same as a generator, which yields again and again while it works and returns its result at the end."""
+    return _compiled(cls, version, sliced=True)  # type: ignore[return-value]
+
+
+def _compiled(cls: type[Message], version: int, *, sliced: bool) -> object:
     if version not in versions_of(cls):
         raise WireError(f"{cls.__name__} has no version {version}: it has {cls.schema.versions}")
-    writer = _Writer(cls, version)
+    writer = _Writer(cls, version, sliced=sliced)
     writer.write()
     exec(writer.source.compile(f"decode {cls.__name__} v{version}"), writer.source.namespace)
-    function: Decoder[M] = writer.source.namespace["decode"]  # type: ignore[assignment]
-    return function
+    return writer.source.namespace["decode"]
 
 
 class _Writer:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool) -> None:
         self.cls = cls
         self.version = version
+        self.sliced = sliced
         self.flexible = layout(cls, version).flexible
         self.views = _has_records(cls)
         self.source = Source(dict(_NAMESPACE))
@@ -61,6 +71,8 @@ class _Writer:
         with block("def decode(buf, pos, elements, tags):"):
             # Plain bytes are faster to index and cut than a view; records must not be copied, so those keep it.
             add("" if self.views else "buf = bytes(buf)", "end = len(buf)")
+            if self.sliced:
+                add("yield")
             with block("try:"):
                 expression = self.struct(self.cls)
                 self.flush()
@@ -185,7 +197,7 @@ class _Writer:
                 f"pos += {count} * {size}",
             )
             return
-        if not isinstance(field.type, str) and (plain := self.plain_struct(field.type)):
+        if not self.sliced and not isinstance(field.type, str) and (plain := self.plain_struct(field.type)):
             formats, size, variables, expression = plain
             stop = self.source.name("e")
             add(
@@ -197,6 +209,8 @@ class _Writer:
             return
         add(f"{variable} = []")
         with self.source.block(f"for _ in range({count}):"):
+            if self.sliced:
+                add("yield")
             element = Field(field.name, field.type)
             expression = self.struct(field.type) if not isinstance(field.type, str) else self.field(self.cls, element)
             self.flush()

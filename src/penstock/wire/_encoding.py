@@ -7,7 +7,7 @@ if it is below 128; the rare longer one takes the slow road, piece by piece. Bot
 same list of pieces, so they cannot drift apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, pack
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from penstock.wire.schema import FIXED_FORMATS, Field, Message, is_nullable, lay
 
 M = TypeVar("M", bound=Message)
 Encoder = Callable[[M, bytearray], None]
+SlicedEncoder = Callable[[M, bytearray], Generator[None, None, None]]
 
 # Runs with at most so many array elements in all are packed at once, and so many shapes of a run are remembered.
 RUN_ELEMENTS_MAX = 100
@@ -26,13 +27,21 @@ RUN_SHAPES_MAX = 512
 
 def compile_encoder(cls: type[M], version: int) -> Encoder[M]:
     """The function `(message, out)` for this version."""
+    return _compiled(cls, version, sliced=False)  # type: ignore[return-value]
+
+
+def compile_sliced_encoder(cls: type[M], version: int) -> SlicedEncoder[M]:
+    """The same as a generator, which yields again and again while it works."""
+    return _compiled(cls, version, sliced=True)  # type: ignore[return-value]
+
+
+def _compiled(cls: type[Message], version: int, *, sliced: bool) -> object:
     if version not in versions_of(cls):
         raise WireError(f"{cls.__name__} has no version {version}: it has {cls.schema.versions}")
-    writer = _Writer(cls, version)
+    writer = _Writer(cls, version, sliced=sliced)
     writer.write()
     exec(writer.source.compile(f"encode {cls.__name__} v{version}"), writer.source.namespace)
-    function: Encoder[M] = writer.source.namespace["encode"]  # type: ignore[assignment]
-    return function
+    return writer.source.namespace["encode"]
 
 
 class _Piece:
@@ -46,9 +55,10 @@ class _Piece:
 
 
 class _Writer:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, sliced: bool) -> None:
         self.cls = cls
         self.version = version
+        self.sliced = sliced
         self.flexible = layout(cls, version).flexible
         self.source = Source(dict(_NAMESPACE))
         self.pending: list[_Piece] = []
@@ -56,6 +66,8 @@ class _Writer:
 
     def write(self) -> None:
         with self.source.block("def encode(o, out):"):
+            if self.sliced:
+                self.source.add("yield")
             self.struct(self.cls, "o")
             self.flush()
             self.source.add("return None")
@@ -134,6 +146,8 @@ class _Writer:
         self.flush()
         item = self.source.name("o")
         with self.source.block(f"for {item} in {items}:"):
+            if self.sliced:
+                add("yield")
             if isinstance(field.type, str):
                 self.field(Field(field.name, field.type), item)
             else:

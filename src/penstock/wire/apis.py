@@ -5,7 +5,8 @@ API or version begins with its row here: ApiVersions' answer, the dispatcher's g
 the documentation are made from it.
 
 Every API also has its limits, because the broker has to say no before it decodes: the largest frame and the most
-array elements that one request may have (a stranger's 40 MB Metadata request must not cost seconds or gigabytes).
+array elements that one request may have (a stranger's 40 MB Metadata request must not cost seconds or gigabytes). APIs
+that are served in one go have fewer: at their limit they hold the broker for some 20 ms.
 """
 
 from enum import IntEnum
@@ -23,6 +24,9 @@ MIB: Final = 1024 * KIB
 # The default of Kafka's socket.request.max.bytes: no frame is larger, whatever the API.
 FRAME_BYTES_MAX: Final = 100 * MIB
 TAGGED_FIELDS_MAX: Final = 1_000
+IN_ONE_GO: Final = 20_000
+CHANGES_IN_ONE_GO: Final = 5_000
+"""Elements of a request that is decided as a whole, each of which costs more than to look something up."""
 
 
 class ApiKey(IntEnum):
@@ -119,6 +123,16 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+def api_name(key: int) -> str:
+    """Kafka's name and the number, `ShareFetch (78)`, for a message about an API that may have no row."""
+    if key in MESSAGES:
+        return f"{MESSAGES[key].name} ({key})"
+    try:
+        return f"{ApiKey(key).name.title().replace('_', '')} ({key})"
+    except ValueError:
+        return f"API key {key}, which Kafka does not have"
+
+
 class ServedApi(msgspec.Struct, frozen=True):
     """One row of the table."""
 
@@ -128,7 +142,7 @@ class ServedApi(msgspec.Struct, frozen=True):
     behaviour: str
     """What a user should know, for the documentation."""
     advertised_min_version: int = -1
-    """What ApiVersions says, where that is not the truth; −1 where it is."""
+    """The minimum version to advertise if it differs from `min_version`; −1 if it does not."""
     max_frame_bytes: int = 4 * MIB
     max_elements: int = 100_000
     barrier: bool = True
@@ -172,6 +186,9 @@ def _message_class(key: int, suffix: str) -> type[Message]:
     return cls
 
 
+NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer: there are no ACLs yet"
+NO_TOKENS: Final = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener of Kafka"
+
 _ROWS: Final = (
     ServedApi(
         ApiKey.PRODUCE,
@@ -206,6 +223,7 @@ _ROWS: Final = (
         2,
         10,
         "Members of classic groups, of consumer groups (9) and consumers without a group; topic ids from 10",
+        max_elements=IN_ONE_GO,
     ),
     ServedApi(ApiKey.OFFSET_FETCH, 1, 10, "All offsets of a group from 2, several groups from 8, topic ids from 10"),
     ServedApi(
@@ -235,6 +253,13 @@ _ROWS: Final = (
     ServedApi(ApiKey.DESCRIBE_GROUPS, 0, 6, "Classic groups; GROUP_ID_NOT_FOUND for others from 6"),
     ServedApi(ApiKey.LIST_GROUPS, 0, 5, "Filtered by state from 4, by type from 5"),
     ServedApi(
+        ApiKey.SASL_HANDSHAKE,
+        0,
+        1,
+        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
+        max_frame_bytes=64 * KIB,
+    ),
+    ServedApi(
         ApiKey.API_VERSIONS,
         0,
         4,
@@ -243,8 +268,14 @@ _ROWS: Final = (
         max_elements=1_000,
     ),
     ServedApi(ApiKey.CREATE_TOPICS, 2, 7, "Validation only on request; topic ids and configs in the answer"),
-    ServedApi(ApiKey.DELETE_TOPICS, 1, 6, "By name, and by id from 6"),
-    ServedApi(ApiKey.DELETE_RECORDS, 0, 2, "Moves the log's start; −1 means the high watermark"),
+    ServedApi(ApiKey.DELETE_TOPICS, 1, 6, "By name, and by id from 6", max_elements=IN_ONE_GO),
+    ServedApi(
+        ApiKey.DELETE_RECORDS,
+        0,
+        2,
+        "Moves the log's start; −1 means the high watermark",
+        max_elements=IN_ONE_GO,
+    ),
     ServedApi(
         ApiKey.INIT_PRODUCER_ID,
         0,
@@ -253,14 +284,55 @@ _ROWS: Final = (
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
     ),
-    ServedApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, "For consumers that detect truncation, and followers (KIP-320)"),
+    ServedApi(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        2,
+        4,
+        "For consumers that detect truncation, and followers (KIP-320)",
+        max_elements=IN_ONE_GO,
+    ),
+    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER),
+    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER),
+    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER),
     ServedApi(ApiKey.DESCRIBE_CONFIGS, 1, 4, "Topics, brokers and groups, with synonyms, types and documentation"),
-    ServedApi(ApiKey.ALTER_CONFIGS, 0, 2, "Replaces all configs of a resource; the incremental API is the better one"),
-    ServedApi(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "Sizes and lags per partition, volume sizes from 4"),
+    ServedApi(
+        ApiKey.ALTER_CONFIGS,
+        0,
+        2,
+        "Replaces all configs of a resource; the incremental API is the better one",
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        1,
+        2,
+        "A broker has one directory: a move to it changes nothing, any other is LOG_DIR_NOT_FOUND",
+        max_elements=IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        1,
+        5,
+        "Sizes and lags per partition, volume sizes from 4",
+        max_elements=IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.SASL_AUTHENTICATE,
+        0,
+        2,
+        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
+        max_frame_bytes=64 * KIB,
+    ),
     ServedApi(ApiKey.CREATE_PARTITIONS, 0, 3, "With or without assignments"),
+    ServedApi(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, NO_TOKENS),
+    ServedApi(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, NO_TOKENS),
+    ServedApi(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, NO_TOKENS),
+    ServedApi(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, NO_TOKENS),
     ServedApi(ApiKey.DELETE_GROUPS, 0, 2, "Groups without members"),
     ServedApi(ApiKey.ELECT_LEADERS, 0, 2, "Preferred leaders, and unclean elections from 1"),
-    ServedApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract"),
+    ServedApi(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract", max_elements=CHANGES_IN_ONE_GO
+    ),
     ServedApi(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
@@ -268,8 +340,28 @@ _ROWS: Final = (
         "Moves partitions to other replicas, and cancels that (KIP-455); other replication factors can be forbidden "
         "from 1",
     ),
-    ServedApi(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "Partitions that are on their way to other replicas"),
+    ServedApi(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        0,
+        "Partitions that are on their way to other replicas",
+        max_elements=IN_ONE_GO,
+    ),
     ServedApi(ApiKey.OFFSET_DELETE, 0, 0, "Topics that no member subscribes to"),
+    ServedApi(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "There are no quotas yet, so none are found"),
+    ServedApi(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        0,
+        1,
+        "UNSUPPORTED_VERSION for a quota that is to be set, as nothing would enforce it; removing one succeeds",
+    ),
+    ServedApi(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "There are no credentials yet, so none are found"),
+    ServedApi(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        0,
+        "UNSUPPORTED_VERSION for a credential that is to be set, RESOURCE_NOT_FOUND for one that is to be deleted",
+    ),
     ServedApi(
         ApiKey.DESCRIBE_QUORUM,
         0,
@@ -280,7 +372,12 @@ _ROWS: Final = (
     ),
     ServedApi(ApiKey.UPDATE_FEATURES, 0, 2, "All or nothing; levels that some node does not know are refused"),
     ServedApi(ApiKey.DESCRIBE_CLUSTER, 0, 2, "Brokers, with fenced ones (2) on request"),
+    ServedApi(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "Idempotent producers whose state a partition keeps (KIP-664)"),
     ServedApi(ApiKey.UNREGISTER_BROKER, 0, 0, "A broker that is gone for good", max_frame_bytes=64 * KIB),
+    ServedApi(
+        ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, "TRANSACTIONAL_ID_NOT_FOUND for every id: there are no transactions yet"
+    ),
+    ServedApi(ApiKey.LIST_TRANSACTIONS, 0, 2, "There are no transactions yet, so none are listed"),
     ServedApi(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         0,
@@ -340,12 +437,25 @@ OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
                     ApiKey.API_VERSIONS,
                     ApiKey.CREATE_TOPICS,
                     ApiKey.DELETE_TOPICS,
+                    ApiKey.SASL_HANDSHAKE,
+                    ApiKey.DESCRIBE_ACLS,
+                    ApiKey.CREATE_ACLS,
+                    ApiKey.DELETE_ACLS,
+                    ApiKey.DESCRIBE_CONFIGS,
                     ApiKey.ALTER_CONFIGS,
+                    ApiKey.SASL_AUTHENTICATE,
                     ApiKey.CREATE_PARTITIONS,
+                    ApiKey.CREATE_DELEGATION_TOKEN,
+                    ApiKey.RENEW_DELEGATION_TOKEN,
+                    ApiKey.EXPIRE_DELEGATION_TOKEN,
+                    ApiKey.DESCRIBE_DELEGATION_TOKEN,
                     ApiKey.ELECT_LEADERS,
                     ApiKey.INCREMENTAL_ALTER_CONFIGS,
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
                     ApiKey.LIST_PARTITION_REASSIGNMENTS,
+                    ApiKey.ALTER_CLIENT_QUOTAS,
+                    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+                    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
                     ApiKey.DESCRIBE_QUORUM,
                     ApiKey.UPDATE_FEATURES,
                     ApiKey.DESCRIBE_CLUSTER,
@@ -358,7 +468,17 @@ OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
         key=lambda row: row.key,
     )
 }
-"""What is served on the listeners of controllers: what nodes ask each other, and what brokers pass on to them."""
+"""What is served on the listeners of controllers: requests between nodes, requests that brokers pass on, and what
+Kafka's tools send with `--bootstrap-controller`."""
+
+BETWEEN_NODES_IN_KAFKA: Final = frozenset(
+    {
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.UPDATE_RAFT_VOTER,
+    }
+)
+"""What only Kafka's own nodes ask each other, and no client or tool. Nodes of Penstock do without."""
 
 _BY_NAME: Final = {row.name: row for row in (*_OF_NODES, *_ROWS)}
 

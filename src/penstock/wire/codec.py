@@ -3,15 +3,18 @@
     message, position = decode(MetadataRequest, 12, frame, header.body_position)
     encode(response, 12, out)
 
-`decoder` and `encoder` return the functions themselves, for callers that keep a table of them.
+`decoder` and `encoder` return the functions themselves, for callers that keep a table of them. `decode_in_slices` and
+`encode_in_slices` are generators that do the same and yield after every element, for callers that have other things to
+do meanwhile.
 """
 
+from collections.abc import Generator
 from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.wire._decoding import Decoder, compile_decoder
-from penstock.wire._encoding import Encoder, compile_encoder
+from penstock.wire._decoding import Decoder, SlicedDecoder, compile_decoder, compile_sliced_decoder
+from penstock.wire._encoding import Encoder, SlicedEncoder, compile_encoder, compile_sliced_encoder
 from penstock.wire.compression import Buffer
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Field, Message, Schema
@@ -27,9 +30,11 @@ __all__ = [
     "Schema",
     "WireError",
     "decode",
+    "decode_in_slices",
     "decode_whole",
     "decoder",
     "encode",
+    "encode_in_slices",
     "encoder",
     "to_bytes",
 ]
@@ -55,6 +60,8 @@ class Encoded(Message):
 
 _decoders: dict[tuple[type[Message], int], Decoder[Message]] = {}
 _encoders: dict[tuple[type[Message], int], Encoder[Message]] = {}
+_sliced_decoders: dict[tuple[type[Message], int], SlicedDecoder[Message]] = {}
+_sliced_encoders: dict[tuple[type[Message], int], SlicedEncoder[Message]] = {}
 
 
 def decode(
@@ -65,6 +72,16 @@ def decode(
     The buffer must end where the frame ends. Record data is not copied: given a memoryview, `records` are views of it.
     """
     return decoder(cls, version)(buffer, position, limits.max_elements, limits.max_tagged_fields)
+
+
+def decode_in_slices(
+    cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
+) -> Generator[None, None, tuple[M, int]]:
+    """What `decode` does, with a `yield` before every element of an array."""
+    function = _sliced_decoders.get((cls, version))
+    if function is None:
+        function = _sliced_decoders[cls, version] = compile_sliced_decoder(cls, version)
+    return function(buffer, position, limits.max_elements, limits.max_tagged_fields)  # type: ignore[return-value]
 
 
 def decode_whole(
@@ -85,6 +102,17 @@ def encode(message: Message, version: int, out: bytearray) -> None:
     except BaseException:
         del out[start:]
         raise
+
+
+def encode_in_slices(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
+    """What `encode` does, with a `yield` before every element of an array. After an error `out` is of no use."""
+    cls = type(message)
+    function = _sliced_encoders.get((cls, version))
+    if function is None and cls is Encoded:
+        return _append_body_in_slices(message, out)
+    if function is None:
+        function = _sliced_encoders[cls, version] = compile_sliced_encoder(cls, version)
+    return function(message, out)
 
 
 def to_bytes(message: Message, version: int) -> bytes:
@@ -115,3 +143,8 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
 def _append_body(message: Message, out: bytearray) -> None:
     assert isinstance(message, Encoded)
     out += message.body
+
+
+def _append_body_in_slices(message: Message, out: bytearray) -> Generator[None, None, None]:
+    yield
+    _append_body(message, out)

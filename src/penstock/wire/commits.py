@@ -125,6 +125,8 @@ def _topic(version: int, body: bytes, position: int, elements_max: int) -> tuple
             raise _NotPlainError
         position += size
         topic = body[start + 1 : position]
+        if not topic.isascii():
+            topic.decode()  # a name that is no UTF-8 is for the codec to refuse
     count, position = read_unsigned_varint(body, position)
     count -= 1
     end = position + count * _ENTRY.size

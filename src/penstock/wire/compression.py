@@ -17,12 +17,18 @@ How clients frame their data:
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import cramjam
 
 from penstock.wire.errors import WireError
 
 Buffer = bytes | bytearray | memoryview
+P = ParamSpec("P")
+T = TypeVar("T")
+PANIC = "PanicException"
+"""What pyo3 raises for a panic; it cannot be imported."""
 
 
 class Codec(IntEnum):
@@ -46,7 +52,7 @@ class DecompressedTooLarge(CompressionError):
 DEFAULT_LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
 
 _FIRST_GUESS_RATIO = 4
-_FIRST_GUESS_MIN_BYTES = 4 * 1024
+_FIRST_GUESS_MIN_BYTES = 64 * 1024
 _GROWTH = 4
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -62,6 +68,22 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x8000_0000
 
 
+def _without_panics(function: Callable[P, T]) -> Callable[P, T]:
+    """A panic in the codecs' Rust is no `Exception`: handlers of all that is unexpected would let it pass."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if type(error).__name__ == PANIC:
+                raise CompressionError(f"the codec failed: {error}") from None
+            raise
+
+    return guarded
+
+
+@_without_panics
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """`data` as a Kafka client would compress it; snappy has no levels, lz4 is fast unless one is given."""
     if codec == Codec.NONE:
@@ -77,6 +99,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     return bytes(cramjam.zstd.compress(data, level))
 
 
+@_without_panics
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> memoryview:
     """What `data` unfolds to. Raises DecompressedTooLarge beyond `max_bytes`, CompressionError if it is damaged."""
     if codec == Codec.NONE:
@@ -99,6 +122,7 @@ def _decompress_growing(
         except cramjam.DecompressionError as error:
             if not _says_buffer_is_full(error):
                 raise CompressionError(f"damaged {codec.name.lower()} data: {error}") from None
+        del buffer  # before the next one, so that never two of them take memory
         if size >= max_bytes:
             raise DecompressedTooLarge(
                 f"{len(data)} bytes of {codec.name.lower()} unfold to more than the {max_bytes} that are allowed"

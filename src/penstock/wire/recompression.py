@@ -1,47 +1,55 @@
 """The same records under another codec, for topics that choose theirs (`compression.type`)."""
 
-from penstock.wire.compression import Buffer, Codec, compress, decompress
-from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.wire.compression import Buffer, Codec, compress
 from penstock.wire.records import (
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LENGTH_POSITION,
-    check_batch,
-    iter_batches,
+    read_header,
     seal,
 )
 
-_CODEC_MASK = 7
+UNCOMPRESSED = 1 << Codec.NONE
+"""As `codecs_in` has it."""
 
 
-def codecs_of(records: Buffer) -> list[Codec]:
-    """The codec of each batch; of a batch that is damaged, whatever its header says."""
-    return [Codec(header.attributes & _CODEC_MASK) for header, _ in iter_batches(records)]
+class Recompression(NamedTuple):
+    """How a topic stores its batches, whatever the producer chose."""
+
+    codec: Codec
+    level: int | None = None
+
+    def changes(self, codecs: int) -> bool:
+        """Whether a batch among those with these codecs (`codecs_in`) has to be compressed again."""
+        return codecs & ~(1 << self.codec) != 0
 
 
-def recompress(records: Buffer, codec: Codec, level: int | None, max_bytes: int) -> bytearray:
-    """All batches under `codec`; those that are already stay as they are. Raises KafkaError.
+def codecs_in(records: Buffer) -> int:
+    """The codecs of the batches, as bits: 1 << codec. Where the bytes are no batches, of those before."""
+    found, position, left = 0, 0, len(records)
+    while left >= HEADER_SIZE:
+        found |= 1 << (records[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK)
+        size = int.from_bytes(records[position + LENGTH_POSITION : position + LENGTH_POSITION + 4], "big")
+        size += LENGTH_OVERHEAD
+        if not HEADER_SIZE <= size < left:
+            break
+        position += size
+        left -= size
+    return found
 
-    Everything but the codec is kept, record for record: what is compressed are the records' own bytes.
-    `max_bytes` bounds what a batch may decompress to.
-    """
-    out = bytearray()
-    try:
-        for header, batch in iter_batches(records):
-            check_batch(batch)
-            current = Codec(header.attributes & _CODEC_MASK)
-            if current == codec:
-                out += batch
-                continue
-            payload = compress(codec, decompress(current, batch[HEADER_SIZE:], max_bytes), level)
-            again = bytearray(batch[:HEADER_SIZE])
-            again += payload
-            again[LENGTH_POSITION : LENGTH_POSITION + 4] = (len(again) - LENGTH_OVERHEAD).to_bytes(4, "big")
-            attributes = (header.attributes & ~_CODEC_MASK) | codec
-            again[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big", signed=True)
-            seal(again)
-            out += again
-    except (WireError, ValueError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch cannot be compressed again: {error}") from None
-    return out
+
+def recompressed(batch: Buffer, payload: Buffer, to: Recompression) -> bytearray:
+    """The batch with `payload`, its decompressed records, under another codec. All else in its header is kept."""
+    attributes = (read_header(batch).attributes & ~CODEC_MASK) | to.codec
+    again = bytearray(batch[:HEADER_SIZE])
+    again += payload if to.codec is Codec.NONE else compress(to.codec, payload, to.level)
+    again[LENGTH_POSITION : LENGTH_POSITION + 4] = (len(again) - LENGTH_OVERHEAD).to_bytes(4, "big")
+    again[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big", signed=True)
+    seal(again)
+    return again

@@ -523,8 +523,6 @@ def _read_headers(buffer: bytes, position: int, end: int) -> tuple[Sequence[tupl
         if name is None:
             raise WireError("a record header without a name")
         value, position = _read_bytes(buffer, position, end)
-        try:
-            headers.append((name.decode(), value))
-        except UnicodeDecodeError:
-            raise WireError("a record header whose name is not UTF-8") from None
+        # Brokers take any bytes as a name, and Java's clients show them like this.
+        headers.append((name.decode(errors="replace"), value))
     return headers, position

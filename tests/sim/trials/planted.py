@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker import metadata_evidence
 from penstock.broker.apis import replica_fetch
 from penstock.broker.apis.fetch import PendingFetch
 from penstock.broker.fetch_sessions import FetchItem
 from penstock.broker.partition import CommitWaiter, Partition
-from penstock.log import Appended, Log
+from penstock.broker.partitions import PartitionManager
+from penstock.log import Appended, Log, Strays
 from penstock.metadata import PartitionState, partition_control
 from penstock.metadata.elections import Rules, elect, without
 from penstock.replication import Leader
+
+
+def damage_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """A damaged metadata log is cut and trusted, and directories of topics that it lost are deleted."""
+
+    async def delete(self: Strays, directory: str, reason: str) -> str:
+        self._runtime.disk.rmtree(directory)
+        return ""
+
+    patch.setattr(metadata_evidence, "_judge", lambda *args: iter(()))
+    patch.setattr(PartitionManager, "unknown_directories", lambda self, image: {})
+    patch.setattr(Strays, "set_aside", delete)
 
 
 def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
@@ -41,7 +55,9 @@ def high_watermark_moves_back(patch: pytest.MonkeyPatch) -> None:
 def unclean_replica_kept_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     """A broker that comes back without proof of a clean stop is taken for one that only was away."""
 
-    def kept(state: PartitionState, broker_id: int, rules: Rules, *, lost: bool) -> PartitionState:
+    def kept(
+        state: PartitionState, broker_id: int, rules: Rules, *, lost: bool, emptied: bool = False
+    ) -> PartitionState:
         return elect(state, state.isr, rules) if lost else without(state, broker_id, rules, lost=False)
 
     patch.setattr(partition_control, "without", kept)

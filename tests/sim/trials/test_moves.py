@@ -6,15 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.sim.cluster import BOTH, BROKER
-from penstock.sim.trials.schedule import Schedule, generate
-from penstock.sim.trials.trial import run_trial
+from penstock.sim.trials.generators import anything
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.schedule import Schedule
 
 FIVE = (BOTH, BOTH, BOTH, BROKER, BROKER)
 
 
 def moving(seed: int) -> Schedule:
     """A schedule of any faults, in a cluster with brokers to spare."""
-    schedule = generate(seed)
+    schedule = anything(seed)
     if schedule.nodes < 5:
         schedule = replace(schedule, nodes=5, roles=FIVE)
     return replace(schedule, moves=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.trials.schedule import Schedule, storm
-from penstock.sim.trials.trial import run_trial
+from penstock.sim.trials.generators import storm
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.schedule import Schedule
 from sim.trials import planted
 
 HERE = Path(__file__).parent

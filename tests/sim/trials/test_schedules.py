@@ -8,9 +8,10 @@ import sys
 
 from msgspec.structs import replace
 
-from penstock.sim.trials.schedule import Fault, Kind, Schedule, generate
+from penstock.sim.trials.generators import generate
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.schedule import Fault, Kind, Schedule
 from penstock.sim.trials.shrink import Shrinker, signature
-from penstock.sim.trials.trial import run_trial
 
 
 def test_a_schedule_survives_being_written_and_read() -> None:
@@ -26,8 +27,8 @@ def test_every_kind_of_fault_is_drawn() -> None:
 
 def test_a_trial_replays_under_another_hash_seed() -> None:
     script = (
-        "from penstock.sim.trials.schedule import generate\n"
-        "from penstock.sim.trials.trial import run_trial\n"
+        "from penstock.sim.trials.generators import generate\n"
+        "from penstock.sim.trials.running import run_trial\n"
         "print(run_trial(generate(8)).digest)\n"
     )
     digests = [

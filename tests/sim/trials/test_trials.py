@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from penstock.sim.trials.coverage import missing
-from penstock.sim.trials.schedule import Schedule, generate
-from penstock.sim.trials.trial import run_trial
+from penstock.sim.trials.generators import generate
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.schedule import Schedule
 
 STORED = sorted((Path(__file__).parent / "schedules").glob("*.json"))
 FIRST = 100 * int(os.environ.get("PENSTOCK_SIM_FIRST", datetime.now(UTC).strftime("%Y%m%d%H")))

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.broker.apis import (
+    absent_features,
     administrative,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -21,6 +23,7 @@ from penstock.broker.apis import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     find_coordinator,
     heartbeat,
@@ -46,6 +49,7 @@ from penstock.wire.codec import Message
 Serve = Callable[[Node, RequestContext, Any], Message | Asked | Awaitable[Message]]
 
 HANDLERS: dict[ApiKey, Serve] = {
+    **{key: absent_features.answering(answer) for key, answer in absent_features.ANSWERS.items()},
     **dict.fromkeys(administrative.ADMINISTRATIVE, administrative.serve),
     ApiKey.LIST_OFFSETS: list_offsets.serve,
     ApiKey.METADATA: metadata.serve,
@@ -63,7 +67,9 @@ HANDLERS: dict[ApiKey, Serve] = {
     ApiKey.INIT_PRODUCER_ID: init_producer_id.serve,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.serve,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.serve,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs.serve,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.serve,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers.serve,
     ApiKey.DELETE_GROUPS: delete_groups.serve,
     ApiKey.OFFSET_DELETE: offset_delete.serve,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.serve,

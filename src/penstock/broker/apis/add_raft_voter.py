@@ -12,6 +12,7 @@ from penstock.broker.formation import cluster_of
 from penstock.broker.node import ControllerNode
 from penstock.broker.quorum_wire import check_cluster
 from penstock.raft import AddVoter, Endpoint, Voter
+from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.wire.uuids import ZERO_UUID
@@ -22,10 +23,7 @@ async def decide(node: ControllerNode, caller: Caller, request: AddRaftVoterRequ
         check_cluster(request.cluster_id, node.cluster_id)
         if node.quorum.controller is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter.")
-        if not request.listeners:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A voter needs a listener at which the others reach it.")
+        check_voter(request)
         await check_reachable(node, request)
     except KafkaError as error:
         return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
@@ -36,6 +34,16 @@ async def decide(node: ControllerNode, caller: Caller, request: AddRaftVoterRequ
     )
     result = await node.quorum.change_voters(lambda number: AddVoter(number, voter))
     return AddRaftVoterResponse(error_code=result.error, error_message=result.message or None)
+
+
+def check_voter(request: AddRaftVoterRequest) -> None:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter.")
+    valid.check_directory_id(request.voter_directory_id)
+    if not 1 <= len(request.listeners) <= valid.ENDPOINTS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A voter needs a listener at which the others reach it.")
+    for at in request.listeners:
+        valid.check_endpoint(at.name, at.host, at.port)
 
 
 async def check_reachable(node: ControllerNode, request: AddRaftVoterRequest) -> None:

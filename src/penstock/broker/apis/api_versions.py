@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.metadata import SUPPORTED_FEATURES, MetadataImage
+from penstock.metadata import SUPPORTED_FEATURES, MetadataImage, finalized_features
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.api_versions import (
     ApiVersionsRequest,
@@ -40,7 +40,7 @@ def with_features(response: ApiVersionsResponse, image: MetadataImage, version: 
     response.finalized_features_epoch = image.offset
     response.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in image.features.items()
+        for name, level in finalized_features(image.features).items()
         if level > 0
     ]
     return response

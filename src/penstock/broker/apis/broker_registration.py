@@ -6,7 +6,8 @@ it is admitted.
 
 A second process under the id of a living broker is refused. One that comes with the very same data directory is that
 broker's next incarnation, because two processes cannot hold the lock of one directory: it need not wait until the
-session of the last one has run out.
+session of the last one has run out. But anyone can name a directory, and a broker that finds itself replaced ends. So
+it does wait while a connection stands over which the last one was heard: the kernel closes those of a dead process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
 from penstock.metadata import Controller, Decision, Listener, Registration, RegistrationReply, VersionRange
+from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -32,15 +34,25 @@ async def serve(
         request.previous_broker_epoch,
     )
     quorum = node.quorum
+    try:
+        check(registration)
+    except KafkaError as error:
+        node.events.limited("registration refused", broker=request.broker_id, peer=caller.peer, reason=error.message)
+        return BrokerRegistrationResponse(error_code=error.code)
 
     def decide(controller: Controller) -> Decision[RegistrationReply]:
         existing = controller.image.broker(request.broker_id)
-        alive = node.duties.is_alive(request.broker_id) and existing is not None and not existing.fenced
-        same_directory = existing is not None and existing.directories == registration.directories
+        alive = False
+        if existing is not None:
+            # That of this very process, or one that was heard of lately.
+            own = request.broker_id == node.node_id and caller.connection is not None
+            other = not existing.fenced and existing.directories != registration.directories
+            heard = node.duties.is_alive(request.broker_id)
+            alive = own or (heard and (other or node.duties.is_connected(request.broker_id)))
         # In a cluster of one there is nobody whose image could lag behind: it is in service at once.
         alone = quorum.is_alone and request.broker_id == node.node_id and caller.connection is None
         return controller.decide_register_broker(
-            registration, quorum.next_offset, session_alive=alive and not same_directory, fenced=not alone
+            registration, quorum.next_offset, session_alive=alive, fenced=not alone
         )
 
     try:
@@ -51,3 +63,12 @@ async def serve(
         return BrokerRegistrationResponse(error_code=error.code)
     node.duties.heard(request.broker_id, caller.connection)
     return BrokerRegistrationResponse(broker_epoch=reply.broker_epoch)
+
+
+def check(registration: Registration) -> None:
+    """Other nodes connect to these addresses, and clients are told of them."""
+    valid.check_node_id(registration.broker_id)
+    if not 1 <= len(registration.listeners) <= valid.ENDPOINTS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A broker needs a listener at which others reach it.")
+    for listener in registration.listeners:
+        valid.check_endpoint(listener.name, listener.host, listener.port)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.broker.apis.describe_groups import ALL_GROUP_OPERATIONS
+from penstock.broker.access import ALL_GROUP_OPERATIONS
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.consumer_group_describe import (
@@ -25,21 +24,21 @@ async def serve(
 ) -> ConsumerGroupDescribeResponse:
     response = ConsumerGroupDescribeResponse()
     coordinators = node.coordinators
-    slices = Slices(node.runtime)
-    for group_id in dict.fromkeys(request.group_ids):
-        asked = coordinators.ask(
-            group_id,
-            GroupShard.consumer_group_describe_group,
-            context,
-            group_id,
-            partial(refused, group_id),
-            writes=False,
-        )
-        described = await coordinators.settled(asked, DescribedGroup)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = ALL_GROUP_OPERATIONS
-        response.groups.append(described)
-        await slices.breathe()
+    with context.slices() as slices:
+        for group_id in dict.fromkeys(request.group_ids):
+            asked = coordinators.ask(
+                group_id,
+                GroupShard.consumer_group_describe_group,
+                context,
+                group_id,
+                partial(refused, group_id),
+                writes=False,
+            )
+            described = await coordinators.settled(asked, DescribedGroup)
+            if request.include_authorized_operations and not described.error_code:
+                described.authorized_operations = ALL_GROUP_OPERATIONS
+            response.groups.append(described)
+            await slices.breathe()
     return response
 
 

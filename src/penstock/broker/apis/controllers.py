@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from penstock.broker.apis import (
+    absent_features,
     allocate_producer_ids,
     alter_partition,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    describe_configs,
     end_quorum_epoch,
     envelope,
     fetch_metadata,
@@ -20,7 +22,13 @@ from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message
 
 CONTROLLER_HANDLERS: dict[ApiKey, Decide] = {
+    **{
+        key: absent_features.answering(answer)
+        for key, answer in absent_features.ANSWERS.items()
+        if key in OF_CONTROLLERS
+    },
     **ADMINISTRATIVE,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.serve_on_controller,
     ApiKey.FETCH: fetch_metadata.serve,
     ApiKey.VOTE: vote.serve,
     ApiKey.BEGIN_QUORUM_EPOCH: begin_quorum_epoch.serve,

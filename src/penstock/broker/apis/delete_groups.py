@@ -9,7 +9,6 @@ from functools import partial
 
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.coordinators.groups import GroupShard, RequestInfo
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode
@@ -18,12 +17,12 @@ from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 
 async def serve(node: Node, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     coordinators = node.coordinators
-    slices = Slices(node.runtime)
-    asked = []
-    # All are asked before the first answer is waited for, so that they share batches.
-    for group_id in dict.fromkeys(request.groups_names):
-        asked.append(coordinators.ask(group_id, delete, context, group_id, partial(refused, group_id)))
-        await slices.breathe()
+    with context.slices() as slices:
+        asked = []
+        # All are asked before the first answer is waited for, so that they share batches.
+        for group_id in dict.fromkeys(request.groups_names):
+            asked.append(coordinators.ask(group_id, delete, context, group_id, partial(refused, group_id)))
+            await slices.breathe()
     return DeleteGroupsResponse(results=[await coordinators.settled(one, DeletableGroupResult) for one in asked])
 
 

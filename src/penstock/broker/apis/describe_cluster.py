@@ -5,7 +5,7 @@ Served: v0–v2. v1 lets the caller ask for controllers instead of brokers (KIP-
 
 from __future__ import annotations
 
-from penstock.broker.apis.metadata import NOT_ASKED
+from penstock.broker.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode
@@ -16,8 +16,6 @@ from penstock.wire.messages.describe_cluster import (
 )
 
 BROKERS = 1
-ALL_CLUSTER_OPERATIONS = 0b1111110100000
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
 
 def serve(node: Node, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:

@@ -1,5 +1,8 @@
 """DescribeConfigs (32): the value of every property of topics, brokers and groups, its origin and its meaning.
 
+Brokers have no loggers whose level could change, and client metrics have no settings yet: both are answered without
+any property.
+
 Served: v1–v4. v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
 """
 
@@ -7,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.broker.node import Node
+from penstock.broker.node import ControllerNode, Node
 from penstock.broker.service import RequestContext
 from penstock.broker.slices import Slices
 from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_group, describe_topic
@@ -24,9 +27,21 @@ from penstock.wire.messages.describe_configs import (
 
 
 async def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    with context.slices() as slices:
+        return await describe(node, request, slices)
+
+
+async def serve_on_controller(
+    node: ControllerNode, caller: object, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    return await describe(node, request, Slices(node.runtime))
+
+
+async def describe(
+    node: ControllerNode, request: DescribeConfigsRequest, slices: Slices
+) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
     # A topic takes a fifth of a millisecond, and tools ask for thousands.
-    slices = Slices(node.runtime)
     for resource in each_once(request.resources):
         await slices.breathe()
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -56,7 +71,7 @@ def each_once(resources: list[DescribeConfigsResource]) -> Iterable[DescribeConf
     return found.values()
 
 
-def look_up(node: Node, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+def look_up(node: ControllerNode, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     name = resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         if node.image.topic(name) is None:
@@ -65,16 +80,29 @@ def look_up(node: Node, resource: DescribeConfigsResource) -> list[DescribedConf
     if resource.resource_type == ResourceType.BROKER:
         if not name:
             return describe_broker_defaults(node.config)
-        if name != str(node.node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but received {name}"
-            )
+        check_is_own(node, name)
         return describe_broker(node.config)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        # One log without levels (`penstock.runtime.eventlog`): there is no logger whose level could be told.
+        check_is_own(node, name)
+        return []
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return []
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(node.image.config(ResourceType.GROUP, name), node.config)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def check_is_own(node: ControllerNode, name: str) -> None:
+    """Only a broker itself knows what it runs with."""
+    if name != str(node.node_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but received {name}"
+        )
 
 
 def answered(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

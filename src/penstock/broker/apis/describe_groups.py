@@ -8,31 +8,28 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.broker.access import ALL_GROUP_OPERATIONS
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-
-ALL_GROUP_OPERATIONS = 0b110101001000
-"""Read, delete, describe, describe configs, alter configs: without ACLs everyone may."""
 
 
 async def serve(node: Node, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     response = DescribeGroupsResponse()
     coordinators = node.coordinators
-    slices = Slices(node.runtime)
-    # Each once, however often it was named: else a small request makes an answer of any size.
-    for group_id in dict.fromkeys(request.groups):
-        asked = coordinators.ask(
-            group_id, GroupShard.describe_group, context, group_id, partial(refused, group_id), writes=False
-        )
-        described = await coordinators.settled(asked, DescribedGroup)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = ALL_GROUP_OPERATIONS
-        response.groups.append(described)
-        await slices.breathe()
+    with context.slices() as slices:
+        # Each once, however often it was named: else a small request makes an answer of any size.
+        for group_id in dict.fromkeys(request.groups):
+            asked = coordinators.ask(
+                group_id, GroupShard.describe_group, context, group_id, partial(refused, group_id), writes=False
+            )
+            described = await coordinators.settled(asked, DescribedGroup)
+            if request.include_authorized_operations and not described.error_code:
+                described.authorized_operations = ALL_GROUP_OPERATIONS
+            response.groups.append(described)
+            await slices.breathe()
     return response
 
 

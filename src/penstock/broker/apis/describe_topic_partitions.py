@@ -6,7 +6,7 @@ and a cursor says where the next one begins.
 
 from __future__ import annotations
 
-from penstock.broker.apis.metadata import ALL_TOPIC_OPERATIONS
+from penstock.broker.access import ALL_TOPIC_OPERATIONS
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, is_internal
@@ -45,7 +45,12 @@ def serve(
             if request.topics:
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 response.topics.append(
-                    DescribeTopicPartitionsResponseTopic(error_code=unknown, name=name, topic_id=ZERO_UUID)
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=unknown,
+                        name=name,
+                        topic_id=ZERO_UUID,
+                        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                    )
                 )
             continue
         if left <= 0:

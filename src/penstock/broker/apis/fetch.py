@@ -15,6 +15,7 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
@@ -33,7 +34,7 @@ from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
 from penstock.broker.read_replicas import RackAwareSelector
-from penstock.log import Log, Slice
+from penstock.log import DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -72,6 +73,8 @@ class Fetch:
         """Serves the fetches of followers."""
         self.selector: RackAwareSelector | None = None
         """Chooses where consumers read."""
+        self.suspect: Callable[[Partition, int], None] = lambda partition, offset: None
+        """Told of what a consumer could not use, or could not be read: the log may be damaged there."""
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
         request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
@@ -232,6 +235,9 @@ class PendingFetch:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
                         continue
                 if offset == high_watermark:
+                    if partition.leader is not None and partition.leader.stranded:
+                        # Nothing will be committed here. What is committed elsewhere cannot be known.
+                        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     reads.append(Read(item, 0, high_watermark, log.start_offset, None))
                     continue
                 if offset > high_watermark or offset < log.start_offset:
@@ -267,6 +273,8 @@ class PendingFetch:
                 reads.append(Read(item, 0, high_watermark, log.start_offset, found))
             except (KafkaError, OSError) as error:
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                if isinstance(error, DamagedSegment):
+                    fetch.suspect(partition, item.fetch_offset)
                 known = (partition.leader_id, partition.leader_epoch)
                 moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
                 reads.append(Read(item, code, -1, -1, None, leader=known if moved else None))
@@ -284,7 +292,8 @@ class PendingFetch:
 
     def _read_cold(self, *, last_chance: bool) -> None:
         self._reading = True
-        self._fetch.runtime.spawn(self._read_from_device(last_chance), "fetch from the device")
+        work = self._connection.serving(self._read_from_device(last_chance))
+        self._fetch.runtime.spawn(work, "fetch from the device")
 
     async def _read_from_device(self, last_chance: bool) -> None:
         """The page cache lacks an index or the batches' headers: read them off the loop, then as usual."""
@@ -346,25 +355,32 @@ class PendingFetch:
     def advanced(self) -> None:
         if self._done or self._reading or self._parked is None:
             return
-        reads = self._read({})
-        if reads is None:
-            self._unpark()
-            self._read_cold(last_chance=False)
-        elif self._enough(reads):
-            self._answer(reads)
-        else:
-            release(reads)
+        # Whoever moved the partition on has nothing to do with what goes wrong here.
+        try:
+            reads = self._read({})
+            if reads is None:
+                self._unpark()
+                self._read_cold(last_chance=False)
+            elif self._enough(reads):
+                self._answer(reads)
+            else:
+                release(reads)
+        except Exception as error:
+            self._connection.fail(error)
 
     def _timed_out(self) -> None:
         self._wait_ms = 0
         if self._done or self._reading:
             return
-        reads = self._read({})
-        if reads is None:
-            self._unpark()
-            self._read_cold(last_chance=True)
-        else:
-            self._answer(reads)
+        try:
+            reads = self._read({})
+            if reads is None:
+                self._unpark()
+                self._read_cold(last_chance=True)
+            else:
+                self._answer(reads)
+        except Exception as error:
+            self._connection.fail(error)
 
     def _finish(self) -> None:
         self._done = True
@@ -407,6 +423,10 @@ class PendingFetch:
                 item.told_high_watermark = read.high_watermark
                 item.told_log_start = read.log_start
                 news.append(read)
+            if read.slice is not None:
+                if item.sent_offset == item.fetch_offset and item.partition is not None:
+                    self._fetch.suspect(item.partition, item.fetch_offset)
+                item.sent_offset = item.fetch_offset
             if read.slice is not None and self._incremental is not None:
                 # It goes to the end, so that a busy partition starves none behind it when not all fit.
                 self._items[item.topic, item.index] = self._items.pop((item.topic, item.index))

@@ -29,6 +29,8 @@ def serve(
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
     if request.key_type != GROUP:
         reason = NOT_SERVED.get(request.key_type, f"there is no coordinator of type {request.key_type}")
+        # librdkafka does not tell the reason to its user, and asks again until it is told to stop.
+        node.events.limited("coordinator refused", peer=context.connection.peer, reason=reason)
         return answered(context, [failed(key, ErrorCode.INVALID_REQUEST, reason) for key in keys])
     if node.image.topic(CONSUMER_OFFSETS) is None:
         return create_and_find(node, context, keys)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode
@@ -18,19 +17,19 @@ from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResp
 async def serve(node: Node, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     response = ListGroupsResponse()
     coordinators = node.coordinators
-    slices = Slices(node.runtime)
-    for host in list(coordinators.hosts()):
+    with context.slices() as slices:
+        for host in list(coordinators.hosts()):
 
-        def call(turn: Turn, ticket: Ticket, shard: GroupShard = host.shard) -> None:
-            shard.list_groups(turn, ticket, request.states_filter, request.types_filter)
+            def call(turn: Turn, ticket: Ticket, shard: GroupShard = host.shard) -> None:
+                shard.list_groups(turn, ticket, request.states_filter, request.types_filter)
 
-        part = await coordinators.settled(host.submit(call, refused), ListGroupsResponse)
-        if part.error_code == ErrorCode.NOT_COORDINATOR:
-            continue
-        if part.error_code:
-            return part
-        response.groups += part.groups
-        await slices.breathe()
+            part = await coordinators.settled(host.submit(call, refused), ListGroupsResponse)
+            if part.error_code == ErrorCode.NOT_COORDINATOR:
+                continue
+            if part.error_code:
+                return part
+            response.groups += part.groups
+            await slices.breathe()
     return response
 
 

@@ -16,7 +16,6 @@ from collections.abc import Awaitable
 from penstock.broker.node import Node
 from penstock.broker.partition import Partition
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_offsets import (
@@ -30,12 +29,16 @@ from penstock.wire.messages.list_offsets import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
+AT_ONCE_MAX = 200
+"""Partitions whose ends are told without giving the loop back meanwhile."""
 
 
 def serve(
     node: Node, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    if all(entry.timestamp in (LATEST, EARLIEST) for topic in request.topics for entry in topic.partitions):
+    if sum(len(topic.partitions) for topic in request.topics) <= AT_ONCE_MAX and all(
+        entry.timestamp in (LATEST, EARLIEST) for topic in request.topics for entry in topic.partitions
+    ):
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
@@ -48,34 +51,41 @@ def serve(
                 for topic in request.topics
             ]
         )
-    return search(node, context.version, request)
+    return search(node, context, request)
 
 
-async def search(node: Node, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def search(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
-    asked = Counter((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
-    slices = Slices(node.runtime)
-    for topic in request.topics:
-        answers = []
-        for entry in topic.partitions:
-            if asked[topic.name, entry.partition_index] > 1:
-                answers.append(refusal(entry, ErrorCode.INVALID_REQUEST))
-                continue
-            partition = node.table.find(topic.name.encode(), entry.partition_index)
-            if entry.timestamp in (LATEST, EARLIEST):
-                answers.append(at_end(partition, entry, version))
-                continue
-            try:
-                answers.append(await at_time(partition, entry, version))
-            except KafkaError as error:
-                answers.append(refusal(entry, error.code))
-            except OSError:
-                gone = partition is None or partition.retired
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR
-                answers.append(refusal(entry, code))
+    with context.slices() as slices:
+        asked: Counter[tuple[str, int]] = Counter()
+        for topic in request.topics:
+            asked.update((topic.name, entry.partition_index) for entry in topic.partitions)
             await slices.breathe()
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        for topic in request.topics:
+            answers = []
+            for entry in topic.partitions:
+                await slices.breathe()
+                if asked[topic.name, entry.partition_index] > 1:
+                    answers.append(refusal(entry, ErrorCode.INVALID_REQUEST))
+                else:
+                    partition = node.table.find(topic.name.encode(), entry.partition_index)
+                    answers.append(await found(partition, entry, context.version))
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
+
+
+async def found(
+    partition: Partition | None, entry: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    if entry.timestamp in (LATEST, EARLIEST):
+        return at_end(partition, entry, version)
+    try:
+        return await at_time(partition, entry, version)
+    except KafkaError as error:
+        return refusal(entry, error.code)
+    except OSError:
+        gone = partition is None or partition.retired
+        return refusal(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def at_end(

@@ -15,15 +15,20 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from penstock.broker.connection import Connection
+from penstock.broker import limits
+from penstock.broker.connection import Connection, Slot
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.parked_produce import ParkedProduce, Wait, check_unanswered
 from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
+from penstock.broker.preparing import Preparation
 from penstock.broker.produce_response import Result, TopicResults, encode, refused
+from penstock.log import Appended, TooLargeForLoop
 from penstock.runtime import Runtime
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.recompression import UNCOMPRESSED, codecs_in
 from penstock.wire.records import (
+    CODEC_MASK,
     CRC_POSITION,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -31,7 +36,7 @@ from penstock.wire.records import (
     read_unsigned_varint,
 )
 
-PARTS_PER_REQUEST_MAX = 100_000
+PARTS_PER_REQUEST_MAX = 10_000
 """Topics and partitions. Each costs more than the few bytes that it takes in the request."""
 TAGGED_FIELDS_MAX = 100_000
 """In the whole request: newer clients may have some in each of its parts."""
@@ -44,6 +49,8 @@ _int = Struct(">i").unpack_from
 _acks_timeout = Struct(">hi").unpack_from
 _index_length = Struct(">ii").unpack_from
 
+UNUSUAL_FLAGS = TRANSACTIONAL_FLAG | CODEC_MASK
+"""Transactional batches are refused; compressed ones may have to be opened in a thread."""
 NULL = 0
 ONE = 2
 """How flexible versions write an absent string, and an array of one."""
@@ -57,12 +64,17 @@ USUAL_TAIL = b"\x01\0\0\0\0\0\0\0\0"
 class Produce:
     """Serves Produce requests."""
 
-    __slots__ = ("_metrics", "_runtime", "_table", "_wall_ms")
+    __slots__ = ("_metrics", "_opened_on_loop", "_preparation", "_runtime", "_table", "_wall_ms")
 
-    def __init__(self, runtime: Runtime, table: PartitionTable, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self, runtime: Runtime, table: PartitionTable, metrics: BrokerMetrics, preparation: Preparation
+    ) -> None:
         self._runtime = runtime
         self._table = table
         self._metrics = metrics
+        self._preparation = preparation
+        self._opened_on_loop = 0
+        """Compressed batches of the present request that were opened where they were appended."""
         self._wall_ms = runtime.wall_ms
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
@@ -73,9 +85,9 @@ class Produce:
         except (StructError, IndexError, ValueError, WireError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
         if waits:
-            # Copies that wait to be compressed are held by their connection's place: one request each.
+            # Copies that wait to be prepared are held by their connection's place: one request each.
             slot = connection.defer(barrier=any(wait.records is not None for wait in waits))
-            ParkedProduce(self._runtime, self._metrics, slot, version, correlation_id, results, waits, timeout_ms)
+            self._park(slot, version, correlation_id, results, waits, timeout_ms)
         elif acks:
             connection.send(encode(version, correlation_id, results))
         if acks == 0:
@@ -114,11 +126,12 @@ class Produce:
             return False
         partition = partitions[index]
         leader, log = partition.leader, partition.log
-        if leader is None or log is None or partition.recompressor is not None:
+        if leader is None or log is None or partition.preparing is not None:
             return False
         if _int(buffer, records_at + LENGTH_POSITION)[0] != stop - records_at - LENGTH_OVERHEAD:
             return False
-        if buffer[records_at + ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_FLAG:
+        flags = buffer[records_at + ATTRIBUTES_LOW_POSITION]
+        if flags & UNUSUAL_FLAGS and (flags & TRANSACTIONAL_FLAG or log.opens_batches):
             return False
         try:
             first, last, append_time_ms, duplicate = partition.append(view[records_at:stop], acks, self._wall_ms())
@@ -134,8 +147,7 @@ class Produce:
             timeout_ms = _int(buffer, p - len(named) - 5)[0]
             results = [(topic, [Result(index, 0, first, append_time_ms, log.start_offset)])]
             waits = [Wait(0, 0, partition, last + 1, -1 if duplicate else acks)]
-            slot = connection.defer(barrier=False)
-            ParkedProduce(self._runtime, self._metrics, slot, version, correlation_id, results, waits, timeout_ms)
+            self._park(connection.defer(barrier=False), version, correlation_id, results, waits, timeout_ms)
             return True
         connection.send(
             _pack_usual_head(len(named) + 46, correlation_id, 0, ONE)
@@ -180,6 +192,7 @@ class Produce:
         wall_ms = self._wall_ms()
         results: TopicResults = []
         waits: list[Wait] = []
+        self._opened_on_loop = 0
         count = 0
         tags = TAGGED_FIELDS_MAX
         for _ in range(topic_count):
@@ -247,16 +260,23 @@ class Produce:
         waits: list[Wait],
         topic_number: int,
     ) -> None:
-        recompressor = partition.recompressor
+        appended: Appended | None = None
         try:
-            if is_transactional(records):
+            flags = batch_flags(records)
+            if flags & TRANSACTIONAL_FLAG:
                 # Nobody could ever end that transaction: it would hold back readers of committed records for ever.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
-            if recompressor is not None and recompressor.wants(records):
-                waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, bytes(records)))
+            is_plain = partition.preparing is None and not flags & CODEC_MASK
+            if is_plain or not self._must_queue(partition, records):
+                try:
+                    appended = partition.append(records, acks, wall_ms)
+                except TooLargeForLoop:
+                    appended = None
+            if appended is None:
+                copy = self._preparation.copy(partition, records, acks)
+                waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, copy))
                 outcome.append(Result(partition.index, 0))
                 return
-            appended = partition.append(records, acks, wall_ms)
         except KafkaError as error:
             outcome.append(refused(partition, error))
             self._metrics.failed_produce += 1
@@ -273,21 +293,56 @@ class Produce:
         outcome.append(Result(partition.index, 0, first, append_time_ms, log.start_offset))
 
 
-def is_transactional(records: memoryview) -> bool:
-    """Whether a batch says so. What is no batch at all is left for the log to refuse."""
-    position, left = 0, len(records)
-    while left >= HEADER_SIZE:
-        if records[position + ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_FLAG:
+    def _must_queue(self, partition: Partition, records: memoryview) -> bool:
+        """Whether batches cannot be appended at once: others are before them, or they take long to open."""
+        queue, log = partition.preparing, partition.log
+        if log is None:
+            return False  # appending says why that is not possible
+        codecs = codecs_in(records)
+        if queue is not None and (queue.is_working or queue.changes(codecs)):
             return True
-        size = _int(records, position + LENGTH_POSITION)[0] + LENGTH_OVERHEAD
-        if size == left or size < HEADER_SIZE:
+        if codecs == UNCOMPRESSED or not log.opens_batches:
             return False
-        position += size
-        left -= size
-    return False
+        self._opened_on_loop += 1
+        return (
+            len(records) > limits.OPENED_ON_LOOP_BYTES_MAX
+            or self._opened_on_loop > limits.OPENED_ON_LOOP_PER_REQUEST_MAX
+        )
+
+    def _park(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        results: TopicResults,
+        waits: list[Wait],
+        timeout_ms: int,
+    ) -> None:
+        ParkedProduce(
+            self._runtime,
+            self._metrics,
+            self._preparation,
+            slot,
+            version,
+            correlation_id,
+            results,
+            waits,
+            timeout_ms,
+        )
 
 
-def _skip_tags(buffer: bytearray, p: int, end: int, left: int) -> tuple[int, int]:
+def batch_flags(records: memoryview) -> int:
+    """The attributes of the batch. Raises KafkaError if there is more than one, as Kafka does from v3 on: the work of
+    a request is bounded by its partitions. What is no whole batch is left for the log to refuse."""
+    if len(records) < HEADER_SIZE:
+        return 0
+    size = _int(records, LENGTH_POSITION)[0] + LENGTH_OVERHEAD
+    if HEADER_SIZE <= size < len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a request has exactly one batch for each partition")
+    return records[ATTRIBUTES_LOW_POSITION]
+
+
+def _skip_tags(buffer: bytearray | memoryview, p: int, end: int, left: int) -> tuple[int, int]:
     """(position behind the tagged fields, how many the rest of the request may have)"""
     if buffer[p] == 0:
         return p + 1, left

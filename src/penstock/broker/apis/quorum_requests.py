@@ -20,12 +20,13 @@ async def answered(node: ControllerNode, caller: Caller, request: Message, respo
     quorum = node.quorum
     try:
         quorum_wire.check_cluster(wire.cluster_id, node.cluster_id)
-        event = quorum_wire.to_core(request, node.node_id, quorum.next_number())
+        event = quorum_wire.to_core(request, node.node_id, quorum.next_number(), quorum.core.epoch)
         if isinstance(event, m.BeginQuorumEpochRequest) and quorum.may_lead(event.source, event.epoch):
             for endpoint in wire.leader_endpoints[:1]:
                 quorum.peers.learn_endpoint(event.source, (endpoint.host, endpoint.port))
         return await _answer(node, await quorum.ask(event))
     except KafkaError as error:
+        quorum.peers.refused += 1
         node.events.limited("quorum request refused", peer=caller.peer, reason=error.message)
         return response(error_code=error.code)
 

@@ -31,7 +31,8 @@ from penstock.broker.partition import Partition
 from penstock.broker.partition_table import PartitionTable
 from penstock.broker.replica_sessions import ReplicaItem, ReplicaSession, ReplicaSessions
 from penstock.broker.throttles import Throttle
-from penstock.log import Log, Slice
+from penstock.broker.turns import FOLLOWER_WEIGHT
+from penstock.log import DamagedSegment, Log, Slice
 from penstock.metadata import MetadataImage
 from penstock.replication import IsrProposal
 from penstock.runtime import Runtime, Timer
@@ -51,13 +52,18 @@ class ReplicaFetch:
         image: Callable[[], MetadataImage],
         propose: Callable[[Partition, IsrProposal], None],
         throttle: Throttle,
+        heard: Callable[[int], None],
+        suspect: Callable[[Partition, int], None],
     ) -> None:
+        """`heard` is told of every follower that asks for something, `suspect` of what one could not use."""
         self.runtime = runtime
         self.table = table
         self.node_id = node_id
         self.image = image
         self.propose = propose
         self.throttle = throttle
+        self._heard = heard
+        self.suspect = suspect
         self.sessions = ReplicaSessions(runtime.rng)
         self.bytes_sent = 0
         self.bytes_sent_of_moved = 0
@@ -73,6 +79,8 @@ class ReplicaFetch:
         except KafkaError as error:
             connection.send(encode_error(version, correlation_id, error.code))
             return
+        self._heard(replica_id)
+        connection.weight = FOLLOWER_WEIGHT
         PendingReplicaFetch(self, connection, version, correlation_id, request, session).start()
 
     def _check_replica(self, request: FetchRequest, version: int, replica_id: int) -> int:
@@ -136,6 +144,8 @@ class ReplicaFetch:
         if proposal is not None:
             self.propose(partition, proposal)
         item.is_new = False
+        if offset == item.sent_offset:
+            self.suspect(partition, offset)
         return None
 
 
@@ -192,8 +202,13 @@ class PendingReplicaFetch:
 
     def advanced(self) -> None:
         """Something is due."""
-        if not self._done and not self._reading:
+        if self._done or self._reading:
+            return
+        try:
             self._look()
+        except Exception as error:
+            # Whoever appended has nothing to do with what goes wrong here.
+            self._connection.fail(error)
 
     def cut_short(self) -> None:
         """Its follower has more to ask, or the session ends: answer now."""
@@ -209,7 +224,7 @@ class PendingReplicaFetch:
         if reads is None:
             self._defer()
             self._reading = True
-            self._fetch.runtime.spawn(self._read_cold(), "replica fetch from the device")
+            self._fetch.runtime.spawn(self._connection.serving(self._read_cold()), "replica fetch from the device")
         elif self._wait_ms <= 0 or self._enough(reads):
             self._answer(reads)
         else:
@@ -294,6 +309,8 @@ class PendingReplicaFetch:
                     continue
                 reads.append(Read(item, 0, leader.high_watermark, log.start_offset, found))
             except (KafkaError, OSError) as error:
+                if isinstance(error, DamagedSegment):
+                    fetch.suspect(partition, item.fetch_offset)
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 reads.append(Read(item, code, -1, -1, None))
         return reads
@@ -366,6 +383,7 @@ class PendingReplicaFetch:
             item.told_log_start = read.log_start
             told.append(read)
             if read.slice is not None:
+                item.sent_offset = item.fetch_offset
                 self._fetch.count(item, read.slice.size)
         parts, _ = encode(self._version, self._correlation_id, self._session.session_id, told)
         parts = self._with_copies(parts, told)

@@ -18,7 +18,8 @@ async def decide(
 ) -> UnregisterBrokerResponse:
     def unregister(controller: Controller) -> Decision[None]:
         broker = controller.image.broker(request.broker_id)
-        if broker is not None and not broker.fenced:
+        # One that is fenced may be about to come back: it would end itself when it finds that it is gone.
+        if broker is not None and (not broker.fenced or node.duties.is_alive(broker.id)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Broker {request.broker_id} is in service: stop it first, or wait until it has been missed.",

@@ -35,6 +35,9 @@ async def decide(node: ControllerNode, caller: Caller, request: UpdateFeaturesRe
             lambda controller: controller.decide_update_features(updates, validate_only=request.validate_only)
         )
     except KafkaError as error:
-        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=[])
+        message = error.message
+        if error.code == ErrorCode.INVALID_UPDATE_VERSION:
+            message = f"The update failed for all features since the following feature had an error: {message}"
+        return UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[])
     results = [UpdatableFeatureResult(feature=update.name, error_message=None) for update in updates]
     return UpdateFeaturesResponse(error_message=None, results=results if caller.version < 2 else [])

@@ -15,9 +15,11 @@ from rich.table import Table
 
 from penstock.sim.trials.campaign import Campaign, run_campaign
 from penstock.sim.trials.coverage import MUST_HAPPEN, missing
-from penstock.sim.trials.schedule import Schedule, generate
+from penstock.sim.trials.generators import generate
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.schedule import Schedule
 from penstock.sim.trials.shrink import shrink
-from penstock.sim.trials.trial import Outcome, run_trial
+from penstock.sim.trials.trial import Outcome
 
 ENOUGH_FOR_COVERAGE = 100
 """With fewer seeds a thing that did not happen says nothing."""

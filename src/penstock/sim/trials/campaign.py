@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from penstock.sim.raft.chaos import run_chaos, run_storm
 from penstock.sim.raft.kafka import run_kafka
-from penstock.sim.trials.schedule import generate
-from penstock.sim.trials.trial import Outcome, run_trial
+from penstock.sim.trials.generators import generate
+from penstock.sim.trials.running import run_trial
+from penstock.sim.trials.trial import Outcome
 
 __all__ = ["RAFT_CHUNK", "Campaign", "run_campaign", "run_raft_seed"]
 
@@ -85,7 +86,9 @@ def run_campaign(
     )
     with (
         Progress(*columns, disable=quiet) as progress,
-        ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS) as pool,
+        ProcessPoolExecutor(
+            jobs, get_context("spawn"), initializer=_prepare_process, max_tasks_per_child=SEEDS_PER_PROCESS
+        ) as pool,
     ):
         bars = {
             _trial: progress.add_task("whole clusters", total=trials, bad="", visible=trials > 0),
@@ -131,6 +134,11 @@ def _trial(seed: int) -> Outcome:
     outcome = run_trial(generate(seed))
     gc.collect()
     return outcome
+
+
+def _prepare_process() -> None:
+    """What is imported by now lives as long as the process: the collector need not look at it after every seed."""
+    gc.freeze()
 
 
 def _raft(first: int, count: int) -> tuple[Counter[str], list[tuple[int, str]]]:

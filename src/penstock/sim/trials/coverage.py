@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.sim.cluster import SimCluster
-from penstock.sim.trials.schedule import OFFSETS
+from penstock.sim.trials.schedule import OFFSETS, Kind
 
 __all__ = ["MUST_HAPPEN", "missing", "told_by"]
 
@@ -18,6 +18,14 @@ MUST_HAPPEN = (
     "coordinator move",
     "retry across a leader change",
     "unclean restart",
+    "three faults at once",
+    "two nodes down at once",
+    Kind.CRASH_IN_RECOVERY.value,
+    Kind.POWER_IN_RECOVERY.value,
+    Kind.RING.value,
+    "cut again while flapping",
+    "move begun",
+    "served after damage",
 )
 """A set of trials in which one of these is zero counts as a failure."""
 

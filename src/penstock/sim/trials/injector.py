@@ -9,17 +9,15 @@ A fault is left out if, with a node among the former, a partition would have no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.log import names
-from penstock.log.checkpoints import decode_offsets
 from penstock.metadata import MetadataImage
 from penstock.sim.cluster import SimCluster, SimNode
-from penstock.sim.disk import CAPACITY_BYTES_DEFAULT, SimDisk
+from penstock.sim.disk import CAPACITY_BYTES_DEFAULT, SimDisk, SimulatedCrash
 from penstock.sim.network import JITTER_MS, LATENCY_MS
-from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, METADATA, OFFSETS, Fault, Kind
-from penstock.wire.records import LENGTH_OVERHEAD
+from penstock.sim.trials.damage import UNPROTECTED_BYTES, batches, synced_batch
+from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, OFFSETS, Fault, Kind
 
 __all__ = ["CLIENT_HOST", "Injector"]
 
@@ -27,13 +25,16 @@ CLIENT_HOST = "client"
 RESTART_AFTER_MS = 700
 """How long a supervisor waits before it starts a process that ended by itself."""
 
-LOSES = (Kind.POWER, Kind.WIPE, Kind.SYNC_ERROR, Kind.ROT)
+LOSES = (Kind.POWER, Kind.POWER_IN_RECOVERY, Kind.WIPE, Kind.SYNC_ERROR, Kind.ROT)
 LOSES_SYNCED = (Kind.WIPE, Kind.ROT)
-ENDS = (*LOSES, Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.FULL, Kind.READ_ERROR)
+ENDS = (
+    *LOSES, Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.CRASH_IN_RECOVERY, Kind.DOUBLE_CRASH, Kind.FULL, Kind.READ_ERROR,
+)  # fmt: skip
 """After these, the process has ended, or may have, without a clean stop."""
 
-UNPROTECTED_BYTES = 16
-"""At the beginning of a batch: offset, length and epoch, which no checksum covers."""
+OF_THE_CLUSTER = (Kind.RING, Kind.SPLIT)
+"""These happen to no node in particular."""
+AT_ONCE = 3
 
 Undo = Callable[[], None]
 
@@ -78,6 +79,12 @@ class Injector:
         self.rots: dict[int, list[Rot]] = {}
         """What may have rotted unnoticed, by node."""
         self.pending: dict[int, Pending] = {}
+        self.seen: Counter[str] = Counter()
+        """What came of several faults together."""
+        self._ends_ms: list[float] = []
+        self._recovering: dict[int, Kind] = {}
+        """Nodes that are to end while they recover, and how. A recovery that is over sooner is left alone."""
+        self._newest: MetadataImage | None = None
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._undos: list[tuple[float, int, Undo]] = []
         self._restarts: dict[int, float] = {}
@@ -90,35 +97,63 @@ class Injector:
         self.tick()
         if fault.kind is Kind.POWER_ALL:
             return self._power_everywhere(fault)
-        node = self._resolve(fault.node)
-        if node is None or not self._bearable(fault, node):
+        node = self.cluster.nodes[0] if fault.kind in OF_THE_CLUSTER else self._resolve(fault.node)
+        if node is None:
+            return False
+        victims = [node, self.cluster.node(fault.other)] if fault.kind is Kind.DOUBLE_CRASH else [node]
+        if not self._bearable(fault, victims):
             return False
         undo = self._begin(fault, node)
         if undo is None:
             return False
         if fault.kind in ENDS:
-            self._note(node, fault.kind)
+            for victim in victims:
+                self._note(victim, fault.kind)
         self._later(fault.for_ms, undo)
+        self._count(fault)
+        return True
+
+    def _count(self, fault: Fault) -> None:
+        now_ms = self.world.now_ms
         self.done[fault.kind] += 1
         self.applied.append(fault)
-        return True
+        self._ends_ms = [*(end_ms for end_ms in self._ends_ms if end_ms > now_ms), now_ms + fault.for_ms]
+        self.seen[fault.kind.value] += fault.kind in OF_THE_CLUSTER
+        if len(self._ends_ms) >= AT_ONCE:
+            self.seen["three faults at once"] += 1
+        if sum(not node.is_alive for node in self.cluster.nodes) > 1:
+            self.seen["two nodes down at once"] += 1
 
     def tick(self) -> None:
         """Undo what is over, start again what has ended, forget who is back."""
         now_ms = self.world.now_ms
+        self._image()
         for entry in [entry for entry in self._undos if entry[0] <= now_ms]:
             self._undos.remove(entry)
             entry[2]()
         for node in self.cluster.nodes:
             if node.is_alive or node.host.process is None:
                 self._restarts.pop(node.node_id, None)
-            elif self._restarts.setdefault(node.node_id, now_ms + RESTART_AFTER_MS) <= now_ms:
+                if node.ready and self._recovering.pop(node.node_id, None) is not None:
+                    node.host.disk.cancel_crash()
+                continue
+            if node.node_id not in self.pending:
+                self._note(node, Kind.CRASH)  # it ended by itself
+            if self._restarts.setdefault(node.node_id, now_ms + RESTART_AFTER_MS) <= now_ms:
                 del self._restarts[node.node_id]
-                if node.node_id not in self.pending:
-                    self._note(node, Kind.CRASH)  # it ended by itself
+                self._look_at_end(node)
                 self._start(node)
         for node_id in [node_id for node_id in self.pending if self._is_back(node_id)]:
             del self.pending[node_id]
+
+    def _look_at_end(self, node: SimNode) -> None:
+        """A node is about to be started again: was it while it recovered that it ended?"""
+        if not node.ready and isinstance(node.host.exits[-1].error, SimulatedCrash):
+            kind = self._recovering.pop(node.node_id, None)
+            if kind is not None:
+                self.seen[kind.value] += 1
+            if kind is Kind.POWER_IN_RECOVERY:
+                node.power_loss()
 
     def next_ms(self) -> float:
         """When there is something to do next."""
@@ -127,9 +162,11 @@ class Injector:
 
     def end(self) -> None:
         """Undo everything."""
-        for entry in self._undos:
+        undos, self._undos = self._undos, []
+        for entry in undos:
             entry[2]()
         self._undos.clear()
+        self._recovering.clear()
         self._cuts.clear()
         self.cluster.heal_all()
         for node in self.cluster.nodes:
@@ -143,7 +180,8 @@ class Injector:
     def _begin(self, fault: Fault, node: SimNode) -> Undo | None:
         """Do it; returns what undoes it, or None if it could not be done."""
         disk, network = node.host.disk, self.world.network
-        needs_process = fault.kind not in (Kind.CLOCK_JUMP, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE)
+        network_only = (Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE, Kind.RING, Kind.SPLIT, Kind.FLAP)
+        needs_process = fault.kind not in (Kind.CLOCK_JUMP, *network_only)
         if needs_process and not node.is_alive:
             return None
         match fault.kind:
@@ -158,6 +196,20 @@ class Injector:
                 node.crash()
                 self._rot(node, fault.path)
                 self.storage_faults[node.node_id] = None
+            case Kind.CRASH_IN_RECOVERY | Kind.POWER_IN_RECOVERY:
+                if fault.kind is Kind.CRASH_IN_RECOVERY:
+                    node.crash()
+                else:
+                    node.power_loss()
+                disk.crash_after(int(fault.value))
+                self._recovering[node.node_id] = fault.kind
+            case Kind.DOUBLE_CRASH:
+                other = self.cluster.node(fault.other)
+                if other is node or not other.is_alive:
+                    return None
+                node.crash()
+                other.crash()
+                self._restarts[other.node_id] = self.world.now_ms + fault.for_ms
             case Kind.CRASH_IN_WRITE:
                 disk.crash_after(int(fault.value))
                 return disk.cancel_crash
@@ -195,12 +247,20 @@ class Injector:
                 other = self.cluster.node(fault.other)
                 if other is node:
                     return None
-                ways = [(node.name, other.name)] + [(other.name, node.name)] * (fault.kind is Kind.CUT)
-                return self._cut(ways)
+                way = (node.name, other.name)
+                return self._cut(_both_ways([way]) if fault.kind is Kind.CUT else [way])
+            case Kind.RING:
+                return self._cut(self._ring(backwards=bool(fault.value)))
+            case Kind.SPLIT:
+                some, others = self.cluster.nodes[: int(fault.value)], self.cluster.nodes[int(fault.value) :]
+                return self._cut(_both_ways((one.name, other.name) for one in some for other in others))
+            case Kind.FLAP:
+                other = self.cluster.node(fault.other)
+                return None if other is node else self._flap(_both_ways([(node.name, other.name)]), fault.value)
             case Kind.ISOLATE:
                 names = [other.name for other in self.cluster.nodes if other is not node]
                 names += [CLIENT_HOST] * bool(fault.value)
-                return self._cut([(node.name, name) for name in names] + [(name, node.name) for name in names])
+                return self._cut(_both_ways((node.name, name) for name in names))
             case Kind.CLOCK_JUMP:
                 node.host.jump_wall_clock(fault.value)
                 return lambda: None
@@ -208,8 +268,8 @@ class Injector:
                 node.process.loop.run_at(fault.value)
                 node.host.clock_rate = fault.value
                 return lambda: setattr(node.host, "clock_rate", 1.0)
-            case Kind.POWER_ALL:
-                raise AssertionError("not of one node")
+            case Kind.POWER_ALL | Kind.FLIP | Kind.TEAR | Kind.ZEROS:
+                raise AssertionError(f"{fault.kind} is not done to a node that runs")
         self._restarts[node.node_id] = self.world.now_ms + fault.for_ms
         return lambda: None
 
@@ -220,8 +280,7 @@ class Injector:
             if node.host.process is not None:
                 node.power_loss()
                 self._restarts[node.node_id] = self.world.now_ms + fault.for_ms
-        self.done[fault.kind] += 1
-        self.applied.append(fault)
+        self._count(fault)
         return True
 
     def _files(self, node: SimNode, path: str) -> list[str]:
@@ -243,13 +302,13 @@ class Injector:
         for name in self._files(node, path):
             content = disk.content(name)
             if name.endswith(".log"):
-                content = content[: max((position for position, _ in _batches(content)), default=0)]
+                content = content[: max((position for position, _ in batches(content)), default=0)]
             if content:
                 able[name] = len(content)
         if able:
             name = rng.choice(list(able))
             position = rng.randrange(able[name])
-            batch = self._synced_batch(disk, name, position)
+            batch = synced_batch(disk, name, position)
             if batch is not None and position - batch < UNPROTECTED_BYTES:
                 # Whoever reads a batch that no start has looked at has nothing but its checksum.
                 position += UNPROTECTED_BYTES
@@ -257,20 +316,6 @@ class Injector:
             if batch is not None:
                 rot = Rot(disk, name, disk.namespace.file(name), position, disk.content(name)[position])
                 self.rots.setdefault(node.node_id, []).append(rot)
-
-    @staticmethod
-    def _synced_batch(disk: SimDisk, path: str, position: int) -> int | None:
-        """Where the batch at a position begins, if it lies below the recovery point of its log. (The metadata log is
-        read from its beginning at every start.)"""
-        directory = path.partition("/")[0]
-        if not path.endswith(names.LOG_SUFFIX) or directory.startswith(METADATA):
-            return None
-        if disk.namespace.find(names.RECOVERY_POINTS_NAME) is None:
-            return None
-        recovery_point = decode_offsets(disk.content(names.RECOVERY_POINTS_NAME)).get(directory, 0)
-        content = disk.content(path)
-        start = max((at for at, _ in _batches(content) if at <= position), default=0)
-        return start if int.from_bytes(content[start : start + 8], "big") < recovery_point else None
 
     def rotten(self) -> list[int]:
         """Nodes on whose disks something has rotted that they have not found."""
@@ -304,6 +349,37 @@ class Injector:
 
         return undo
 
+    def _ring(self, *, backwards: bool) -> list[tuple[str, str]]:
+        names = [node.name for node in self.cluster.nodes]
+        ways = list(zip(names, names[1:] + names[:1], strict=True)) if len(names) > 1 else []
+        return [(target, source) for source, target in ways] if backwards else ways
+
+    def _flap(self, ways: list[tuple[str, str]], every_ms: float) -> Undo:
+        """Cut and heal in turns, until the fault is undone."""
+        heal: Undo | None = self._cut(ways)
+        is_over = False
+
+        def change() -> None:
+            nonlocal heal
+            if is_over:
+                return
+            if heal is None:
+                heal = self._cut(ways)
+                self.seen["cut again while flapping"] += 1
+            else:
+                heal()
+                heal = None
+            self._later(every_ms, change)
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            if heal is not None:
+                heal()
+
+        self._later(every_ms, change)
+        return end
+
     def _later(self, delay_ms: float, undo: Undo) -> None:
         self._numbers += 1
         self._undos.append((self.world.now_ms + delay_ms, self._numbers, undo))
@@ -330,14 +406,14 @@ class Injector:
             lost_synced=kind in LOSES_SYNCED or (known is not None and known.lost_synced),
         )
 
-    def _bearable(self, fault: Fault, node: SimNode) -> bool:
+    def _bearable(self, fault: Fault, victims: list[SimNode]) -> bool:
         if fault.kind not in ENDS:
             return True
-        others = {node_id: pending for node_id, pending in self.pending.items() if node_id != node.node_id}
+        ids = [node.node_id for node in victims]
+        others = {node_id: pending for node_id, pending in self.pending.items() if node_id not in ids}
         if fault.kind in LOSES_SYNCED and any(pending.lost_synced for pending in others.values()):
             return False  # the metadata quorum bears one
-        known = self.pending.get(node.node_id)
-        lost = fault.kind in LOSES or (known is not None and known.lost)
+        lost = fault.kind in LOSES or any(node_id in self.pending and self.pending[node_id].lost for node_id in ids)
         if not lost and not any(pending.lost for pending in others.values()):
             return True
         image = self._image()
@@ -345,7 +421,7 @@ class Injector:
             return False
         for topic in image.topics():
             for state in topic.partitions:
-                able = [r for r in (*state.isr, *state.elr) if r != node.node_id and r not in others]
+                able = [r for r in (*state.isr, *state.elr) if r not in ids and r not in others]
                 if state.replicas and not able:
                     return False
         return True
@@ -377,17 +453,13 @@ class Injector:
         return -1 if broker is None else broker.epoch
 
     def _image(self) -> MetadataImage | None:
-        """The newest there is."""
+        """The newest there is, or was: nodes that all have just started know nothing yet."""
         images = [node.image for node in self.cluster.nodes if node.ready_quorum]
-        return max(images, key=lambda image: image.offset, default=None)
+        images += [self._newest] if self._newest is not None else []
+        self._newest = max(images, key=lambda image: image.offset, default=None)
+        return self._newest
 
 
-def _batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each whole batch of a log file begins, and its size."""
-    position = 0
-    while position + LENGTH_OVERHEAD <= len(data):
-        size = LENGTH_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], "big")
-        if size <= LENGTH_OVERHEAD or position + size > len(data):
-            return
-        yield position, size
-        position += size
+def _both_ways(ways: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    there = list(ways)
+    return there + [(target, source) for source, target in there]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
-from random import Random
 
 import msgspec
 
-from penstock.sim.cluster import BOTH, BROKER, CONTROLLER
-
-__all__ = ["Fault", "Kind", "Schedule", "anything", "generate", "storm"]
+__all__ = ["DAMAGE", "Fault", "Kind", "Schedule"]
 
 
 class Kind(StrEnum):
@@ -20,6 +16,12 @@ class Kind(StrEnum):
     """kill -9; back after `for_ms`."""
     CRASH_IN_WRITE = "crash in write"
     """Killed inside the `value`-th operation of its disk from now."""
+    CRASH_IN_RECOVERY = "crash in recovery"
+    """kill -9; back after `for_ms`, and killed again inside the `value`-th operation of its disk."""
+    POWER_IN_RECOVERY = "power in recovery"
+    """The same with power: gone, back after `for_ms`, and gone again inside the `value`-th operation."""
+    DOUBLE_CRASH = "double crash"
+    """kill -9 of it and of `other` at the same moment; both are back after `for_ms`."""
     STOP = "stop"
     """SIGTERM, and a start after `for_ms`."""
     PAUSE = "pause"
@@ -50,12 +52,29 @@ class Kind(StrEnum):
     """Nothing passes between it and `other`."""
     ONE_WAY = "one-way cut"
     """Nothing passes from it to `other`."""
+    RING = "ring cut"
+    """Every node hears one neighbour less: nothing passes from node 1 to 2, from 2 to 3, … from the last to 1; the
+    other way round if `value`."""
+    SPLIT = "split"
+    """Nothing passes between the first `value` nodes and the others."""
+    FLAP = "flapping cut"
+    """Nothing passes between it and `other`, on and off, changing every `value` ms."""
     ISOLATE = "isolate"
     """Nothing passes between it and other nodes; if `value`, nor between it and clients."""
     CLOCK_JUMP = "clock jump"
     """Its wall clock is `value` ms off from now on."""
     CLOCK_RATE = "clock rate"
     """Its clock runs `value` times as fast."""
+    FLIP = "flip"
+    """A bit flips at `value` (a share of its length) of a file that matches `path`. Of a node that is alone."""
+    TEAR = "tear"
+    """A file that matches `path` ends at `value` of its length."""
+    ZEROS = "zeros"
+    """A file that matches `path` has only zeros from `value` of its length on, as blocks that were never written."""
+
+
+DAMAGE = (Kind.FLIP, Kind.TEAR, Kind.ZEROS)
+"""What is done to the files of a node that has ended."""
 
 
 LEADER, CONTROLLER_NODE, COORDINATOR = "leader", "controller", "coordinator"
@@ -101,6 +120,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     moves: bool = False
     """Whether partitions are moved to other brokers all the time."""
     pause_ms: int = 400
+    ended_by: Kind = Kind.CRASH
+    """How a node that is alone ends before its files are damaged."""
     found: str = ""
     """What bug it found, where it is kept for that."""
 
@@ -110,148 +131,3 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def from_json(cls, data: bytes) -> Schedule:
         return msgspec.json.decode(data, type=cls)
-
-
-STORM_EVERY = 5
-LENGTHS_MS = (8_000, 12_000, 20_000, 30_000)
-FAULTS_PER_10_S = (2, 3, 5)
-FAULT_MS_MIN, FAULT_MS_MAX = 30, 15_000
-SLOWEST_DISK = 60
-WEIGHTS = (
-    (Kind.CRASH, 10),
-    (Kind.CRASH_IN_WRITE, 4),
-    (Kind.STOP, 5),
-    (Kind.PAUSE, 7),
-    (Kind.POWER, 8),
-    (Kind.WIPE, 2),
-    (Kind.SYNC_ERROR, 3),
-    (Kind.READ_ERROR, 2),
-    (Kind.ROT, 2),
-    (Kind.FULL, 2),
-    (Kind.SLOW_DISK, 3),
-    (Kind.DELAY, 4),
-    (Kind.REORDER, 3),
-    (Kind.RESET, 5),
-    (Kind.CUT, 6),
-    (Kind.ONE_WAY, 6),
-    (Kind.ISOLATE, 9),
-    (Kind.CLOCK_JUMP, 2),
-    (Kind.CLOCK_RATE, 2),
-)
-
-
-def generate(seed: int) -> Schedule:
-    """The schedule that belongs to a seed: mostly anything anywhere, now and then a storm."""
-    return storm(seed) if seed % STORM_EVERY == 0 else anything(seed)
-
-
-def storm(seed: int) -> Schedule:
-    """Everything happens to whoever leads: cut off with its clients, so that it writes what nobody will ever have;
-    without power for a moment; killed. Short, busy, and hard on whatever a new leader has to get right."""
-    rng = Random(f"storm-{seed}")
-    length_ms = rng.choice((15_000, 25_000))
-    faults = []
-    at_ms = rng.randrange(2_000)
-    while at_ms < length_ms:
-        match rng.choice((Kind.ISOLATE, Kind.ISOLATE, Kind.POWER, Kind.CRASH)):
-            case Kind.ISOLATE:
-                fault = Fault(at_ms, Kind.ISOLATE, LEADER, rng.randint(1_000, 12_000))
-            case kind:
-                fault = Fault(at_ms, kind, LEADER, rng.randint(FAULT_MS_MIN, 2_000))
-        faults.append(fault)
-        at_ms += rng.randint(500, 6_000)
-    settings = {
-        "min.insync.replicas": "2",
-        "default.replication.factor": "3",
-        "offsets.topic.num.partitions": "2",
-        "replica.lag.time.max.ms": rng.choice(("1500", "4000")),
-    }
-    return Schedule(
-        seed, length_ms, tuple(faults), settings=settings, partitions=1, groups=False, topics=False, pause_ms=150
-    )
-
-
-def anything(seed: int) -> Schedule:
-    """Any few kinds of faults, on any node, under any load, in a cluster of any shape."""
-    rng = Random(f"schedule-{seed}")
-    nodes, roles = _layout(rng)
-    settings = {
-        "min.insync.replicas": "2",
-        "default.replication.factor": "3",
-        "offsets.topic.num.partitions": "2",
-        "group.initial.rebalance.delay.ms": "0",
-        "replica.lag.time.max.ms": rng.choice(("1500", "4000", "10000")),
-        "metadata.log.max.record.bytes.between.snapshots": rng.choice(("1500", "5000", "20971520")),
-        "log.roll.ms": rng.choice(("4000", "604800000")),
-    }
-    if rng.random() < 0.15:
-        settings["log.flush.interval.messages"] = "1"
-    length_ms = rng.choice(LENGTHS_MS)
-    count = max(1, rng.choice(FAULTS_PER_10_S) * length_ms // 10_000)
-    always = settings.get("log.flush.interval.messages") == "1"
-    # A few kinds in each trial: they meet more often than if each were one of twenty.
-    kinds, weights = zip(*WEIGHTS, strict=True)
-    chosen = rng.choices(kinds, weights, k=rng.choice((2, 4, 8)))
-    if always:
-        chosen.append(Kind.POWER_ALL)
-    faults = sorted((_fault(rng, rng.choice(chosen), nodes, length_ms) for _ in range(count)), key=lambda f: f.at_ms)
-    return Schedule(
-        seed,
-        length_ms,
-        tuple(faults),
-        nodes,
-        roles,
-        settings,
-        partitions=rng.choice((1, 2)),
-        groups=rng.random() < 0.7,
-        topics=rng.random() < 0.6,
-        pause_ms=rng.choice((400, 1000, 2000)),
-    )
-
-
-def _layout(rng: Random) -> tuple[int, tuple[str, ...]]:
-    draw = rng.random()
-    if draw < 0.75:
-        return 3, ()
-    if draw < 0.85:
-        return 4, (BOTH, BOTH, BOTH, BROKER)
-    if draw < 0.93:
-        return 5, ()
-    return 6, (CONTROLLER,) * 3 + (BROKER,) * 3
-
-
-def _fault(rng: Random, kind: Kind, nodes: int, length_ms: int) -> Fault:
-    node: int | str = rng.randint(1, nodes)
-    if rng.random() < 0.5:
-        node = rng.choice((LEADER, LEADER, CONTROLLER_NODE, COORDINATOR))
-    at_ms = rng.randrange(length_ms)
-    for_ms = round(math.exp(rng.uniform(math.log(FAULT_MS_MIN), math.log(FAULT_MS_MAX))))
-    other = rng.randint(1, nodes)
-    path = rng.choice(("", METADATA, LOAD_TOPIC + "-", OFFSETS))
-    match kind:
-        case Kind.CRASH_IN_WRITE:
-            return Fault(at_ms, kind, node, for_ms, value=rng.randint(1, 40))
-        case Kind.SYNC_ERROR | Kind.ROT:
-            return Fault(at_ms, kind, node, for_ms, path=path)
-        case Kind.READ_ERROR:
-            return Fault(at_ms, kind, node, for_ms, value=rng.randint(1, 3), path=path)
-        case Kind.FULL:
-            return Fault(at_ms, kind, node, for_ms, value=rng.choice((0, 100, 2000)))
-        case Kind.SLOW_DISK:
-            return Fault(at_ms, kind, node, for_ms, value=rng.randint(5, SLOWEST_DISK))
-        case Kind.DELAY | Kind.REORDER:
-            return Fault(at_ms, kind, node, for_ms, value=rng.choice((10, 50, 200, 800)))
-        case Kind.CUT | Kind.ONE_WAY:
-            return Fault(at_ms, kind, node, for_ms, other)
-        case Kind.ISOLATE:
-            return Fault(at_ms, kind, node, for_ms, value=float(rng.random() < 0.3))
-        case Kind.CLOCK_JUMP:
-            return Fault(at_ms, kind, node, value=rng.choice((-600_000, -5_000, 5_000, 600_000)))
-        case Kind.CLOCK_RATE:
-            return Fault(at_ms, kind, node, for_ms, value=rng.choice((0.9, 0.98, 1.02, 1.1)))
-        case Kind.RESET:
-            return Fault(at_ms, kind, node)
-        case Kind.POWER_ALL:
-            return Fault(at_ms, kind, for_ms=min(for_ms, 3000))
-        case _:
-            return Fault(at_ms, kind, node, for_ms)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from penstock.sim.trials.running import run_trial
 from penstock.sim.trials.schedule import Fault, Schedule
-from penstock.sim.trials.trial import run_trial
 
 __all__ = ["shrink", "signature"]
 

@@ -32,6 +32,7 @@ class Topics:
     client: ClusterClient
     ledger: Ledger
     pause_ms: float
+    copies: int
     known: dict[str, bytes | None] = field(default_factory=dict)
     """Name: the topic's id, or None if it was deleted."""
     in_use: list[str] = field(default_factory=list)
@@ -59,7 +60,8 @@ class Topics:
 
     async def _create(self, name: str) -> bool:
         """Whether it is known what became of it."""
-        topic = CreatableTopic(name=name, num_partitions=self.client.runtime.rng.choice((1, 2)), replication_factor=3)
+        partitions = self.client.runtime.rng.choice((1, 2))
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=self.copies)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=OPERATION_TIMEOUT_MS)
         (result,) = (await self.client.call(self.client.any_broker(), request, CREATE_VERSION)).topics
         code = ErrorCode(result.error_code)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from penstock.sim.cluster import SimCluster
+from penstock.sim.guard import guarded
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.trials.clients import ClusterClient, PartitionClient
 from penstock.sim.trials.coverage import told_by
@@ -13,19 +14,20 @@ from penstock.sim.trials.groups import ClassicMember, ConsumerMember, Group
 from penstock.sim.trials.injector import CLIENT_HOST, Injector
 from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
 from penstock.sim.trials.moves import Moves
-from penstock.sim.trials.schedule import LOAD_TOPIC, Fault, Kind, Schedule
+from penstock.sim.trials.schedule import DAMAGE, LOAD_TOPIC, Fault, Kind, Schedule
 from penstock.sim.trials.topics import Topics
 from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
 from penstock.sim.trials.watch import Watch
 from penstock.sim.world import START_MS, World
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-__all__ = ["Outcome", "Trial", "run_trial"]
+__all__ = ["Outcome", "Trial"]
 
 LOOK_EVERY_MS = 100.0
 HEAL_LIMIT_MS = 180_000.0
 DRAIN_LIMIT_MS = 120_000.0
 CREATE_VERSION = 7
+COPIES_MAX = 3
 
 
 @dataclass
@@ -59,7 +61,8 @@ class Trial:
 
     def run(self) -> Outcome:
         schedule, outcome = self.schedule, self.outcome
-        with World(f"trial-{schedule.seed}") as world:
+        # The world guards each of its runs, and a trial has hundreds: guarded once, they cost nothing.
+        with guarded(), World(f"trial-{schedule.seed}") as world:
             self.world = world
             self.cluster = SimCluster(
                 world, schedule.nodes, schedule.settings, roles=schedule.roles or None
@@ -100,9 +103,14 @@ class Trial:
             self._until(lambda replace=replace: self.injector.apply(replace), "a rotten disk may be replaced")
             self._until(lambda node_id=node_id: node_id not in self.injector.pending, "its node is back")
 
+    @property
+    def _copies(self) -> int:
+        return min(COPIES_MAX, sum(node.is_broker for node in self.cluster.nodes))
+
     async def _prepare(self, runtime: SimRuntime) -> None:
         client = ClusterClient(runtime, self.cluster)
-        topic = CreatableTopic(name=LOAD_TOPIC, num_partitions=self.schedule.partitions, replication_factor=3)
+        partitions = self.schedule.partitions
+        topic = CreatableTopic(name=LOAD_TOPIC, num_partitions=partitions, replication_factor=self._copies)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         (result,) = (await client.call(client.any_broker(), request, CREATE_VERSION)).topics
         assert result.error_code == 0, result
@@ -118,7 +126,7 @@ class Trial:
             jobs += [Producer(client(), ledger, pause_ms).run() for _ in range(1 + (len(self.ledgers) == 1))]
             jobs.append(Reader(client(), ledger, pause_ms).run())
         if self.schedule.topics:
-            self.topics = Topics(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
+            self.topics = Topics(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms, self._copies)
             jobs.append(self.topics.run())
         if self.schedule.moves:
             self.moves = Moves(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
@@ -135,8 +143,9 @@ class Trial:
     def _misbehave(self, began_ms: float) -> None:
         """The faults, each in its time; those that end processes are undone as they go."""
         for fault in self.schedule.faults:
-            self._pass(began_ms + fault.at_ms)
-            self.injector.apply(fault)
+            if fault.kind not in DAMAGE:
+                self._pass(began_ms + fault.at_ms)
+                self.injector.apply(fault)
         self._pass(began_ms + self.schedule.length_ms)
 
     def _pass(self, until_ms: float) -> None:
@@ -197,7 +206,7 @@ class Trial:
         no_surprise(cluster, storage_faults=self.injector.storage_faults)
 
     def _count(self, outcome: Outcome) -> None:
-        outcome.seen += self.watch.seen + told_by(self.cluster)
+        outcome.seen += self.watch.seen + self.injector.seen + told_by(self.cluster)
         for ledger in self.ledgers:
             outcome.seen += ledger.seen
         outcome.faults = Counter({kind.value: count for kind, count in self.injector.done.items()})
@@ -214,13 +223,3 @@ class Trial:
         outcome.events = self.world.events
         outcome.virtual_ms = self.world.now_ms - START_MS
         outcome.digest = self.world.digest()
-
-
-def run_trial(schedule: Schedule) -> Outcome:
-    """The outcome, with the failure in it rather than raised."""
-    trial = Trial(schedule)
-    try:
-        return trial.run()
-    except Exception as error:
-        trial.outcome.failure = f"{type(error).__name__}: {error}"
-        return trial.outcome

@@ -22,7 +22,7 @@ class Watch:
         self._quorum_leaders: dict[int, int] = {}
         self._partition_leaders: dict[tuple[Place, int], int] = {}
         self._newest: dict[Place, int] = {}
-        self._high_watermarks: dict[tuple[str, Place], tuple[object, int]] = {}
+        self._high_watermarks: dict[tuple[str, Place], tuple[object, int, int]] = {}
         self._committed: dict[str, int] = {}
         self._epochs: dict[tuple[int, object], int] = {}
         self._coordinators: dict[Place, int] = {}
@@ -40,15 +40,18 @@ class Watch:
             first = self._quorum_leaders.setdefault(core.epoch, node.node_id)
             if first != node.node_id:
                 raise Violation(f"nodes {first} and {node.node_id} are active controllers of epoch {core.epoch}")
-        # The epoch of a replica never goes back, whatever happens to its process; another disk is another replica.
-        replica = node.node_id, core.key
-        if core.epoch < self._epochs.get(replica, 0):
-            raise Violation(f"{node.name}: the epoch of the quorum went from {self._epochs[replica]} to {core.epoch}")
-        self._epochs[replica] = core.epoch
         process = node.process.name
         if core.high_watermark < self._committed.get(process, 0):
             raise Violation(f"{process}: the quorum's high watermark went back to {core.high_watermark}")
         self._committed[process] = core.high_watermark
+        # The epoch of a replica never goes back, whatever happens to its process; another disk is another replica.
+        # An epoch that is not written yet was told to nobody, and a kill may take it back.
+        if node.served.quorum.is_writing:
+            return
+        replica = node.node_id, core.key
+        if core.epoch < self._epochs.get(replica, 0):
+            raise Violation(f"{node.name}: the epoch of the quorum went from {self._epochs[replica]} to {core.epoch}")
+        self._epochs[replica] = core.epoch
 
     def _look_at_partitions(self, node: SimNode) -> None:
         process = node.process.name
@@ -58,11 +61,11 @@ class Watch:
                 continue
             key = process, place
             high_watermark = partition.high_watermark
-            log, known = self._high_watermarks.get(key, (partition.log, 0))
-            # A replica that was moved away and back begins with nothing, and another log.
-            if log is partition.log and high_watermark < known:
+            log, repairs, known = self._high_watermarks.get(key, (partition.log, 0, 0))
+            # A replica that was moved away and back begins with nothing, and another log. A damaged one is cut.
+            if log is partition.log and repairs == partition.repairs and high_watermark < known:
                 raise Violation(f"{process}: the high watermark of {partition} went from {known} to {high_watermark}")
-            self._high_watermarks[key] = partition.log, high_watermark
+            self._high_watermarks[key] = partition.log, partition.repairs, high_watermark
             leader = partition.leader
             if leader is None:
                 continue

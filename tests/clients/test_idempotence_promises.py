@@ -1,0 +1,121 @@
+"""What an idempotent producer does when a batch fails while others are under way: sends them again, and how.
+
+A broker stores a batch once for each producer epoch and sequence. If a client gives a batch a new epoch without knowing
+whether it was stored, it is stored twice, and no broker can tell. librdkafka does so (confluentinc/librdkafka#4953),
+Java does not. docs/client.md says so: when the second test fails, change that.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support import java
+from support.penstock import PenstockServer
+from support.ports import free_ports
+from support.produce_proxy import HELD, LOST, OVER, ProduceProxy
+from support.server_process import die_with_parent
+
+TOPIC = "t"
+SOURCE = Path(java.__file__).parent / "java_sources" / "NumberedProducer.java"
+STORED = [(0, b"first"), (0, b"warm-up"), (0, b"third"), (1, b"second"), (1, b"warm-up")]
+
+Send = Callable[[int, bytes], None]
+
+
+@contextmanager
+def proxied() -> Iterator[tuple[ProduceProxy, str]]:
+    """A broker that clients reach through the proxy alone."""
+    (port,) = free_ports(1)
+    with (
+        PenstockServer({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as server,
+        ProduceProxy(port, int(server.bootstrap.rpartition(":")[2])) as proxy,
+    ):
+        bootstrap = f"127.0.0.1:{port}"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+        yield proxy, bootstrap
+
+
+def go_through(proxy: ProduceProxy, send: Send) -> None:
+    """The first is not stored, the second is and the client does not know, the third must wait for the first."""
+    proxy.arm()
+    send(0, b"first")
+    proxy.await_step(HELD)
+    send(1, b"second")
+    proxy.await_step(LOST)
+    send(0, b"third")
+    proxy.await_step(OVER)
+
+
+def stored(bootstrap: str) -> list[tuple[int, bytes]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(2)])
+    found, ends = [], 0
+    while ends < 2:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error() is not None:
+            ends += 1
+        else:
+            found.append((message.partition() or 0, (message.value() or b"").strip()))
+    consumer.close()
+    return sorted(found)
+
+
+@pytest.mark.long
+def test_java_stores_a_batch_once_though_another_was_out_of_order() -> None:
+    if reason := java.unavailable():
+        pytest.skip(reason)
+    with proxied() as (proxy, bootstrap):
+        properties = [f"bootstrap.servers={bootstrap}", "linger.ms=0", "retry.backoff.ms=100"]
+        process = subprocess.Popen(
+            [*die_with_parent(), *java.command(SOURCE, heap="128M"), TOPIC, *properties],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def send(partition: int, value: bytes) -> None:
+            assert process.stdin is not None
+            process.stdin.write(f"0 {partition} {value.decode()}\n")
+
+        for partition in range(2):
+            send(partition, b"warm-up")
+        for _ in range(2):
+            process.stdout.readline()
+        go_through(proxy, send)
+        process.stdin.close()
+        offsets = [int(line.split()[2]) for line in process.stdout]
+        assert process.wait(60) == 0
+        assert len(offsets) == 3
+        assert -1 not in offsets
+        assert stored(bootstrap) == sorted(STORED)
+
+
+def test_librdkafka_stores_it_twice() -> None:
+    with proxied() as (proxy, bootstrap):
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "retry.backoff.ms": 100}
+        )
+        failed: list[object] = []
+
+        def send(partition: int, value: bytes) -> None:
+            producer.produce(
+                TOPIC, value, partition=partition, on_delivery=lambda error, _: error and failed.append(error)
+            )
+            producer.poll(0)
+
+        for partition in range(2):
+            send(partition, b"warm-up")
+        assert producer.flush(30) == 0
+        go_through(proxy, send)
+        assert producer.flush(60) == 0
+        assert failed == []
+        assert stored(bootstrap) == sorted([*STORED, (1, b"second")])
