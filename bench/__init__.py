@@ -20,6 +20,7 @@
 | `groups` | a command of its own; `groups_rebalances`, `groups_offsets`, `groups_footprint` are its cases |
 | `groups_settings`, `groups_members`, `groups_client` | what both sides are told; members; their connections |
 | `scale` | a command of its own; `scale_controller`, `scale_groups` measure pure code, without a broker |
+| `fairness`, `memory` | commands of their own; `greed` the greedy clients of both |
 | `brokers`, `processes` | Penstock as a server, topics; CPU time, memory and files of a process |
 | `client`, `loadgen.c`, `loadgen_python` | the load; `payloads` what it consists of; `wire` speaks to raw sockets |
 | `report`, `chart`, `profiling` | tables and files; the picture; where Penstock's time goes |

@@ -9,6 +9,8 @@ from bench.footprint import Connections, Idle, Partitions, Startup
 from bench.load import Consume, Latency, Produce
 from bench.model import Better, Case, Side, Target
 from bench.raw_produce import RawProduce
+from bench.validation import Validation
+from penstock.wire.compression import Codec
 
 _MILLION = 1_000_000
 _AS_KAFKA = Target("mb_per_s", 1.0, Better.HIGHER)
@@ -32,6 +34,7 @@ def all_cases() -> list[Case]:
             one_per_request=True,
         ),
         RawProduce(),
+        *(Validation(codec) for codec in Codec),
         Consume(),
         Latency(),
         Startup(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 RECORD_BYTES = 1000
@@ -27,10 +28,15 @@ _WORDS = ["blue", "winter", "jacket", "size", "large", "waterproof", "sale", "ne
 
 def write_payloads(path: Path, *, record_bytes: int = RECORD_BYTES, record_count: int = RECORD_COUNT) -> None:
     """Writes the records one after another, without anything in between."""
-    rng = random.Random(_SEED)
     with path.open("wb") as file:
-        for index in range(record_count):
-            file.write(_record(rng, index, record_bytes))
+        for record in records(record_bytes=record_bytes, record_count=record_count):
+            file.write(record)
+
+
+def records(*, record_bytes: int = RECORD_BYTES, record_count: int = RECORD_COUNT) -> Iterator[bytes]:
+    rng = random.Random(_SEED)
+    for index in range(record_count):
+        yield _record(rng, index, record_bytes)
 
 
 def _record(rng: random.Random, index: int, record_bytes: int) -> bytes:

@@ -21,11 +21,12 @@ def create_topics(
     partitions_by_topic: Mapping[str, int],
     timeout_s: float = ADMIN_TIMEOUT_S,
     replication_factor: int = 1,
+    config: Mapping[str, str] | None = None,
 ) -> None:
     """Creates them and waits until every partition answers."""
     client = admin_client(bootstrap)
     topics = [
-        NewTopic(name, num_partitions=count, replication_factor=replication_factor)
+        NewTopic(name, num_partitions=count, replication_factor=replication_factor, config=dict(config or {}))
         for name, count in partitions_by_topic.items()
     ]
     request: list[NewTopic] = []

@@ -31,15 +31,30 @@ def connect(bootstrap: str, *, receive_buffer_bytes: int | None = None) -> socke
     return connection
 
 
+def api_versions() -> bytes:
+    """An ApiVersions request (version 0)."""
+    return _frame(_API_VERSIONS, 0, b"")
+
+
 def say_api_versions(connection: socket.socket) -> None:
-    """Asks for ApiVersions (version 0) and reads the whole answer, as every client does first."""
-    connection.sendall(_frame(_API_VERSIONS, 0, b""))
+    """Asks for ApiVersions and reads the whole answer, as every client does first."""
+    ask(connection, api_versions())
+
+
+def ask(connection: socket.socket, request: bytes) -> bytes:
+    """Sends one request and reads its whole answer."""
+    connection.sendall(request)
     length = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))[0]
-    _receive_exactly(connection, length)
+    return _receive_exactly(connection, length)
 
 
 def ask_fetch(connection: socket.socket, topic: str, *, max_bytes: int) -> None:
     """Asks for everything of partition 0 from its beginning, up to `max_bytes`; reads nothing."""
+    connection.sendall(fetch_request(topic, max_bytes=max_bytes))
+
+
+def fetch_request(topic: str, *, max_bytes: int) -> bytes:
+    """A Fetch request for partition 0 from its beginning."""
     replica, wait_ms, min_bytes, isolation, session, session_epoch = -1, 500, 1, 0, 0, -1
     name = topic.encode()
     body = (
@@ -48,12 +63,12 @@ def ask_fetch(connection: socket.socket, topic: str, *, max_bytes: int) -> None:
         + Struct(">iiiqqi").pack(1, 0, -1, 0, -1, max_bytes)
         + Struct(">ih").pack(0, 0)
     )  # fmt: skip
-    connection.sendall(_frame(_FETCH, _FETCH_VERSION, body))
+    return _frame(_FETCH, _FETCH_VERSION, body)
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceFrame:
-    """A whole Produce request of one record, and what its answer looks like: always of one size."""
+    """A whole Produce request of one batch, and what its answer looks like: always of one size."""
 
     request: bytes
     response_bytes: int
@@ -62,8 +77,12 @@ class ProduceFrame:
 
 def produce_frame(topic: str, partition: int, value: bytes) -> ProduceFrame:
     """acks=all, not idempotent: the same bytes can be sent again and again."""
+    return produce_batch_frame(topic, partition, _batch_of_one(value))
+
+
+def produce_batch_frame(topic: str, partition: int, batch: bytes) -> ProduceFrame:
+    """As `produce_frame`, of a whole batch."""
     name = topic.encode()
-    batch = _batch_of_one(value)
     body = (
         Struct(">hhi").pack(-1, -1, 30_000)
         + Struct(">ih").pack(1, len(name)) + name

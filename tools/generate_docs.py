@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 
-from penstock.config import NOT_YET, TOPIC, WITHOUT_MEANING, Definition, Kind, UpdateMode
+from penstock.config import INERT, NOT_YET, TOPIC, WITHOUT_MEANING, Definition, Kind, UpdateMode
 from penstock.config.broker_table import SECTIONS, SYNONYM_CHAIN
 from penstock.config.definitions import INT32_MAX, INT64_MAX, Value, render
 from penstock.config.topic_table import BROKER_NAME
@@ -60,26 +60,54 @@ def configuration() -> str:
     parts = [GENERATED, CONFIGURATION_HEAD, *(_section(title, definitions) for title, definitions in SECTIONS)]
     parts += [TOPICS_HEAD, _topic_table(), NOT_YET_HEAD, _not_yet_table()]
     parts += [WITHOUT_MEANING_HEAD, _without_meaning_table()]
+    parts += [INERT_HEAD, _inert_table()]
     return "\n\n".join(parts) + "\n"
 
 
 def compatibility(table: str) -> str:
-    return "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip(), _not_served(), COMPATIBILITY_GAPS]) + "\n"
+    return "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip(), _not_served(), FEATURES, COMPATIBILITY_GAPS]) + "\n"
 
 
 def _not_served() -> str:
-    from penstock.wire.apis import SERVED, ApiKey
+    from penstock.wire.apis import BETWEEN_NODES_IN_KAFKA, OF_CONTROLLERS, SERVED, ApiKey, api_name
 
-    missing = ", ".join(key.name.title().replace("_", "") for key in ApiKey if key not in SERVED)
-    return f"## Not served yet\n\nA client that asks finds these missing from the table above:\n{missing}."
+    between_nodes = set(OF_CONTROLLERS) | BETWEEN_NODES_IN_KAFKA
+    missing = ", ".join(api_name(key) for key in ApiKey if key not in SERVED and key not in between_nodes)
+    return NOT_SERVED_HEAD + f"\n{missing}."
 
+
+NOT_SERVED_HEAD = """## Not served yet
+
+These are missing from the table on purpose: a client that found one of them would begin to use transactions, share
+groups, streams groups or telemetry, and fail later. Kafka's clients and tools say so themselves: `The node does not
+support SHARE_GROUP_DESCRIBE`. A request for an API or a version that is not in the table closes the connection, as in
+Kafka, and the log says which it was (`connection closed`, at most one line per second). (Kafka does not list the two
+APIs of telemetry either, unless a plugin takes the metrics.)
+"""
+
+FEATURES = """## Features
+
+`kafka-features describe` shows these, and the level that is in force lies within the supported range:
+
+| feature | supported | in force | |
+|---|---|---|---|
+| `metadata.version` | 25 (4.0-IV3) | 25 | the form of the records of the metadata log |
+| `kraft.version` | 1 | 1 | voters in the log, with directory ids (KIP-853); in every cluster |
+| `group.version` | 1 | 1 | the consumer protocol (KIP-848); in every cluster, as every release has served it |
+| `eligible.leader.replicas.version` | 0–1 | 1 unless lowered | KIP-966 |
+
+An upgrade to a level that is in force succeeds and changes nothing; any other level is refused with the range that is
+supported. `transaction.version`, `share.version` and `streams.version` are not there, which means level 0: `kafka-features
+upgrade --release-version` is refused as a whole because of the first, so name single features."""
 
 COMPATIBILITY_GAPS = """## Gaps in what is served
 
 - **Groups**: classic and consumer groups (KIP-848) are served; share and streams groups are not. Clients may not write to
   `__consumer_offsets`, as in Kafka, and no client id is excepted from that. If its partition count is changed, groups move
   to other partitions at once, and leave their offsets behind; in Kafka that happens with the next restart.
-- **Transactions**: a transactional id is refused (INVALID_REQUEST), and so are transactional batches. `read_committed` is
+- **Transactions**: a transactional id is refused (INVALID_REQUEST), also by FindCoordinator. So the Java producer fails at once,
+  librdkafka asks again until `init_transactions` times out, and `kafka-transactions describe` says that FindCoordinator
+  failed; the broker's log has the reason (`coordinator refused`). Transactional batches are refused, too. `read_committed` is
   accepted and reads what `read_uncommitted` reads, which is the same while there are no transactions.
 - **Clusters**: a node is broker, controller or both. Between nodes the quorum speaks Kafka's Vote, BeginQuorumEpoch,
   EndQuorumEpoch, Fetch and FetchSnapshot, and brokers its BrokerRegistration, BrokerHeartbeat, AlterPartition,
@@ -88,7 +116,16 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
 - **Compaction**: one log at a time, whatever `log.cleaner.threads` says. A key takes some 160 bytes of
   `log.cleaner.dedupe.buffer.size`, where Kafka needs 24. A log that could not be compacted because the disk was full is
   tried again, where Kafka takes the directory offline.
-- **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network.
+- **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network. Their APIs are
+  answered as Kafka answers them without an authorizer and on a plaintext listener, so MirrorMaker 2 and tools go on. A
+  quota or a SCRAM credential cannot be set (UNSUPPORTED_VERSION): nothing would enforce it. Without ACLs everyone is
+  authorised for everything, which is what clients are told when they ask for authorised operations (KIP-430).
+- **Settings**: `kafka-configs` for broker loggers finds none: there is one log, without levels. A broker property that
+  Kafka does not know is refused at run time, where Kafka keeps it for plug-ins, because it is most likely misspelt.
+- **Checks of records**: every kind of broken batch that Kafka refuses is refused, always with INVALID_RECORD; Kafka answers
+  UNKNOWN_SERVER_ERROR where its codec raises. Also refused, and taken by Kafka: offset deltas of an uncompressed batch that
+  are not 0, 1, 2 …, negative sizes other than -1, numbers beyond 32 bits. A request whose batches decompress to more
+  than `penstock.decompression.request.bytes.max` is refused with MESSAGE_TOO_LARGE; Kafka has no such limit.
 - **Record formats**: batches of version 2 (Kafka 0.11 and newer) only, as in Kafka 4.
 - **Listeners**: as many as wanted, all of them plaintext; clients are told of the brokers' listeners of the name under which
   they came in. A follower's Fetch is taken on `inter.broker.listener.name` alone; what nodes ask each other is in the table of
@@ -96,6 +133,26 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
   authentication yet.
 - **A topic of exactly 10,000 partitions** in one request is refused (9,999 pass), because the whole request is one
   atomic batch of at most 10,000 records, as in Kafka.
+
+## How long clients wait
+
+When a node stands still or is cut off, others take over after `broker.session.timeout.ms` (9 s). A client that waits for an answer
+from that node does not hear of it: nobody can answer in its name, and how long it waits is the client's own setting. Measured with
+three brokers, a coordinator stopped (SIGSTOP) for 100 s, one member for each group, `commit()` after every `poll()`, and
+default settings:
+
+| client | protocol | longest time without a commit | why |
+|---|---|---:|---|
+| librdkafka 2.16 | classic | 46.2 s | a request to the coordinator may take `session.timeout.ms` (45 s) |
+| librdkafka 2.16 | consumer | 10.7 s | it looks for another coordinator when the next heartbeat is due |
+| Java 4.3 | classic | 30.7 s | `request.timeout.ms` (30 s) |
+| Java 4.3 | consumer | 30.3 s | the same |
+
+A coordinator that runs and is only cut off from the other nodes sends its members away itself: with any of the four they commit
+again after 9 s. Who needs to be faster with librdkafka's classic groups lowers `session.timeout.ms`; with Java,
+`request.timeout.ms`. The same holds for producers: a request to a leader that stands still takes `request.timeout.ms`
+(30 s), or `socket.timeout.ms` (60 s in librdkafka) if that is shorter; `penstock chaos` sets 4 s and 5 s.
+What idempotent producers promise with each client is in [client.md](client.md#producers).
 
 ## Clients that are tested
 
@@ -130,11 +187,19 @@ one has the value of the broker property in the last column."""
 
 NOT_YET_HEAD = """## Not served yet
 
-Kafka's default is accepted, because it asks for nothing; any other value is refused with this reason."""
+Kafka's default is accepted, because it asks for nothing; any other value is refused with this reason. Some of them
+Kafka also changes at run time (`ssl.*`, `sasl.jaas.config`, `sasl.enabled.mechanisms`, `listener.name.*`). Penstock
+refuses that: accepting a key or a mechanism would promise a protection that is not there."""
 
 WITHOUT_MEANING_HEAD = """## Without meaning here
 
 Accepted, with a warning that says what to use instead."""
+
+INERT_HEAD = """## Accepted without effect
+
+Kafka lets operators change these at run time, so runbooks do. They tune machinery that is not here. Penstock accepts
+them, in the file and at run time, checks and keeps the value, and writes a warning to the log. `kafka-configs
+--describe` shows the value, and its documentation field says that it has no effect."""
 
 COMPATIBILITY_HEAD = """# Compatibility
 
@@ -168,6 +233,14 @@ def _not_yet_table() -> str:
 def _without_meaning_table() -> str:
     rows = [(f"`{name}`", _capital(why)) for name, why in sorted(WITHOUT_MEANING.items())]
     return _table(("property", "instead"), rows)
+
+
+def _inert_table() -> str:
+    rows = [
+        (f"`{d.name}`", _kind(d), _default(d), _limits(d), _capital(d.no_effect))
+        for d in sorted(INERT.values(), key=lambda definition: definition.name)
+    ]
+    return _table(("property", "type", "default", "valid", "why it has no effect"), rows)
 
 
 def _kind(definition: Definition) -> str:

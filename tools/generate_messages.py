@@ -35,6 +35,7 @@ APIS = [
     "create_topics", "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch",
     "add_partitions_to_txn", "add_offsets_to_txn", "end_txn", "write_txn_markers", "txn_offset_commit", "describe_acls",
     "create_acls", "delete_acls", "describe_configs", "alter_configs", "alter_replica_log_dirs", "describe_log_dirs",
+    "create_delegation_token", "renew_delegation_token", "expire_delegation_token", "describe_delegation_token",
     "sasl_authenticate", "create_partitions", "delete_groups", "elect_leaders", "incremental_alter_configs",
     "alter_partition_reassignments", "list_partition_reassignments", "offset_delete", "describe_client_quotas",
     "alter_client_quotas", "describe_user_scram_credentials", "alter_user_scram_credentials", "vote",
