@@ -22,8 +22,8 @@ from bench import processes, wire
 from bench.fairness import at_it, prepare
 from bench.greed import KINDS, frame
 from penstock.broker import limits
+from penstock.broker.net.slices import PLACES
 from penstock.broker.service import RECEIVE_BUDGET_BYTES
-from penstock.broker.slices import PLACES
 from penstock.wire.messages.metadata import MetadataRequest
 from support.penstock import PenstockServer
 

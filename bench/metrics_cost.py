@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from penstock.broker.metrics import Histogram
+from penstock.broker.observability.metrics import Histogram
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
 from penstock.metadata import NewTopic

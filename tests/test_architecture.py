@@ -130,14 +130,14 @@ MAY_END_A_NODE = {
     # The disk: a sync, a write, a read.
     ("log/core.py", "fatal"),
     ("log/flush.py", "spawn_essential"),
-    ("broker/partition_directories.py", "fatal"),
-    ("broker/partitions.py", "fatal"),
-    ("broker/partitions.py", "spawn_essential"),  # recovery: what is not opened is not served
+    ("broker/replicas/partition_directories.py", "fatal"),
+    ("broker/replicas/partitions.py", "fatal"),
+    ("broker/replicas/partitions.py", "spawn_essential"),  # recovery: what is not opened is not served
     ("broker/coordination.py", "fatal"),
-    ("broker/synced_end.py", "spawn_essential"),
+    ("broker/quorum/synced_end.py", "spawn_essential"),
     # A broken invariant of the quorum or of the image.
-    ("broker/quorum.py", "fatal"),
-    ("broker/quorum.py", "spawn_essential"),
+    ("broker/quorum/shell.py", "fatal"),
+    ("broker/quorum/shell.py", "spawn_essential"),
     # The node lost its place in the cluster.
     ("broker/registration.py", "fatal"),
     ("broker/server.py", "fatal"),

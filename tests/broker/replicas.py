@@ -16,12 +16,12 @@ from penstock.broker.apis import api_versions, delete_records, list_offsets, off
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.partition import Partition, Wakes
-from penstock.broker.partitions import PartitionManager
-from penstock.broker.peers import Peers
-from penstock.broker.preparing import Preparation
+from penstock.broker.fetch.sessions import FetchSessions
+from penstock.broker.net.peers import Peers
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.produce.preparing import Preparation
+from penstock.broker.replicas.partition import Partition, Wakes
+from penstock.broker.replicas.partitions import PartitionManager
 from penstock.broker.service import Service
 from penstock.config import BrokerConfig
 from penstock.log import LogDirectory

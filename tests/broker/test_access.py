@@ -9,8 +9,8 @@ import pytest
 
 from broker.clusters import a_cluster, ask, create, state
 from broker.session import batch, expect_no_surprise, fetch_request, produce_request
-from penstock.broker import quorum_wire
 from penstock.broker.apis import absent_features
+from penstock.broker.quorum import wire as quorum_wire
 from penstock.raft import OffsetAndEpoch, ReplicaKey
 from penstock.raft import messages as m
 from penstock.sim import SimRuntime, World

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from broker.clusters import a_cluster, ask, create, fenced, state
 from penstock.broker.apis import envelope
-from penstock.broker.controlling import PROBE_CHANNEL, PROBE_WAITS_MS, REFUSALS
-from penstock.broker.peer_connection import PeerUnavailable
+from penstock.broker.net.peer_connection import PeerUnavailable
+from penstock.broker.quorum.controlling import PROBE_CHANNEL, PROBE_WAITS_MS, REFUSALS
 from penstock.broker.starting import StartRefused
 from penstock.metadata import CLUSTER_METADATA, NO_LEADER
 from penstock.sim import SimDisk, World

@@ -12,7 +12,7 @@ from broker.cluster_load import ClusterClient, bytes_of, log_of
 from broker.clusters import a_cluster, create, run, state
 from broker.session import fetch_request, produce_request
 from broker.test_groups_cluster import commit, committed, coordinator
-from penstock.broker.replica_roles import ReplicaRoles
+from penstock.broker.replicas.roles import ReplicaRoles
 from penstock.log import Log
 from penstock.metadata import CONSUMER_OFFSETS
 from penstock.sim import SimRuntime

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.broker import quorum_wire
+from penstock.broker.quorum import wire as quorum_wire
 from penstock.raft import (
     Endpoint,
     HardState,

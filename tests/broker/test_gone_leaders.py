@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.clusters import a_cluster, ask, create
 from broker.replicas import Client, Replicas, replicated
-from penstock.broker.fetchers import GONE_MS
+from penstock.broker.replicas.fetchers import GONE_MS
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
 

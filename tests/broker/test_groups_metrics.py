@@ -7,7 +7,7 @@ import pytest
 from broker.group_session import QUICK, ClassicMember, ConsumerMember, commit, find, ready, settled, stable_group
 from broker.session import Session, simulated
 from broker.test_metrics import scrape
-from penstock.broker import group_gauges, lag_gauges
+from penstock.broker.observability import group_gauges, lag_gauges
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 
 MANAGER = "kafka_coordinator_group_groupmetadatamanager"

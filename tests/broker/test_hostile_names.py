@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from broker.clusters import create, state
 from broker.session import batch, expect_no_surprise
 from broker.test_access import ask_at, two_listeners
-from penstock.broker import quorum_wire
-from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.node import advertised
-from penstock.broker.partition import Wakes
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.quorum import wire as quorum_wire
+from penstock.broker.replicas.partition import Wakes
 from penstock.broker.service import RequestContext, Service
 from penstock.config import BrokerConfig
 from penstock.raft import LogBatch, OffsetAndEpoch, encode_batch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.damaging import METADATA, Files, put
-from penstock.broker.metadata_evidence import Evidence, collect
-from penstock.broker.synced_end import text
+from penstock.broker.quorum.metadata_evidence import Evidence, collect
+from penstock.broker.quorum.synced_end import text
 from penstock.raft import (
     BOOTSTRAP_SNAPSHOT,
     HardState,

@@ -7,7 +7,7 @@ import pytest
 from broker.clusters import create
 from broker.damaging import METADATA, METADATA_LOG, Files, Scene, copy_of, flipped, outcome, put, scene
 from broker.session import TOPIC, Session, batch, is_recovered
-from penstock.broker.metadata_recovery import RecoveryPlan, RecoveryRefused, carry_out, finish, plan
+from penstock.broker.quorum.metadata_recovery import RecoveryPlan, RecoveryRefused, carry_out, finish, plan
 from penstock.metadata import CONSUMER_OFFSETS
 from penstock.raft import BOOTSTRAP_SNAPSHOT, Voter, VoterSet, snapshot_batches
 from penstock.sim import SimRuntime, World

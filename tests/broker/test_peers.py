@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.session import Session, records_of
-from penstock.broker.peer_connection import ANSWER_BYTES_MAX, GROW_BYTES, PeerConnection, PeerUnavailable
-from penstock.broker.peers import ControllerLocation, Peers
+from penstock.broker.net.peer_connection import ANSWER_BYTES_MAX, GROW_BYTES, PeerConnection, PeerUnavailable
+from penstock.broker.net.peers import ControllerLocation, Peers
 from penstock.runtime import BufferedProtocol
 from penstock.sim import SimRuntime, World
 from penstock.sim.broker import KAFKA_PORT, SimBroker
@@ -313,7 +313,7 @@ def test_an_announced_length_takes_no_memory_before_the_bytes_come() -> None:
 
 
 def test_a_peer_that_answers_nothing_is_asked_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.peer_channel.PENDING_MAX", 10)
+    monkeypatch.setattr("penstock.broker.net.peer_channel.PENDING_MAX", 10)
     with World(1) as world:
         node = SimBroker(world)
         node.start()

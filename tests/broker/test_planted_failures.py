@@ -11,16 +11,17 @@ import pytest
 
 from broker.clusters import ask, create, state
 from broker.session import Session, batch, fetch_request, produce_request, run_session
-from penstock.broker import quorum, quorum_wire
 from penstock.broker.apis.fetch import PendingFetch
 from penstock.broker.chores import Chores
-from penstock.broker.controlling import ControllerDuties
-from penstock.broker.fetcher import Fetcher
-from penstock.broker.isr_changes import IsrChanges
-from penstock.broker.parked_produce import ParkedProduce
-from penstock.broker.peer_channel import Channel
-from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.net.peer_channel import Channel
+from penstock.broker.produce.parked import ParkedProduce
+from penstock.broker.quorum import shell as quorum
+from penstock.broker.quorum import wire as quorum_wire
+from penstock.broker.quorum.controlling import ControllerDuties
+from penstock.broker.quorum.shell import MetadataQuorum
 from penstock.broker.registration import BrokerLifecycle
+from penstock.broker.replicas.fetcher import Fetcher
+from penstock.broker.replicas.isr_changes import IsrChanges
 from penstock.log import Log
 from penstock.sim import World
 from penstock.sim.cluster import SimCluster

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.session import Session, batch, dotted, produce_request, run_session, simulated
-from penstock.broker import preparing
+from penstock.broker.produce import preparing
 from penstock.wire.compression import Codec, compress
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

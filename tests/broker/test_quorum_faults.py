@@ -9,8 +9,8 @@ import pytest
 from broker.clusters import a_cluster, ask, create, fenced
 from broker.test_access import ask_at, to_controller
 from broker.test_cluster_control import QUORUM
+from penstock.broker.quorum.synced_end import LATE_MS
 from penstock.broker.starting import StartRefused
-from penstock.broker.synced_end import LATE_MS
 from penstock.raft import Propose, ReplicaKey
 from penstock.raft import messages as m
 from penstock.sim import SimRuntime

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.broker import quorum_wire
+from penstock.broker.quorum import wire as quorum_wire
 from penstock.raft import Endpoint, LogBatch, OffsetAndEpoch, ReplicaKey, Voter, VoterSet, decode_batches, encode_batch
 from penstock.raft import messages as m
 from penstock.wire.codec import Message, decode_whole, to_bytes

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from penstock.broker import limits
-from penstock.broker.receiving import LARGE_FRAME_BYTES, ReceiveBudget
+from penstock.broker.net.receiving import LARGE_FRAME_BYTES, ReceiveBudget
 
 MB = 1 << 20
 

@@ -9,7 +9,7 @@ import pytest
 from broker.cluster_load import ClusterClient, Ledger, log_of
 from broker.clusters import a_cluster, ask
 from broker.reassigning import SETTINGS, alter_config, is_at, move, place, state_now
-from penstock.broker.throttles import ALL, throttled_partitions
+from penstock.broker.replicas.throttles import ALL, throttled_partitions
 from penstock.metadata import ResourceType
 from penstock.sim import SimRuntime
 from penstock.sim.cluster import SimCluster

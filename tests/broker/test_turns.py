@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from penstock.broker.turns import BUSY_MS, FRESH_MS, ROUND_MS, SLICE_MS, Turns
+from penstock.broker.net.turns import BUSY_MS, FRESH_MS, ROUND_MS, SLICE_MS, Turns
 
 
 class Loop:

@@ -5,6 +5,9 @@ How a request travels:
     socket → Connection (frames, order of answers) → Service (limits, versions, decoding) → apis/… (the work)
            ← Connection (corked writes, file slices) ← Service (encoding) ←
 
+The subpackages, by role: `net` (sockets), `apis` (one module per API), `produce` and `fetch` (what those two keep
+between calls), `replicas` (partitions, leading and following), `quorum` (metadata), `observability` (metrics).
+
 What a handler may use is `Node`: the configuration, the metadata image, the table of partitions, and the quorum to
 which administrative requests are submitted. `Broker` (`server.py`) puts it all together and takes it down again.
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
-from penstock.broker.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
-from penstock.broker.controlling import Caller
-from penstock.broker.formation import CONTROLLERS
-from penstock.broker.forwarding import Decide
-from penstock.broker.metrics import BrokerMetrics, Sample
+from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.node import ControllerNode, advertised
-from penstock.broker.partition import Wakes
+from penstock.broker.observability.metrics import BrokerMetrics, Sample
+from penstock.broker.quorum.controlling import Caller
+from penstock.broker.quorum.formation import CONTROLLERS
+from penstock.broker.quorum.forwarding import Decide
+from penstock.broker.replicas.partition import Wakes
 from penstock.broker.service import RequestContext, Service
 from penstock.config import BrokerConfig
 from penstock.runtime import Listener, Runtime, SocketOptions

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.broker.metrics import Histogram
-from penstock.broker.partition import InternalPartition
+from penstock.broker.observability.metrics import Histogram
+from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import RequestContext, trace
 from penstock.config import BrokerConfig
 from penstock.coordinators.clock import SteadyClock
@@ -35,9 +35,9 @@ from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.group_records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
 
 if TYPE_CHECKING:
-    from penstock.broker.forwarding import Administration
-    from penstock.broker.partitions import PartitionManager
-    from penstock.broker.quorum import MetadataQuorum
+    from penstock.broker.quorum.forwarding import Administration
+    from penstock.broker.quorum.shell import MetadataQuorum
+    from penstock.broker.replicas.partitions import PartitionManager
 
 READ_BYTES = 1 << 20
 RESTARTS_APART_MS = 10_000.0

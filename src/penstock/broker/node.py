@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.access import Entrance
-from penstock.broker.partition_table import PartitionTable
-from penstock.broker.partitions import PartitionManager
+from penstock.broker.net.access import Entrance
 from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.replicas.partition_table import PartitionTable
+from penstock.broker.replicas.partitions import PartitionManager
 from penstock.config import BrokerConfig
 from penstock.metadata import BrokerRegistration, MetadataImage
 from penstock.runtime import Runtime
@@ -16,11 +16,11 @@ from penstock.wire.apis import SERVED, ApiKey, ServedApi
 from penstock.wire.messages.api_versions import ApiVersion
 
 if TYPE_CHECKING:
-    from penstock.broker.controlling import ControllerDuties
     from penstock.broker.coordination import Coordinators
-    from penstock.broker.forwarding import Administration
-    from penstock.broker.peers import Peers
-    from penstock.broker.quorum import MetadataQuorum
+    from penstock.broker.net.peers import Peers
+    from penstock.broker.quorum.controlling import ControllerDuties
+    from penstock.broker.quorum.forwarding import Administration
+    from penstock.broker.quorum.shell import MetadataQuorum
 
 
 def advertised(served: dict[ApiKey, ServedApi]) -> list[ApiVersion]:

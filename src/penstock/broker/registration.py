@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.broker.contact import Contact
-from penstock.broker.peers import SILENCE_MS, Peers, PeerUnavailable
-from penstock.broker.quorum import MetadataQuorum
+from penstock.broker.net.peers import SILENCE_MS, Peers, PeerUnavailable
+from penstock.broker.quorum.shell import MetadataQuorum
+from penstock.broker.replicas.contact import Contact
 from penstock.config import BrokerConfig
 from penstock.metadata import SUPPORTED_FEATURES, Listener
 from penstock.runtime import Future, Runtime

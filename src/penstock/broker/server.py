@@ -16,7 +16,6 @@ from enum import IntEnum
 from functools import partial
 
 from penstock import kernel
-from penstock.broker.access import Entrance
 from penstock.broker.apis import HANDLERS
 from penstock.broker.apis.administrative import by_request as administrative_by_request
 from penstock.broker.apis.controllers import by_request as controllers_by_request
@@ -24,36 +23,37 @@ from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
 from penstock.broker.controller_listener import ControllerListener
-from penstock.broker.controlling import Caller, ControllerDuties
 from penstock.broker.coordination import Coordinators
 from penstock.broker.data_directory import format_new, identity_in, leave_clean_shutdown, take_clean_shutdown
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.formation import (
+from penstock.broker.fetch.read_replicas import RackAwareSelector
+from penstock.broker.fetch.sessions import FetchSessions
+from penstock.broker.net.access import Entrance
+from penstock.broker.net.peers import SILENCE_MS, Address, Peers
+from penstock.broker.node import ControllerNode, Node
+from penstock.broker.observability.endpoint import MetricsConnection
+from penstock.broker.observability.gauges import Gauges
+from penstock.broker.observability.group_gauges import GroupGauges
+from penstock.broker.observability.lag_gauges import LagGauges
+from penstock.broker.observability.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
+from penstock.broker.observability.replication_gauges import ReplicationGauges
+from penstock.broker.produce.preparing import Preparation
+from penstock.broker.producer_ids import Block, ProducerIds
+from penstock.broker.quorum.controlling import Caller, ControllerDuties
+from penstock.broker.quorum.formation import (
     NoOneCluster,
     become_voter,
     find_cluster,
     other_cluster,
     wants_to_vote,
 )
-from penstock.broker.forwarding import Administration
-from penstock.broker.gauges import Gauges
-from penstock.broker.group_gauges import GroupGauges
-from penstock.broker.http import MetricsConnection
-from penstock.broker.lag_gauges import LagGauges
-from penstock.broker.metadata_evidence import UnreadableMetadata
-from penstock.broker.metadata_store import DamagedMetadata
-from penstock.broker.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
-from penstock.broker.node import ControllerNode, Node
-from penstock.broker.partition import Wakes
-from penstock.broker.partitions import PartitionManager
-from penstock.broker.peers import SILENCE_MS, Address, Peers
-from penstock.broker.preparing import Preparation
-from penstock.broker.producer_ids import Block, ProducerIds
-from penstock.broker.quorum import MetadataQuorum, WrongDirectory, WrongRole
-from penstock.broker.read_replicas import RackAwareSelector
+from penstock.broker.quorum.forwarding import Administration
+from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
+from penstock.broker.quorum.metadata_store import DamagedMetadata
+from penstock.broker.quorum.shell import MetadataQuorum, WrongDirectory, WrongRole
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
-from penstock.broker.remains import NAMED_MAX, remains_in
-from penstock.broker.replication_gauges import ReplicationGauges
+from penstock.broker.replicas.partition import Wakes
+from penstock.broker.replicas.partitions import PartitionManager
+from penstock.broker.replicas.remains import NAMED_MAX, remains_in
 from penstock.broker.service import Service
 from penstock.broker.starting import Start, StartInterrupted, StartRefused
 from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig, ConfigError

@@ -17,15 +17,15 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker import limits
-from penstock.broker.access import Entrance
-from penstock.broker.answering import AnswerBudget
-from penstock.broker.connection import STARTING, Connection, Slot
-from penstock.broker.metrics import BrokerMetrics, RequestMetrics
-from penstock.broker.outbox import ChunkPool
-from penstock.broker.partition import Wakes
-from penstock.broker.receiving import ReceiveBudget
-from penstock.broker.slices import Places, RequestSlices
-from penstock.broker.turns import Turns
+from penstock.broker.net.access import Entrance
+from penstock.broker.net.answering import AnswerBudget
+from penstock.broker.net.connection import STARTING, Connection, Slot
+from penstock.broker.net.outbox import ChunkPool
+from penstock.broker.net.receiving import ReceiveBudget
+from penstock.broker.net.slices import Places, RequestSlices
+from penstock.broker.net.turns import Turns
+from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
 from penstock.coordinators.host import Asked
 from penstock.runtime import Runtime
@@ -109,7 +109,7 @@ class Api:
 
 
 class Service:
-    """The broker as its connections see it (`penstock.broker.connection.Service`)."""
+    """The broker as its connections see it (`penstock.broker.net.connection.Service`)."""
 
     def __init__(
         self,

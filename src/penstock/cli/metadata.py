@@ -15,7 +15,7 @@ from penstock.cli.output import Cell, note, plural, print_json, print_line, prin
 from penstock.config import parse_properties
 
 if TYPE_CHECKING:
-    from penstock.broker.metadata_recovery import RecoveryPlan
+    from penstock.broker.quorum.metadata_recovery import RecoveryPlan
     from penstock.runtime.production import ProductionRuntime
 
 app = typer.Typer(no_args_is_help=True, help="Rebuild the metadata of a node that is stopped.")
@@ -81,8 +81,8 @@ def recover(
 async def _recover(
     runtime: ProductionRuntime, data: Path, undelete: tuple[str, ...], *, execute: bool, yes: bool, json: bool
 ) -> None:
-    from penstock.broker.metadata_evidence import UnreadableMetadata
-    from penstock.broker.metadata_recovery import RecoveryRefused, carry_out, finish, plan
+    from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
+    from penstock.broker.quorum.metadata_recovery import RecoveryRefused, carry_out, finish, plan
     from penstock.log import CheckpointDamaged
     from penstock.metadata import MetaPropertiesError
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.connection import Connection
-from penstock.broker.partition import Partition
-from penstock.broker.preparing import PartitionQueue, Preparation
+from penstock.broker.net.connection import Connection
+from penstock.broker.produce.preparing import PartitionQueue, Preparation
+from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import Service
 from penstock.sim import runtime as sim_runtime
 from penstock.wire import valid

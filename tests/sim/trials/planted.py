@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker import metadata_evidence
 from penstock.broker.apis import replica_fetch
 from penstock.broker.apis.fetch import PendingFetch
-from penstock.broker.fetch_sessions import FetchItem
-from penstock.broker.partition import CommitWaiter, Partition
-from penstock.broker.partitions import PartitionManager
+from penstock.broker.fetch.sessions import FetchItem
+from penstock.broker.quorum import metadata_evidence
+from penstock.broker.replicas.partition import CommitWaiter, Partition
+from penstock.broker.replicas.partitions import PartitionManager
 from penstock.log import Appended, Log, Strays
 from penstock.metadata import PartitionState, partition_control
 from penstock.metadata.elections import Rules, elect, without

@@ -7,10 +7,10 @@ cluster that answers where it is said to listen: nobody could ask another one fo
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
-from penstock.broker.formation import cluster_of
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum_wire import check_cluster
+from penstock.broker.quorum.controlling import Caller
+from penstock.broker.quorum.formation import cluster_of
+from penstock.broker.quorum.wire import check_cluster
 from penstock.raft import AddVoter, Endpoint, Voter
 from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError

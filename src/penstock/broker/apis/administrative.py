@@ -17,8 +17,8 @@ from penstock.broker.apis import (
     unregister_broker,
     update_features,
 )
-from penstock.broker.forwarding import Decide
 from penstock.broker.node import Node
+from penstock.broker.quorum.forwarding import Decide
 from penstock.broker.service import RequestContext
 from penstock.wire.apis import SERVED, ApiKey
 from penstock.wire.codec import Message

@@ -5,8 +5,8 @@ Served: v0–v2 (v2 is flexible). Superseded by IncrementalAlterConfigs, and kep
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import ConfigReplacement
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_configs import (

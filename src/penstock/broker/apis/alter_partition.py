@@ -7,8 +7,8 @@ its own; the answer tells the state in force.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import IsrProposal, IsrResult
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_partition import (

@@ -7,8 +7,8 @@ committed, not when the data have moved: ListPartitionReassignments tells what i
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import PartitionReassignment
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_partition_reassignments import (

@@ -6,8 +6,8 @@ Served between controllers: v1, which says where the leader listens (KIP-853).
 from __future__ import annotations
 
 from penstock.broker.apis.quorum_requests import answered
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.codec import Message
 from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 

@@ -6,8 +6,8 @@ One that wants to stop is told that it may when the partitions it led have other
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

@@ -12,8 +12,8 @@ it does wait while a connection stands over which the last one was heard: the ke
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Controller, Decision, Listener, Registration, RegistrationReply, VersionRange
 from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError

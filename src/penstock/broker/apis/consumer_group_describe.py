@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.broker.access import ALL_GROUP_OPERATIONS
+from penstock.broker.net.access import ALL_GROUP_OPERATIONS
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard

@@ -17,7 +17,7 @@ from penstock.broker.apis import (
     vote,
 )
 from penstock.broker.apis.administrative import ADMINISTRATIVE
-from penstock.broker.forwarding import Decide
+from penstock.broker.quorum.forwarding import Decide
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message
 

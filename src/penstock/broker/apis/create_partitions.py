@@ -6,8 +6,8 @@ there: `penstock topics alter` reports which do before it asks for this.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import NewPartitions
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.create_partitions import (

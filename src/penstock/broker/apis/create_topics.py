@@ -6,8 +6,8 @@ configuration (KIP-525), v7 with its id. The answer leaves when the topic is com
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.config import describe_topic
 from penstock.metadata import NewTopic, TopicCreation
 from penstock.wire.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ all in-sync replicas have it: whichever of them leads next, what is gone stays g
 from __future__ import annotations
 
 from penstock.broker.node import Node
-from penstock.broker.partition import Partition
+from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_records import (

@@ -6,8 +6,8 @@ refuses.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import TopicToDelete
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse

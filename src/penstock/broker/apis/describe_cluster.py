@@ -5,7 +5,7 @@ Served: v0–v2. v1 lets the caller ask for controllers instead of brokers (KIP-
 
 from __future__ import annotations
 
-from penstock.broker.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_group, describe_topic
 from penstock.metadata import ResourceType
 from penstock.wire.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ Served: v1–v4. v2 is flexible, v3 adds a top-level error, v4 the disk's total 
 from __future__ import annotations
 
 from penstock.broker.node import Node
-from penstock.broker.partition import Partition
+from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

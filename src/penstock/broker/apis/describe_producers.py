@@ -6,9 +6,9 @@ Without transactions all of them are idempotent producers, and none has a transa
 
 from __future__ import annotations
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import Slices
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,

@@ -6,8 +6,8 @@ only it knows how far the others are.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import CLUSTER_METADATA
 from penstock.raft import ReplicaInfo
 from penstock.wire.errors import ErrorCode, KafkaError

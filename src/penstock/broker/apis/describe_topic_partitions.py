@@ -6,7 +6,7 @@ and a cursor says where the next one begins.
 
 from __future__ import annotations
 
-from penstock.broker.access import ALL_TOPIC_OPERATIONS
+from penstock.broker.net.access import ALL_TOPIC_OPERATIONS
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, is_internal

@@ -6,8 +6,8 @@ election get one, and only those are in the answer. Decided by the active contro
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Election, PartitionElection
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.elect_leaders import (

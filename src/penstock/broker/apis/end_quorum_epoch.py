@@ -6,8 +6,8 @@ Served between controllers: v1, which names successors by node and directory (KI
 from __future__ import annotations
 
 from penstock.broker.apis.quorum_requests import answered
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.codec import Message
 from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 

@@ -7,8 +7,8 @@ again. The request inside is served in its own version, and its answer travels b
 from __future__ import annotations
 
 from penstock.broker.apis.administrative import ADMINISTRATIVE
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError

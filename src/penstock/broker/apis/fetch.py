@@ -2,14 +2,14 @@
 
 Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP-1166).
 
-- v5 log start offset, v7 sessions (KIP-227, `penstock.broker.fetch_sessions`), v9 leader epoch fencing (KIP-320),
+- v5 log start offset, v7 sessions (KIP-227, `penstock.broker.fetch.sessions`), v9 leader epoch fencing (KIP-320),
   v11 rack (KIP-392), v12 flexible, divergence by last fetched epoch (KIP-595), v13 topic ids (KIP-516),
   v15 replica state, v16 node endpoints (KIP-951), v17 directory id.
 - The answer waits until `min_bytes` are there or `max_wait_ms` is over; an error answers at once.
 - A fetch from the middle of a batch gets the whole batch. At least one batch goes out, however small the limits.
 - Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
 - From v11 on followers serve consumers, too. With `replica.selector.class` a leader sends those that name their rack
-  to a replica there, without records (`penstock.broker.read_replicas`).
+  to a replica there, without records (`penstock.broker.fetch.read_replicas`).
 - What followers ask is served by `penstock.broker.apis.replica_fetch`.
 """
 
@@ -19,10 +19,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
-from penstock.broker.access import may_speak_for_a_broker
-from penstock.broker.connection import Connection, Slot
-from penstock.broker.fetch_response import NO_PREFERRED_REPLICA, Read, encode, encode_error, release
-from penstock.broker.fetch_sessions import (
+from penstock.broker.fetch.read_replicas import RackAwareSelector
+from penstock.broker.fetch.response import NO_PREFERRED_REPLICA, Read, encode, encode_error, release
+from penstock.broker.fetch.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -30,10 +29,11 @@ from penstock.broker.fetch_sessions import (
     FetchSession,
     FetchSessions,
 )
-from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.partition import Partition
-from penstock.broker.partition_table import PartitionTable
-from penstock.broker.read_replicas import RackAwareSelector
+from penstock.broker.net.access import may_speak_for_a_broker
+from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
 from penstock.wire.codec import Limits, decode

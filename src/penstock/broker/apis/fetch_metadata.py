@@ -8,8 +8,8 @@ what is missing the answer names a snapshot, and where it differs, the place to 
 from __future__ import annotations
 
 from penstock.broker.apis.quorum_requests import answered
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.codec import Message
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 

@@ -6,8 +6,8 @@ in force.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.config import Alteration
 from penstock.metadata import ConfigAlteration
 from penstock.wire.errors import KafkaError

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from penstock.broker.node import Node
-from penstock.broker.partition import Partition
+from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError

@@ -6,8 +6,8 @@ as in Kafka. Told by the active controller.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.errors import KafkaError
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from penstock.broker.access import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
+from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
+from penstock.broker.net.slices import at_once
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.broker.slices import at_once
 from penstock.metadata import PartitionState, TopicImage, is_internal
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata import (

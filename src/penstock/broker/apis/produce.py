@@ -16,13 +16,13 @@ from struct import Struct
 from struct import error as StructError
 
 from penstock.broker import limits
-from penstock.broker.connection import Connection, Slot
-from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.parked_produce import ParkedProduce, Wait, check_unanswered
-from penstock.broker.partition import Partition
-from penstock.broker.partition_table import PartitionTable
-from penstock.broker.preparing import Preparation
-from penstock.broker.produce_response import Result, TopicResults, encode, refused
+from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.produce.parked import ParkedProduce, Wait, check_unanswered
+from penstock.broker.produce.preparing import Preparation
+from penstock.broker.produce.response import Result, TopicResults, encode, refused
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import Appended, TooLargeForLoop
 from penstock.runtime import Runtime
 from penstock.wire.errors import ErrorCode, KafkaError, WireError

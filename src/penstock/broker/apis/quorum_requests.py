@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.broker import quorum_wire
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum import wire as quorum_wire
+from penstock.broker.quorum.controlling import Caller
 from penstock.raft import messages as m
 from penstock.wire.codec import Message
 from penstock.wire.errors import KafkaError

@@ -6,9 +6,9 @@ stand still, and nobody could take the change back.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum_wire import check_cluster
+from penstock.broker.quorum.controlling import Caller
+from penstock.broker.quorum.wire import check_cluster
 from penstock.raft import RemoveVoter, ReplicaKey
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse

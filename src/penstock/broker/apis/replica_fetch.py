@@ -6,12 +6,12 @@ Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903)
   it is compared with the log by the epoch of its last record (KIP-320); where the histories part the answer says so.
 - A follower reads up to the end of the log. Bytes above the high watermark are copied when the answer is made: should
   this broker lose the leadership they may be cut off and replaced, and a slice would then send something else.
-- The session (`penstock.broker.replica_sessions`) knows which partitions are due. An answer looks at no others.
+- The session (`penstock.broker.fetch.replica_sessions`) knows which partitions are due. An answer looks at no others.
 - A fetch that waits is answered at once when its follower sends another one in the same session, over another
   connection: it has something to ask that should not wait (a partition it has just begun to follow).
 - A follower may know of a leadership before the leader does. Its question then waits until the leader has heard, too.
-- A partition that is throttled (`penstock.broker.throttles`) is not sent to a follower that is not in sync, while too
-  much is.
+- While the replication throttle (`penstock.broker.replicas.throttles`) is used up, throttled partitions are not sent to
+  followers that are out of sync.
 - Where consumers may read from followers (KIP-392) a high watermark that has moved is told at once, as in Kafka.
 - Who claims to be a replica must be registered, and know the epoch of its registration; a partition is told to its own
   replicas only.
@@ -23,15 +23,15 @@ from collections.abc import Callable
 
 from penstock.broker import limits
 from penstock.broker.apis.fetch import divergence
-from penstock.broker.connection import Connection, Slot
-from penstock.broker.fetch_response import Read, encode, encode_error, release
-from penstock.broker.fetch_sessions import NO_SESSION, FetchItem
-from penstock.broker.outbox import Part
-from penstock.broker.partition import Partition
-from penstock.broker.partition_table import PartitionTable
-from penstock.broker.replica_sessions import ReplicaItem, ReplicaSession, ReplicaSessions
-from penstock.broker.throttles import Throttle
-from penstock.broker.turns import FOLLOWER_WEIGHT
+from penstock.broker.fetch.replica_sessions import ReplicaItem, ReplicaSession, ReplicaSessions
+from penstock.broker.fetch.response import Read, encode, encode_error, release
+from penstock.broker.fetch.sessions import NO_SESSION, FetchItem
+from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.net.outbox import Part
+from penstock.broker.net.turns import FOLLOWER_WEIGHT
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.replicas.partition_table import PartitionTable
+from penstock.broker.replicas.throttles import Throttle
 from penstock.log import DamagedSegment, Log, Slice
 from penstock.metadata import MetadataImage
 from penstock.replication import IsrProposal

@@ -6,8 +6,8 @@ reassigned. Decided by the active controller.
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Controller, Decision
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse

@@ -6,8 +6,8 @@ made or none. A level that some node does not know is refused. Decided by the ac
 
 from __future__ import annotations
 
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import FeatureUpdate
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.update_features import (

@@ -7,8 +7,8 @@ answer leaves when what it promises is on disk.
 from __future__ import annotations
 
 from penstock.broker.apis.quorum_requests import answered
-from penstock.broker.controlling import Caller
 from penstock.broker.node import ControllerNode
+from penstock.broker.quorum.controlling import Caller
 from penstock.wire.codec import Message
 from penstock.wire.messages.vote import VoteRequest, VoteResponse
 

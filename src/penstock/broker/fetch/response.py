@@ -1,0 +1,150 @@
+"""Answers to Fetch, put on the wire by hand.
+
+The codec would make an object of every partition and copy every byte. Here the framing is packed into buffers between
+which stand slices of the log's files, to be sent as they are; with many partitions that is most of what a fetch costs.
+The tests read every version of them with the codec.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker.fetch.sessions import NO_SESSION, FetchItem
+from penstock.broker.net.outbox import Part
+from penstock.log import Slice
+from penstock.wire.errors import ErrorCode
+from penstock.wire.records import write_unsigned_varint
+
+NO_PREFERRED_REPLICA = -1
+
+_pack_int = Struct(">i").pack
+_pack_short = Struct(">h").pack
+_pack_int_into = Struct(">i").pack_into
+_pack_head = Struct(">ii").pack
+_pack_session = Struct(">hi").pack
+_pack_partition_v4 = Struct(">ihqqi").pack
+_pack_partition_v5 = Struct(">ihqqqi").pack
+_pack_partition_v11 = Struct(">ihqqqii").pack
+_pack_partition_v12 = Struct(">ihqqqbi").pack
+_pack_divergence = Struct(">iqb").pack
+_pack_leader = Struct(">iib").pack
+
+
+class Read(NamedTuple):
+    """What one partition's part of the fetch came to."""
+
+    item: FetchItem
+    error: int
+    high_watermark: int
+    log_start: int
+    slice: Slice | None
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+    preferred: int = NO_PREFERRED_REPLICA
+    """Where the consumer is to read."""
+
+
+def release(reads: list[Read]) -> None:
+    for read in reads:
+        if read.slice is not None:
+            read.slice.file.release()
+
+
+def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]) -> tuple[list[Part], int]:
+    """The framed answer as bytes and file slices, and how many bytes of records it carries."""
+    flexible = version >= 12
+    out = bytearray(_pack_head(0, correlation_id))
+    first = out
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if version >= 7:
+        out += _pack_session(0, session_id)
+    topics = by_topic(reads)
+    _count(out, len(topics), flexible)
+    parts: list[Part] = []
+    record_bytes = 0
+    for topic, of_topic in topics:
+        if version >= 13:
+            out += topic
+        elif flexible:
+            write_unsigned_varint(out, len(topic) + 1)
+            out += topic
+        else:
+            out += _pack_short(len(topic))
+            out += topic
+        _count(out, len(of_topic), flexible)
+        for item, error, high_watermark, log_start, found, diverging, leader, preferred in of_topic:
+            stable = high_watermark
+            if flexible:
+                out += _pack_partition_v12(item.index, error, high_watermark, stable, log_start, 0, preferred)
+            elif version >= 11:
+                out += _pack_partition_v11(item.index, error, high_watermark, stable, log_start, -1, preferred)
+            elif version >= 5:
+                out += _pack_partition_v5(item.index, error, high_watermark, stable, log_start, -1)
+            else:
+                out += _pack_partition_v4(item.index, error, high_watermark, stable, -1)
+            size = 0 if found is None else found.size
+            if flexible:
+                write_unsigned_varint(out, size + 1)
+            else:
+                out += _pack_int(size)
+            if found is not None:
+                parts.append(out)
+                parts.append(found)
+                record_bytes += size
+                out = bytearray()
+            if flexible:
+                out += partition_tags(diverging, leader)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        parts.append(out)
+    framed = record_bytes - 4
+    for part in parts:
+        if type(part) is not Slice:
+            framed += len(part)  # type: ignore[arg-type]
+    _pack_int_into(first, 0, framed)
+    return parts, record_bytes
+
+
+def encode_error(version: int, correlation_id: int, error: ErrorCode) -> bytes:
+    """The whole request is refused (an unknown session)."""
+    out = bytearray(_pack_head(0, correlation_id))
+    flexible = version >= 12
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if version >= 7:
+        out += _pack_session(error, NO_SESSION)
+    _count(out, 0, flexible)
+    if flexible:
+        out.append(0)
+    _pack_int_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def by_topic(reads: list[Read]) -> list[tuple[bytes, list[Read]]]:
+    """Neighbours of one topic together, in the order the client asked."""
+    topics: list[tuple[bytes, list[Read]]] = []
+    for read in reads:
+        if topics and topics[-1][0] == read.item.topic:
+            topics[-1][1].append(read)
+        else:
+            topics.append((read.item.topic, [read]))
+    return topics
+
+
+def partition_tags(diverging: tuple[int, int] | None, leader: tuple[int, int] | None) -> bytes:
+    """Tag 0 is the diverging epoch, tag 1 the current leader."""
+    if diverging is not None:
+        return b"\x01\x00\x0d" + _pack_divergence(*diverging, 0)
+    if leader is not None:
+        return b"\x01\x01\x09" + _pack_leader(*leader, 0)
+    return b"\0"
+
+
+def _count(out: bytearray, count: int, flexible: bool) -> None:
+    if flexible:
+        write_unsigned_varint(out, count + 1)
+    else:
+        out += _pack_int(count)

@@ -1,0 +1,319 @@
+"""One channel to another node: a connection that is opened when it is needed, and again when it was lost.
+
+The first request that needs it opens it. It is greeted with ApiVersions, so that nodes of two releases work together:
+each request is then sent in the newest version that both know. After a failure the next attempt waits for a moment.
+
+Whatever goes wrong ends every request on it with `PeerUnavailable`; whether to ask again is for the caller to decide. A
+request that is not answered in time ends the connection, too: the answers to all requests behind it would wait for the
+one that is missing.
+
+A link that was cut and is whole again does not heal its connections at once. TCP doubles the pause between two
+retransmissions, so after a cut of 13 s the next one may be due 12 s later. A new connection works at once. So whoever
+expects an answer soon says so (`silence_ms`): a connection on which nothing at all comes for so long is given up.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, NamedTuple
+
+from penstock.broker.net.peer_connection import PeerConnection, PeerUnavailable
+from penstock.runtime import Future, Runtime, Timer
+from penstock.wire.apis import ServedApi, api_named
+from penstock.wire.codec import Limits, Message, decode, encode
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.headers import read_response_header, write_request_header
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+CONNECT_TIMEOUT_MS = 2_000
+"""To look up a name, and for the handshake of TCP, which kernels answer. Linux repeats that after 1 s and 3 s: the next
+attempt comes before the second repetition."""
+GREETING_TIMEOUT_MS = 3_000
+"""For the first answer, which a process that is busy gives late."""
+SILENCE_MS = 2_000
+"""A healthy peer that has been asked something it need not wait for has said something by then."""
+LATE_MS = 250
+"""A timer that fires this late means that this process stood still: what came meanwhile is read first."""
+BACKOFF_FIRST_MS = 20
+BACKOFF_MAX_MS = 500
+PENDING_MAX = 10_000
+"""Requests without an answer on one channel."""
+ANSWER_LIMITS = Limits(max_elements=10_000_000)
+API_VERSIONS_VERSION = 3
+
+_SIZE = Struct(">i")
+
+Address = tuple[str, int]
+
+
+class Reply(NamedTuple):
+    """An answer as it came: the whole frame behind its length, and where the response begins in it."""
+
+    version: int
+    frame: bytes | bytearray
+    position: int
+
+
+class Call:
+    """One request on its way: what it waits for, first a connection and then the answer, can be ended from outside."""
+
+    __slots__ = ("_error", "_future", "_runtime")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._future: Future[Any] | None = None
+        self._error: PeerUnavailable | None = None
+
+    def wait(self) -> Future[Any]:
+        self._future = self._runtime.future()
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        return self._future
+
+    def fail(self, error: PeerUnavailable) -> None:
+        self._error = self._error or error
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(error)
+
+
+class Patience:
+    """How long one request waits for its answer: so long in all, and so long without hearing anything."""
+
+    __slots__ = (
+        "_call",
+        "_channel",
+        "_deadline_ms",
+        "_due_ms",
+        "_heard",
+        "_runtime",
+        "_silence_ms",
+        "_timeout_ms",
+        "_timer",
+    )
+
+    def __init__(
+        self, runtime: Runtime, channel: Channel, call: Call, timeout_ms: float, silence_ms: float | None
+    ) -> None:
+        self._runtime = runtime
+        self._channel = channel
+        self._call = call
+        self._timeout_ms = timeout_ms
+        self._silence_ms = timeout_ms if silence_ms is None else silence_ms
+        self._deadline_ms = runtime.now_ms() + timeout_ms
+        self._heard = channel.received_bytes
+        self._due_ms = 0.0
+        self._timer = self._wait(min(timeout_ms, self._silence_ms))
+
+    def _wait(self, delay_ms: float) -> Timer:
+        self._due_ms = self._runtime.now_ms() + delay_ms
+        return self._runtime.call_later(delay_ms, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        now_ms = self._runtime.now_ms()
+        heard = self._channel.received_bytes
+        if now_ms >= self._deadline_ms:
+            self._channel.expire(self._call, f"did not answer within {self._timeout_ms:.0f} ms")
+        elif now_ms - self._due_ms > LATE_MS:
+            self._timer = self._wait(min(LATE_MS, self._deadline_ms - now_ms))
+        elif heard != self._heard or heard < 0:
+            self._heard = heard
+            self._timer = self._wait(min(self._silence_ms, self._deadline_ms - now_ms))
+        else:
+            self._channel.expire(self._call, f"has said nothing for {self._silence_ms:.0f} ms")
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+
+class Channel:
+    """One connection to one address, opened again when it is needed again."""
+
+    def __init__(self, runtime: Runtime, address: Address, client_id: str) -> None:
+        self._runtime = runtime
+        self._address = address
+        self._client_id = client_id
+        self._connection: PeerConnection | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._opening = False
+        self._openers: list[Future[None]] = []
+        self._greeting: Future[bytes | bytearray] | None = None
+        self._attempt = 0
+        self._failures = 0
+        self._retry_at_ms = 0.0
+        self._correlation_id = 0
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return f"{self._address[0]}:{self._address[1]}"
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._openers) + (len(self._connection.pending) if self._connection is not None else 0)
+
+    @property
+    def received_bytes(self) -> int:
+        """What has come on the present connection; -1 while there is none."""
+        return -1 if self._connection is None else self._connection.received_bytes
+
+    async def exchange(
+        self,
+        call: Call,
+        request: Message,
+        version: int | None,
+        timeout_ms: float,
+        silence_ms: float | None = None,
+    ) -> Reply:
+        """`silence_ms`: after so long without a byte from the peer, the connection is given up."""
+        if self._waiting >= PENDING_MAX:
+            raise PeerUnavailable(f"{self.name} has {PENDING_MAX} requests to answer already")
+        patience = Patience(self._runtime, self, call, timeout_ms, silence_ms)
+        try:
+            while self._connection is None:
+                opened = call.wait()
+                self._openers.append(opened)
+                self._open()
+                await opened
+            api = api_named(type(request).__name__.removesuffix("Request"))
+            spoken = self._spoken(api, version)
+            return await self._send(call, api, request, spoken)
+        finally:
+            patience.end()
+
+    async def _send(self, call: Call, api: ServedApi, request: Message, version: int) -> Reply:
+        connection = self._connection
+        assert connection is not None
+        self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
+        number = self._correlation_id
+        out = bytearray(4)
+        write_request_header(out, api.key, version, number, self._client_id)
+        encode(request, version, out)
+        _SIZE.pack_into(out, 0, len(out) - 4)
+        frame = await connection.request(number, out, call.wait())
+        try:
+            found, position = read_response_header(frame, api.key, version)
+        except WireError as error:
+            raise PeerUnavailable(f"the answer of {self.name} cannot be read: {error}", sent=True) from None
+        assert found == number, "answers are told apart by their correlation id"
+        return Reply(version, frame, position)
+
+    def _spoken(self, api: ServedApi, wanted: int | None) -> int:
+        low, high = self._versions.get(api.key, (0, -1))
+        version = min(api.max_version if wanted is None else wanted, high)
+        if version < max(low, api.min_version):
+            spoken = f"{low}–{high}" if high >= 0 else "no version"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.name} speaks {spoken} of {api.name}, this node {api.min_version}–{api.max_version}",
+            )
+        return version
+
+    def expire(self, call: Call, reason: str) -> None:
+        """Time is up for one request, and with it for the connection."""
+        call.fail(PeerUnavailable(f"{self.name} {reason}", sent=self._connection is not None))
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    # ---- connecting
+
+    def _open(self) -> None:
+        if self._opening:
+            return
+        self._opening = True
+        self._attempt += 1
+        self._runtime.spawn(self._connect(self._attempt), f"connect {self.name}")
+
+    async def _connect(self, attempt: int) -> None:
+        wait_ms = self._retry_at_ms - self._runtime.now_ms()
+        if wait_ms > 0:
+            await self._runtime.sleep(wait_ms)
+        timer = self._runtime.call_later(CONNECT_TIMEOUT_MS, self._give_up, attempt, "took no connection")
+        connection: PeerConnection | None = None
+        try:
+            if self._closed:
+                raise PeerUnavailable("this node is stopping")
+            connection = await self._runtime.connect(*self._address, lambda: PeerConnection(self.name, self._lost))
+            if attempt != self._attempt:
+                raise PeerUnavailable(f"{self.name} took the connection too late")
+            timer.cancel()
+            timer = self._runtime.call_later(GREETING_TIMEOUT_MS, self._give_up, attempt, "did not greet")
+            versions = await self._greet(connection)
+            if attempt != self._attempt or connection.lost:
+                raise PeerUnavailable(f"{self.name} closed the connection at once")
+            self._opened(connection, versions)
+        except PeerUnavailable as error:
+            self._failed(attempt, error)
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            self._failed(attempt, PeerUnavailable(f"{self.name}: {error}", refused=refused))
+        except WireError as error:
+            self._failed(attempt, PeerUnavailable(f"{self.name} does not speak this protocol: {error}"))
+        except Exception as error:
+            self._runtime.task_failed(f"connect {self.name}", error)
+            self._failed(attempt, PeerUnavailable(f"{self.name}: {error!r}"))
+        finally:
+            timer.cancel()
+            if connection is not None and connection is not self._connection:
+                connection.abort()
+
+    async def _greet(self, connection: PeerConnection) -> dict[int, tuple[int, int]]:
+        """Ask which versions the peer speaks. It answers once it is ready to serve."""
+        api = api_named("ApiVersions")
+        out = bytearray(4)
+        write_request_header(out, api.key, API_VERSIONS_VERSION, 0, self._client_id)
+        request = ApiVersionsRequest(client_software_name="penstock", client_software_version="node")
+        encode(request, API_VERSIONS_VERSION, out)
+        _SIZE.pack_into(out, 0, len(out) - 4)
+        self._greeting = self._runtime.future()
+        frame = await connection.request(0, out, self._greeting)
+        _, position = read_response_header(frame, api.key, API_VERSIONS_VERSION)
+        response, _ = decode(ApiVersionsResponse, API_VERSIONS_VERSION, frame, position, limits=ANSWER_LIMITS)
+        if response.error_code != ErrorCode.NONE:
+            raise PeerUnavailable(f"{self.name} did not say which versions it speaks")
+        return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    def _opened(self, connection: PeerConnection, versions: dict[int, tuple[int, int]]) -> None:
+        self._versions = versions
+        self._connection = connection
+        self._opening = False
+        self._failures = 0
+        self._retry_at_ms = 0.0
+        openers, self._openers = self._openers, []
+        for opener in openers:
+            conclude(opener)
+
+    def _give_up(self, attempt: int, reason: str) -> None:
+        self._failed(attempt, PeerUnavailable(f"{self.name} {reason} in time"))
+
+    def _failed(self, attempt: int, error: PeerUnavailable) -> None:
+        if attempt != self._attempt or not self._opening:
+            return
+        self._attempt += 1
+        self._opening = False
+        if self._greeting is not None and not self._greeting.done():
+            self._greeting.set_exception(error)
+        self._failures += 1
+        backoff_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10))
+        self._retry_at_ms = self._runtime.now_ms() + backoff_ms * (0.8 + 0.4 * self._runtime.rng.random())
+        openers, self._openers = self._openers, []
+        for opener in openers:
+            if not opener.done():
+                opener.set_exception(error)
+
+    # ---- what the connection reports
+
+    def _lost(self, connection: PeerConnection) -> None:
+        if connection is self._connection:
+            self._connection = None
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.abort()
+        self._failed(self._attempt, PeerUnavailable("this node is stopping"))
+
+
+def conclude(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

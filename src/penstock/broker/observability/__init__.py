@@ -1,0 +1,1 @@
+"""Metrics under Kafka's names: counters kept while serving, values looked up at each scrape, and the endpoint."""

@@ -1,0 +1,106 @@
+"""Values that are looked up when someone scrapes: sizes, counts, states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.broker.fetch.sessions import FetchSessions
+from penstock.broker.node import Node
+from penstock.broker.observability.metrics import Sample
+from penstock.broker.service import Service
+from penstock.metadata import is_reassigning
+from penstock.runtime import Runtime
+
+BYTES_OF_PARTITIONS_MAX = 2_000
+"""Above so many partitions sizes are told per topic only: a scrape must not hold the loop."""
+
+
+class Gauges:
+    def __init__(self, runtime: Runtime, node: Node, service: Service, sessions: FetchSessions) -> None:
+        self._runtime = runtime
+        self._node = node
+        self._service = service
+        self._sessions = sessions
+
+    def samples(self) -> Iterable[Sample]:
+        yield from self._partitions()
+        yield from self._connections()
+        yield from self._sizes()
+        yield from self._node.manager.cleaner.samples()
+        disk = self._runtime.disk
+        yield gauge("penstock_disk_total_bytes", "Size of the data directory's volume", disk.total_bytes())
+        yield gauge("penstock_disk_usable_bytes", "Free bytes of that volume", disk.free_bytes())
+        yield Sample(
+            "penstock_unhandled_errors_total", "counter", "Exceptions that callbacks and tasks let escape", (),
+            self._runtime.unhandled_errors,
+        )  # fmt: skip
+
+    def _partitions(self) -> Iterable[Sample]:
+        node = self._node
+        image = node.image
+        leaders = under_replicated = under_min_isr = offline = reassigning = 0
+        for topic in image.topics():
+            partitions = node.table.by_id.get(topic.topic_id, [])
+            for partition, state in zip(partitions, topic.partitions, strict=False):
+                if not node.is_live(state.leader):
+                    offline += 1
+                if state.leader != node.node_id:
+                    continue
+                leaders += 1
+                under_replicated += len(state.isr) < len(state.replicas)
+                reassigning += is_reassigning(state)
+                under_min_isr += len(state.isr) < min(partition.min_insync_replicas, len(state.replicas))
+        active = node.quorum.controller is not None
+        manager, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
+        yield gauge(f"{manager}_partitioncount", "Partitions this broker holds", node.manager.held)
+        yield gauge(f"{manager}_leadercount", "Partitions this broker leads", leaders)
+        yield gauge(f"{manager}_underreplicatedpartitions", "Led partitions that lack replicas", under_replicated)
+        yield gauge(f"{manager}_underminisrpartitioncount", "Led partitions below min.insync.replicas", under_min_isr)
+        yield gauge(f"{manager}_reassigningpartitions", "Led partitions on their way to other brokers", reassigning)
+        yield gauge(f"{controller}_activecontrollercount", "1 on the broker that is the controller", int(active))
+        if active:
+            yield gauge(f"{controller}_offlinepartitionscount", "Partitions without a leader", offline)
+            yield gauge(f"{controller}_globaltopiccount", "Topics in the cluster", image.topic_count)
+            yield gauge(f"{controller}_globalpartitioncount", "Partitions in the cluster", image.partition_count)
+        recovering = "Partitions not served yet after a crash"
+        yield gauge("penstock_log_recovering_partitions", recovering, node.manager.recovering)
+        refused = "Partitions whose logs could not be opened, and that need someone to look at them"
+        yield gauge("penstock_log_refused_partitions", refused, node.manager.refused)
+        strays = "Directories that were set aside: penstock log strays lists them"
+        yield gauge("penstock_log_strays", strays, node.manager.strays.count)
+        cut = "Pieces that recoveries cut off logs since the start, and set aside"
+        yield Sample("penstock_log_cuts_total", "counter", cut, (), node.manager.cut_logs)
+
+    def _connections(self) -> Iterable[Sample]:
+        service, sessions = self._service, self._sessions
+        count = "kafka_server_socket_server_metrics_connection_count"
+        yield gauge(count, "Open connections", service.connection_count)
+        yield gauge("penstock_receive_buffer_bytes", "Buffers for requests that are arriving", service.receiving_bytes)
+        yield gauge(
+            "penstock_unread_answer_bytes", "Large answers that clients have not read", service.answer_budget.used
+        )
+        yield gauge(
+            "penstock_connections_waiting_for_turn", "Connections whose requests are queued", service.turns.waiting
+        )
+        cache = "kafka_server_fetchsessioncache"
+        yield gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions", len(sessions))
+        yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions in them", sessions.partition_count)
+        evicted = "Fetch sessions that had to make room"
+        yield Sample(f"{cache}_incrementalfetchsessionevictions_total", "counter", evicted, (), sessions.evictions)
+
+    def _sizes(self) -> Iterable[Sample]:
+        per_partition = self._node.manager.held <= BYTES_OF_PARTITIONS_MAX
+        for name, partitions in sorted(self._node.table.by_name.items()):
+            topic = name.decode()
+            sizes = [(p.index, p.log.size_bytes) for p in partitions if p.log is not None]
+            if per_partition:
+                for index, size in sizes:
+                    labels = (("topic", topic), ("partition", str(index)))
+                    yield Sample("kafka_log_log_size", "gauge", "Bytes of a partition's log", labels, size)
+            else:
+                total = sum(size for _, size in sizes)
+                yield Sample("kafka_log_log_size", "gauge", "Bytes of a topic's logs", (("topic", topic),), total)
+
+
+def gauge(name: str, text: str, value: float) -> Sample:
+    return Sample(name, "gauge", text, (), value)

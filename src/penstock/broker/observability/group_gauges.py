@@ -1,0 +1,94 @@
+"""What is told of groups when someone scrapes, under Kafka's names: those of the old coordinator, which dashboards know
+(`GroupMetadataManager`), and of the new one (`group-coordinator-metrics`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.broker.coordination import Coordinators
+from penstock.broker.observability.metrics import Sample
+from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from penstock.coordinators.groups.shard import GroupShard
+
+GROUPS_COUNTED_MAX = 50_000
+"""Above so many groups only totals are told: a scrape must not hold the loop."""
+
+MANAGER = "kafka_coordinator_group_groupmetadatamanager"
+METRICS = "kafka_server_group_coordinator_metrics"
+CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+
+
+class GroupGauges:
+    def __init__(self, coordinators: Coordinators) -> None:
+        self._coordinators = coordinators
+
+    def samples(self) -> Iterable[Sample]:
+        yield from self._groups()
+        yield from self._hosts()
+        yield from self._totals()
+
+    def _groups(self) -> Iterable[Sample]:
+        shards = [host.shard for host in self._coordinators.hosts()]
+        total = sum(len(shard.groups) + len(shard.offsets.groups) for shard in shards)
+        if total > GROUPS_COUNTED_MAX:
+            yield _gauge(f"{MANAGER}_numgroups", "Groups, or a little more", total)
+            return
+        classic = {state.value: 0 for state in ClassicState}
+        consumer = dict.fromkeys(CONSUMER_STATES, 0)
+        for shard in shards:
+            _count(shard, classic, consumer)
+        groups = sum(classic.values()) + sum(consumer.values())
+        yield _gauge(f"{MANAGER}_numgroups", "Groups", groups)
+        yield _gauge(f"{MANAGER}_numoffsets", "Committed offsets", sum(shard.offsets.count for shard in shards))
+        for state, count in classic.items():
+            yield _gauge(f"{MANAGER}_numgroups{state.lower()}", f"Classic groups in the state {state}", count)
+        text = "Groups by protocol"
+        for protocol, count in (("classic", sum(classic.values())), ("consumer", sum(consumer.values()))):
+            yield Sample(f"{METRICS}_group_count", "gauge", text, (("protocol", protocol),), count)
+        text = "Consumer groups by state"
+        for state, count in consumer.items():
+            yield Sample(f"{METRICS}_consumer_group_count", "gauge", text, (("state", state.lower()),), count)
+
+    def _hosts(self) -> Iterable[Sample]:
+        counts = self._coordinators.counts()
+        text = "Partitions of __consumer_offsets that this broker coordinates, by state"
+        for state, count in (("loading", counts.loading), ("active", counts.active), ("failed", counts.failed)):
+            yield Sample(f"{METRICS}_num_partitions", "gauge", text, (("state", state),), count)
+        times = self._coordinators.load_times
+        yield _gauge(f"{METRICS}_partition_load_time_max", "Longest load of a partition, in ms", times.max_ms)
+        average_ms = times.sum_ms / times.count if times.count else 0.0
+        yield _gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
+        waiting = "Requests that wait for a rebalance or for their commit"
+        yield _gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
+
+    def _totals(self) -> Iterable[Sample]:
+        written = self._coordinators.written
+        for name, text, value in (
+            ("offset_commit_count", "Offsets that were committed", written.offsets),
+            ("offset_deletion_count", "Offsets that were deleted or have expired", written.offset_tombstones),
+            ("group_completed_rebalance_count", "Assignments of classic groups", written.classic_groups),
+            ("consumer_group_rebalance_count", "New epochs of consumer groups", written.consumer_epochs),
+        ):
+            yield Sample(f"{METRICS}_{name}_total", "counter", text, (), value)
+        for name, text, value in (
+            ("batches", "Batches that coordinators wrote", written.batches),
+            ("records", "Records that coordinators wrote", written.records),
+            ("failures", "Coordinators that had to be loaded again", self._coordinators.failures),
+        ):
+            yield Sample(f"penstock_coordinator_{name}_total", "counter", text, (), value)
+
+
+def _count(shard: GroupShard, classic: dict[str, int], consumer: dict[str, int]) -> None:
+    for group_id in shard.group_ids():
+        group = shard.groups.get(group_id)
+        if group is None:
+            # Nothing but offsets, or loaded and not looked at yet.
+            classic[ClassicState.EMPTY.value] += 1
+        elif isinstance(group, ClassicGroup):
+            classic[group.state.value] += 1
+        else:
+            consumer[group.state] += 1
+
+
+def _gauge(name: str, text: str, value: float) -> Sample:
+    return Sample(name, "gauge", text, (), value)

@@ -1,0 +1,56 @@
+"""What there is to know about copying partitions, looked up when someone scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.observability.gauges import gauge
+from penstock.broker.observability.metrics import Sample
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.replicas.partitions import PartitionManager
+from penstock.runtime import Runtime
+
+
+class ReplicationGauges:
+    def __init__(self, runtime: Runtime, manager: PartitionManager, sent: ReplicaFetch) -> None:
+        self._runtime = runtime
+        self._manager = manager
+        self._sent = sent
+
+    def samples(self) -> Iterable[Sample]:
+        changes, fetchers = self._manager.roles.isr_changes, self._manager.roles.fetchers
+        manager, topics = "kafka_server_replicamanager", "kafka_server_brokertopicmetrics"
+        sent = self._sent
+        counters = (
+            (f"{manager}_isrshrinks_total", "In-sync replicas that were dropped by leaders here", changes.shrinks),
+            (f"{manager}_isrexpands_total", "In-sync replicas that joined leaders here", changes.expands),
+            (f"{topics}_replicationbytesin_total", "Bytes copied from leaders", fetchers.bytes_copied),
+            (f"{topics}_replicationbytesout_total", "Bytes sent to followers", sent.bytes_sent),
+            (f"{topics}_reassignmentbytesin_total", "Of partitions being moved here", fetchers.bytes_copied_of_moved),
+            (f"{topics}_reassignmentbytesout_total", "Of partitions being moved elsewhere", sent.bytes_sent_of_moved),
+            ("penstock_replica_fetch_failures_total", "Fetches from leaders without an answer", fetchers.failures),
+            ("penstock_replica_truncations_total", "Logs cut back to their leader's", fetchers.truncations),
+        )
+        for name, text, value in counters:
+            yield Sample(name, "counter", text, (), value)
+        throttles, now_ms = self._manager.throttles, self._runtime.now_ms()
+        rates = (("leaderreplication", throttles.leader), ("followerreplication", throttles.follower))
+        for name, throttle in rates:
+            text = "Bytes a second of throttled replicas"
+            yield gauge(f"kafka_server_{name}_byte_rate", text, throttle.quota.rate(now_ms))
+        held = list(self._manager.table.all())
+        damaged = sum(partition.damaged_at is not None for partition in held)
+        yield gauge("penstock_damaged_partitions", "Partitions whose copy here is known to be damaged", damaged)
+        stranded = sum(partition.leader is not None and partition.leader.stranded for partition in held)
+        yield gauge("penstock_stranded_partitions", "Led partitions that can commit nothing: cut off", stranded)
+        yield gauge(
+            "kafka_server_replicafetchermanager_maxlag",
+            "Committed records that the slowest replica here lacks",
+            max((self._lag(partition) for partition in held), default=0),
+        )
+
+    @staticmethod
+    def _lag(partition: Partition) -> int:
+        follower, log = partition.follower, partition.log
+        return 0 if follower is None or log is None else max(0, follower.leader_high_watermark - log.end_offset)

@@ -1,0 +1,137 @@
+"""Produce requests that cannot be answered yet.
+
+Their records are appended, and wait to be committed (acks=all) or stable (acks=1, where `flush.*` asks for a sync); or
+they are being opened, checked or compressed anew (`preparing`), and are appended after that. The answer leaves when the
+last partition of the request is done, or when time is up.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from penstock.broker.net.connection import Slot
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.produce.preparing import Preparation
+from penstock.broker.produce.response import Result, TopicResults, encode, refused
+from penstock.broker.replicas.partition import Partition
+from penstock.log import Appended
+from penstock.runtime import Runtime, Timer
+from penstock.wire.errors import ErrorCode, KafkaError
+
+
+class Wait(NamedTuple):
+    """A partition's part that has to wait until everything below `offset` is committed (or stable, with acks=1)."""
+
+    topic_number: int
+    partition_number: int
+    partition: Partition
+    offset: int
+    acks: int
+    records: bytearray | None = None
+    """What is to be prepared and appended first."""
+
+
+class ParkedProduce:
+    """A produce request that waits for its records to be committed, or for its timeout."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_is_late",
+        "_metrics",
+        "_remaining",
+        "_results",
+        "_slot",
+        "_timer",
+        "_version",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metrics: BrokerMetrics,
+        preparation: Preparation,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        results: TopicResults,
+        waits: list[Wait],
+        timeout_ms: int,
+    ) -> None:
+        self._metrics = metrics
+        self._slot = slot
+        self._version = version
+        self._correlation_id = correlation_id
+        self._results = results
+        self._waits = waits
+        self._remaining = len(waits)
+        self._is_late = False
+        """The time is up: batches that are still being prepared are not waited for once they are appended."""
+        self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
+        allowance = preparation.allowance()
+        for token, wait in enumerate(waits):
+            if wait.records is not None:
+                done = partial(self._appended, token)
+                preparation.submit(wait.partition, wait.records, wait.acks, allowance, done)
+            elif wait.partition.await_commit(wait.offset, wait.acks, self, token):
+                self.reached(token, ErrorCode.NONE)
+
+    def _appended(self, token: int, appended: Appended | KafkaError) -> None:
+        """The batches were prepared and appended, or refused."""
+        wait = self._waits[token]
+        # The copy is not counted any more: it must not stay until the commit.
+        self._waits[token] = wait._replace(records=None)
+        outcome = self._results[wait.topic_number][1]
+        if isinstance(appended, KafkaError):
+            outcome[wait.partition_number] = refused(wait.partition, appended)
+            self._metrics.failed_produce += 1
+            self.reached(token, ErrorCode.NONE)
+            return
+        log = wait.partition.log
+        start = -1 if log is None else log.start_offset
+        first, last, append_time_ms, duplicate = appended
+        outcome[wait.partition_number] = Result(wait.partition.index, 0, first, append_time_ms, start)
+        if not duplicate:
+            self._metrics.messages_in += last - first + 1
+            self._metrics.bytes_in += len(wait.records or b"")
+        if not wait.acks or wait.partition.await_commit(last + 1, -1 if duplicate else wait.acks, self, token):
+            self.reached(token, ErrorCode.NONE)
+        elif self._is_late and wait.partition.forget(self, token):
+            self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
+
+    def reached(self, token: int, error: ErrorCode) -> None:
+        """Called by whoever moved the partition on, who has nothing to do with what goes wrong here."""
+        try:
+            self._reached(token, error)
+        except Exception as failure:
+            self._slot.connection.fail(failure)
+
+    def _reached(self, token: int, error: ErrorCode) -> None:
+        if error:
+            wait = self._waits[token]
+            outcome = self._results[wait.topic_number][1]
+            outcome[wait.partition_number] = refused(wait.partition, KafkaError(error))
+        self._remaining -= 1
+        if self._remaining:
+            return
+        self._timer.cancel()
+        if self._waits[token].acks:
+            self._slot.send(encode(self._version, self._correlation_id, self._results))
+            return
+        self._slot.send(b"")
+        check_unanswered(self._results)
+
+    def _timed_out(self) -> None:
+        self._is_late = True
+        for token, wait in enumerate(self._waits):
+            if wait.partition.forget(self, token):
+                self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def check_unanswered(results: TopicResults) -> None:
+    """A producer that wants no answer is told of an error by the end of its connection: raises KafkaError."""
+    for _, outcome in results:
+        for result in outcome:
+            if result.error:
+                raise KafkaError(ErrorCode(result.error), result.message or "acks=0 produce failed")

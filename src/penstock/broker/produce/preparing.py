@@ -1,0 +1,258 @@
+"""Batches on their way to a partition that must be opened, checked or compressed before they are appended.
+
+Small batches are opened where they are appended. The others are copied from the receive buffer, wait in a queue of
+their partition, and are prepared one after the other in a thread (`penstock.log.preparing`). While one batch of a
+partition is under way, those behind it wait, whatever their codec: they are appended in the order in which they came.
+
+Whatever happens to a batch, it is answered and the queue goes on.
+
+Three bounds keep strangers from filling the memory, or the processors, with compressed nothing:
+
+- one request may unfold to `penstock.decompression.request.bytes.max` in all, and is refused beyond it;
+- at any time `penstock.decompression.bytes.max` may be under way in the whole broker, and batches beyond it wait. Each
+  batch takes a little first, and more only after that has proved too little;
+- the copies that wait may take `PREPARING_BYTES_MAX`, and a batch beyond it is refused as timed out, which makes its
+  producer send it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.broker import limits
+from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.service import trace
+from penstock.config import BrokerConfig, TopicConfig
+from penstock.log import Appended, Log
+from penstock.log.preparing import prepare
+from penstock.runtime import Future, Runtime
+from penstock.runtime.eventlog import EventLog
+from penstock.wire.compression import Codec, DecompressedTooLarge
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.recompression import UNCOMPRESSED, Recompression, codecs_in
+
+FIRST_BYTES_MIN = 1024 * 1024
+FIRST_RATIO = 4
+GROWTH = 4
+"""How much a batch may unfold to at the first attempt, and how much more at each further one."""
+
+CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+Done = Callable[[Appended | KafkaError], None]
+
+
+class Allowance:
+    """How much the batches of one request may still unfold to."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class Waiting(NamedTuple):
+    records: bytearray
+    acks: int
+    leader_epoch: int
+    allowance: Allowance
+    done: Done
+
+
+class PartitionQueue:
+    """What stands before a partition's log: there while batches wait, or if the topic has a codec of its own."""
+
+    __slots__ = ("is_working", "recompression", "waiting")
+
+    def __init__(self) -> None:
+        self.recompression: Recompression | None = None
+        self.waiting: deque[Waiting] = deque()
+        self.is_working = False
+
+    def changes(self, codecs: int) -> bool:
+        """Whether a batch among those with these codecs (`codecs_in`) has to be compressed again."""
+        return self.recompression is not None and self.recompression.changes(codecs)
+
+    def must_open(self, codecs: int, log: Log) -> bool:
+        """Whether batches with these codecs are more than appending can deal with on the loop."""
+        return self.changes(codecs) or (codecs != UNCOMPRESSED and log.opens_batches)
+
+
+class WorkBudget:
+    """What is being unfolded at a time, in bytes and in batches. What does not fit waits, first come, first served."""
+
+    def __init__(self, runtime: Runtime, bytes_max: int, jobs_max: int) -> None:
+        self._runtime = runtime
+        self._queue: deque[tuple[int, Future[None]]] = deque()
+        self._left_bytes = bytes_max
+        self._left_jobs = jobs_max
+        self.bytes_max = bytes_max
+
+    async def take(self, size: int) -> None:
+        assert size <= self.bytes_max
+        turn: Future[None] = self._runtime.future()
+        self._queue.append((size, turn))
+        self._admit()
+        await turn
+
+    def give_back(self, size: int) -> None:
+        self._left_bytes += size
+        self._left_jobs += 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and self._left_jobs and self._queue[0][0] <= self._left_bytes:
+            size, turn = self._queue.popleft()
+            if turn.done():
+                continue  # cancelled: the broker stops
+            self._left_bytes -= size
+            self._left_jobs -= 1
+            turn.set_result(None)
+
+
+class Preparation:
+    """Prepares batches for all partitions of a broker."""
+
+    def __init__(self, runtime: Runtime, events: EventLog, metrics: BrokerMetrics, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._metrics = metrics
+        self._request_bytes_max = config.penstock_decompression_request_bytes_max
+        self._budget = WorkBudget(runtime, config.penstock_decompression_bytes_max, limits.PREPARING_JOBS_MAX)
+        self.queued_bytes = 0
+        """Copies of batches that wait or are under way."""
+
+    def allowance(self) -> Allowance:
+        return Allowance(self._request_bytes_max)
+
+    def copy(self, partition: Partition, records: memoryview, acks: int) -> bytearray:
+        """The batches, for the queue, if it may grow and the partition could take them now. Raises KafkaError."""
+        partition.check_append(acks)
+        log, _ = partition.led()
+        if len(records) > log.config.segment_bytes:
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(records)} bytes do not fit into a segment")
+        if self.queued_bytes + len(records) > limits.PREPARING_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{self.queued_bytes} bytes of other batches wait to be decompressed: try again later",
+            )
+        return bytearray(records)
+
+    def submit(self, partition: Partition, records: bytearray, acks: int, allowance: Allowance, done: Done) -> None:
+        """Append to the partition after all that was submitted before, then tell `done`."""
+        queue = partition.preparing
+        if queue is None:
+            queue = partition.preparing = PartitionQueue()
+        self.queued_bytes += len(records)
+        queue.waiting.append(Waiting(records, acks, partition.leader_epoch, allowance, done))
+        if not queue.is_working:
+            queue.is_working = True
+            self._runtime.spawn(self._work(partition, queue), f"prepare {partition}")
+
+    async def _work(self, partition: Partition, queue: PartitionQueue) -> None:
+        try:
+            await self._empty(partition, queue)
+        finally:
+            queue.is_working = False
+            if queue.recompression is None and partition.preparing is queue and not queue.waiting:
+                partition.preparing = None
+
+    async def _empty(self, partition: Partition, queue: PartitionQueue) -> None:
+        while queue.waiting:
+            waiting = queue.waiting.popleft()
+            size = len(waiting.records)
+            try:
+                outcome: Appended | KafkaError = await self._append(partition, queue, waiting)
+            except KafkaError as error:
+                outcome = error
+            except Exception as error:
+                self._report(partition, error)
+                outcome = KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed while it checked the batch; its log says why"
+                )
+            self.queued_bytes -= size
+            try:
+                waiting.done(outcome)
+            except Exception as error:
+                self._report(partition, error)
+
+    def _report(self, partition: Partition, error: Exception) -> None:
+        self._metrics.unexpected_errors += 1
+        self._events.error("unexpected error", partition=str(partition), error=repr(error), trace=trace(error))
+
+    async def _append(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> Appended:
+        log, _ = partition.led()
+        records, checked = waiting.records, False
+        if queue.must_open(codecs_in(records), log):
+            records, checked = await self._prepare(partition, queue, waiting), True
+            if partition.leader_epoch != waiting.leader_epoch:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        appended = partition.append(memoryview(records), waiting.acks, self._runtime.wall_ms(), checked=checked)
+        partition.wake_soon()
+        return appended
+
+    async def _prepare(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> bytearray:
+        records, allowance = waiting.records, waiting.allowance
+        wanted = max(FIRST_BYTES_MIN, FIRST_RATIO * len(records))
+        while True:
+            log, _ = partition.led()
+            config, recompression = log.config, queue.recompression
+            granted = min(wanted, allowance.left, self._budget.bytes_max)
+            await self._budget.take(granted)
+            if granted > allowance.left:
+                # Others of the same request were quicker.
+                self._budget.give_back(granted)
+                continue
+            try:
+                again, opened = await self._runtime.offload(
+                    prepare, records, config, recompression, self._runtime.wall_ms(), granted
+                )
+            except DecompressedTooLarge:
+                if granted < wanted:
+                    allowance.left = 0
+                    raise self._too_large() from None
+                wanted *= GROWTH
+                continue
+            finally:
+                self._budget.give_back(granted)
+            allowance.left = max(allowance.left - opened, 0)
+            if partition.log is log and log.config is config and queue.recompression == recompression:
+                return again
+            # The topic was configured anew meanwhile: what was checked may not be enough.
+
+    def _too_large(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            "the batches of the request decompress to more than this broker allows: "
+            f"penstock.decompression.request.bytes.max is {self._request_bytes_max}, "
+            f"penstock.decompression.bytes.max {self._budget.bytes_max}",
+        )
+
+
+def configure_compression(partition: Partition, config: TopicConfig) -> None:
+    """Give the partition the codec that this configuration asks for, or none."""
+    codec = CODECS.get(config.compression_type)
+    recompression = None
+    if codec is not None:
+        level = {
+            Codec.GZIP: config.compression_gzip_level if config.compression_gzip_level > 0 else None,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }.get(codec)
+        recompression = Recompression(codec, level)
+    if partition.preparing is None:
+        if recompression is None:
+            return
+        partition.preparing = PartitionQueue()
+    # One that works stays even without a codec, until it is done: what it has under way must not be overtaken.
+    partition.preparing.recompression = recompression
+    if recompression is None and not partition.preparing.is_working:
+        partition.preparing = None

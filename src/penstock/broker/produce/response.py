@@ -1,0 +1,123 @@
+"""Answers to Produce, put on the wire by hand: one leaves with every produce request."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker.limits import RECORD_ERRORS_BYTES_MAX
+from penstock.broker.replicas.partition import Partition
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.record_check import RecordError, RecordsRefused
+from penstock.wire.records import write_unsigned_varint
+
+_pack_int = Struct(">i").pack
+_pack_short = Struct(">h").pack
+_pack_int_into = Struct(">i").pack_into
+_pack_head = Struct(">ii").pack
+_pack_result = Struct(">ihqqq").pack
+_pack_result_v4 = Struct(">ihqq").pack
+
+_CURRENT_LEADER_TAG = b"\x01\x00\x09"
+"""One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
+
+
+class Result(NamedTuple):
+    """What one partition's part of the request came to."""
+
+    number: int
+    """The partition's."""
+    error: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    leader: tuple[int, int] | None = None
+    record_errors: tuple[RecordError, ...] = ()
+
+
+TopicResults = list[tuple[bytes, list[Result]]]
+"""Topic as it was on the wire (name or id), and its partitions."""
+
+
+def refused(partition: Partition, error: KafkaError) -> Result:
+    leader = None
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        leader = (partition.leader_id, partition.leader_epoch)
+    record_errors = error.record_errors if isinstance(error, RecordsRefused) else ()
+    return Result(partition.index, error.code, message=error.message, leader=leader, record_errors=record_errors)
+
+
+def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
+    """The answer, framed."""
+    flexible = version >= 9
+    out = bytearray(_pack_head(0, correlation_id))
+    if flexible:
+        out.append(0)
+        write_unsigned_varint(out, len(results) + 1)
+    else:
+        out += _pack_int(len(results))
+    for topic, outcome in results:
+        if version >= 13:
+            out += topic
+        elif flexible:
+            write_unsigned_varint(out, len(topic) + 1)
+            out += topic
+        else:
+            out += _pack_short(len(topic))
+            out += topic
+        if flexible:
+            write_unsigned_varint(out, len(outcome) + 1)
+        else:
+            out += _pack_int(len(outcome))
+        for number, error, base_offset, append_time_ms, log_start_offset, message, leader, record_errors in outcome:
+            if version >= 5:
+                out += _pack_result(number, error, base_offset, append_time_ms, log_start_offset)
+            else:
+                out += _pack_result_v4(number, error, base_offset, append_time_ms)
+            if len(out) > RECORD_ERRORS_BYTES_MAX:
+                record_errors = ()
+            if flexible:
+                _add_record_errors(out, record_errors)
+                if message is None:
+                    out.append(0)
+                else:
+                    text = message.encode()
+                    write_unsigned_varint(out, len(text) + 1)
+                    out += text
+                if leader is not None and version >= 10:
+                    out += _CURRENT_LEADER_TAG
+                    out += _pack_head(*leader)
+                out.append(0)
+            elif version >= 8:
+                _add_record_errors_v8(out, record_errors)
+                if message is None:
+                    out += b"\xff\xff"
+                else:
+                    text = message.encode()
+                    out += _pack_short(len(text))
+                    out += text
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    _pack_int_into(out, 0, len(out) - 4)
+    return out
+
+
+def _add_record_errors(out: bytearray, errors: tuple[RecordError, ...]) -> None:
+    write_unsigned_varint(out, len(errors) + 1)
+    for batch_index, message in errors:
+        text = message.encode()
+        out += _pack_int(batch_index)
+        write_unsigned_varint(out, len(text) + 1)
+        out += text
+        out.append(0)
+
+
+def _add_record_errors_v8(out: bytearray, errors: tuple[RecordError, ...]) -> None:
+    out += _pack_int(len(errors))
+    for batch_index, message in errors:
+        text = message.encode()
+        out += _pack_int(batch_index)
+        out += _pack_short(len(text))
+        out += text

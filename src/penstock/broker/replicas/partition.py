@@ -1,0 +1,525 @@
+"""A partition as this broker serves it: its log, its leader or follower state, and who waits for it.
+
+Appends go to the log, the leader state says how far the high watermark moves, and that wakes two kinds of waiters:
+produce requests that wait for their commit, and fetches that wait for data. Commit waiters are answered as the high
+watermark moves; fetches are woken later, by `Wakes`, after the acknowledgement has left. Followers wait for the append
+itself: their fetches (`Question`) are what the commit waits for.
+
+A partition is led (`leader` is set), or follows (`follower` is set), or does neither: its log is not open or is being
+cut, or nobody leads it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.broker import limits
+from penstock.log import Appended, AppendOrigin, Log
+from penstock.metadata import PartitionState
+from penstock.replication import Follower, IsrProposal, Leader, LogEnds
+from penstock.runtime import Future
+from penstock.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.broker.produce.preparing import PartitionQueue
+
+NO_LEADER = -1
+
+
+class FetchWaiter(Protocol):
+    """A parked fetch."""
+
+    def advanced(self) -> None:
+        """One of its partitions has moved: complete if there is enough."""
+
+
+class Question(Protocol):
+    """A follower that has asked for what comes next in a partition (`penstock.broker.fetch.replica_sessions`)."""
+
+    def on_append(self) -> FetchWaiter | None:
+        """There is more. Returns the fetch that waits for it, if one does."""
+
+    def on_high_watermark(self) -> FetchWaiter | None:
+        """It has moved: to be told with the next answer, whatever that is about; or at once, if a fetch is returned."""
+
+    def on_resign(self) -> FetchWaiter | None:
+        """This broker leads the partition no longer."""
+
+
+class CommitWaiter(Protocol):
+    """A produce request that waits until its records are committed (or stable, for acks=1)."""
+
+    def reached(self, token: int, error: ErrorCode) -> None: ...
+
+
+class PartitionListener(Protocol):
+    """Whoever keeps state in the partitions of an internal topic."""
+
+    def on_leader(self, partition: InternalPartition) -> None:
+        """This broker leads it now, perhaps again, under another epoch."""
+
+    def on_resign(self, partition: InternalPartition) -> None:
+        """This broker leads it no longer."""
+
+    def on_high_watermark(self, partition: InternalPartition) -> None:
+        """More of it is committed."""
+
+
+NOBODY: deque[tuple[int, CommitWaiter, int]] = deque(maxlen=0)
+
+
+class Wakes:
+    """Partitions whose readers are to be woken, once the answers of this turn have left.
+
+    Wakes per turn are capped, so that a write that thousands wait for does not hold the loop.
+    """
+
+    __slots__ = ("_call_soon", "_dirty", "_grown", "_queued", "_waking")
+
+    def __init__(self, call_soon: Callable[..., object]) -> None:
+        self._call_soon = call_soon
+        self._dirty: dict[Partition, None] = {}
+        self._grown: dict[Partition, None] = {}
+        self._waking: deque[FetchWaiter] = deque()
+        self._queued = False
+
+    def mark(self, partition: Partition) -> None:
+        self._dirty[partition] = None
+
+    def grown(self, partition: Partition) -> None:
+        """Followers wait for what was appended."""
+        self._grown[partition] = None
+
+    def run(self) -> None:
+        if self._grown:
+            self._run_followers()
+        if self._dirty:
+            for partition in self._dirty:
+                self._waking.extend(partition.fetch_waiters)
+            self._dirty.clear()
+        waking = self._waking
+        if not waking or self._queued:
+            return
+        for _ in range(min(len(waking), limits.WAKES_PER_TICK_MAX)):
+            waking.popleft().advanced()
+        if waking:
+            self._queued = True
+            self._call_soon(self._rest)
+
+    def wake(self, waiter: FetchWaiter) -> None:
+        """With the next turn."""
+        self._waking.append(waiter)
+
+    def _run_followers(self) -> None:
+        """Before all others: a commit waits for them. There is one fetch for many partitions, and few brokers."""
+        grown, self._grown = self._grown, {}
+        waiting: dict[FetchWaiter, None] = {}
+        for partition in grown:
+            for question in partition.questions or ():
+                waiter = question.on_append()
+                if waiter is not None:
+                    waiting[waiter] = None
+        for waiter in waiting:
+            waiter.advanced()
+
+    def run_soon(self) -> None:
+        """For marks made outside a connection's turn (a sync that ended, a deleted topic)."""
+        if not self._queued:
+            self._queued = True
+            self._call_soon(self._rest)
+
+    def _rest(self) -> None:
+        self._queued = False
+        self.run()
+
+
+class Partition:
+    __slots__ = (
+        "_commit_waiters",
+        "_known_high_watermark",
+        "_stable_waiters",
+        "_wakes",
+        "cutting",
+        "damaged_at",
+        "fetch_waiters",
+        "follower",
+        "index",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "min_insync_replicas",
+        "on_follower_durable",
+        "preparing",
+        "questions",
+        "refusal",
+        "repairs",
+        "retired",
+        "state",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, wakes: Wakes) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.state: PartitionState | None = None
+        """As the metadata has it."""
+        self.min_insync_replicas = 1
+        self.leader: Leader | None = None
+        """Set while this broker leads the partition and its log is open."""
+        self.follower: Follower | None = None
+        """Set while this broker follows another and its log is open."""
+        self.cutting: Future[None] | None = None
+        """Until a truncation is done: nobody may write, lead or delete the log before."""
+        self.damaged_at: int | None = None
+        """Where this broker's copy is damaged, if it was found to be."""
+        self.repairs = 0
+        """How often its log was cut because it was damaged, to be copied again."""
+        self.questions: dict[Question, None] | None = None
+        """What followers have asked."""
+        self.on_follower_durable: Callable[[Partition], None] | None = None
+        """Told when a sync made more of a follower's log stable."""
+        self._known_high_watermark = 0
+        """As of when this broker neither led nor followed."""
+        self.log: Log | None = None
+        self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        """What requests are told while this broker does not lead the partition."""
+        self.retired = False
+        """The topic is gone: whoever still holds this object looks the partition up again."""
+        self.preparing: PartitionQueue | None = None
+        """Set while batches wait to be opened, or if the topic has a codec of its own: appends may have to queue."""
+        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        # Ten thousand partitions share these until someone waits: an empty deque of its own takes 600 bytes.
+        self._commit_waiters = NOBODY
+        self._stable_waiters = NOBODY
+        self._wakes = wakes
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    # ---- leading
+
+    def follow_state(self, state: PartitionState) -> None:
+        self.state = state
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+
+    @property
+    def is_copied(self) -> bool:
+        """This broker leads it or follows: what is committed of its log is the cluster's, and may be cleaned up."""
+        return self.leader is not None or self.follower is not None
+
+    @property
+    def high_watermark(self) -> int:
+        """As far as this broker knows it, whatever its part."""
+        if self.leader is not None:
+            return self.leader.high_watermark
+        return self._known_high_watermark if self.follower is None else self.follower.high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        """From a checkpoint."""
+        assert self.leader is None
+        assert self.follower is None
+        self._known_high_watermark = offset
+
+    def lead(self, leader: Leader) -> None:
+        assert self.log is not None
+        assert self.follower is None
+        self.leader = leader
+        self.log.on_durable = self._durable
+        if self.questions:
+            # Followers may have heard of this earlier than we did.
+            self._wakes.grown(self)
+        self._wake_fetches()
+        self._wakes.run_soon()
+
+    def resign(self, error: ErrorCode) -> None:
+        """This broker no longer leads: everyone who waits is told to look elsewhere."""
+        if self.leader is not None:
+            self._known_high_watermark = self.leader.high_watermark
+        self.leader = None
+        self._refuse_waiters(self._commit_waiters, error)
+        self._refuse_waiters(self._stable_waiters, error)
+        for question in list(self.questions or ()):
+            waiter = question.on_resign()
+            if waiter is not None:
+                self._wakes.wake(waiter)
+        self._wake_fetches()
+        self._wakes.run_soon()
+
+    def isr_recorded(self, state: PartitionState, now_ms: float) -> None:
+        """The controller recorded other replicas or another ISR, in the epoch that this broker leads in."""
+        self._after(self._leads().on_isr, state.replicas, state.isr, state.partition_epoch, now_ms)
+
+    def isr_refused(self, quiet_until_ms: float) -> None:
+        self._after(self._leads().on_refused, quiet_until_ms)
+
+    def strand(self, stranded: bool) -> None:
+        """This broker is cut off, and most likely leads the partition no longer; or it is in contact again."""
+        self._leads().on_stranded(stranded)
+        if stranded:
+            self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._wake_fetches()
+            self._wakes.run_soon()
+
+    def configure_min_isr(self, min_insync_replicas: int) -> None:
+        self.min_insync_replicas = min_insync_replicas
+        if self.leader is not None and self.leader.min_isr != min_insync_replicas:
+            self._after(self.leader.on_min_isr, min_insync_replicas)
+
+    def fetched_by(
+        self, replica: int, offset: int, now_ms: float, broker_epoch: int, eligible: bool
+    ) -> IsrProposal | None:
+        """A follower holds all before `offset`, and what it holds is what this log has."""
+        leader = self._leads()
+        before = leader.high_watermark
+        proposal = leader.on_fetch(replica, offset, now_ms, broker_epoch=broker_epoch, eligible=eligible)
+        if leader.high_watermark != before:
+            self._advanced(leader.high_watermark)
+            if self.fetch_waiters:
+                # A follower's fetch is not always looked at in a connection's turn.
+                self._wakes.run_soon()
+        return proposal
+
+    def _leads(self) -> Leader:
+        assert self.leader is not None, f"{self} is not led here"
+        return self.leader
+
+    def _after(self, change: Callable[..., int], *args: object) -> None:
+        """Let the leader state change, and tell those who waited for what follows from it."""
+        leader = self._leads()
+        before = leader.high_watermark
+        if change(*args) != before:
+            self._advanced(leader.high_watermark)
+            self._wakes.run_soon()
+        if leader.under_min_isr:
+            # They may yet be committed. But nobody knows when, so whoever waits should know of it now.
+            self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _refuse_waiters(self, waiters: deque[tuple[int, CommitWaiter, int]], error: ErrorCode) -> None:
+        while waiters:
+            _, waiter, token = waiters.popleft()
+            waiter.reached(token, error)
+
+    # ---- following
+
+    def follow(self, follower: Follower) -> None:
+        """This broker copies the partition from another."""
+        assert self.log is not None
+        assert self.leader is None
+        self.follower = follower
+        self.log.on_durable = self._follower_durable
+
+    def unfollow(self) -> None:
+        if self.follower is not None:
+            self._known_high_watermark = self.follower.high_watermark
+            self.follower = None
+            if self.fetch_waiters:
+                self._wakes.mark(self)
+                self._wakes.run_soon()
+
+    def ends(self) -> LogEnds:
+        log = self.log
+        assert log is not None
+        return LogEnds(log.start_offset, log.end_offset, log.stable_end, log.last_record_epoch)
+
+    def grown(self) -> None:
+        """What the follower's log holds has changed."""
+        follower = self.follower
+        if follower is not None:
+            before = follower.high_watermark
+            if follower.on_grown(self.ends()) != before and self.fetch_waiters:
+                # Consumers that read from here.
+                self._wakes.mark(self)
+                self._wakes.run_soon()
+
+    def _follower_durable(self, log: Log) -> None:
+        if self.follower is not None and not self.follower.is_cutting:
+            self.grown()
+            if self.on_follower_durable is not None:
+                self.on_follower_durable(self)
+
+    def led(self) -> tuple[Log, Leader]:
+        """The log and leader state, or the error that sends the client to another broker (or to wait for this one)."""
+        log, leader = self.log, self.leader
+        if leader is None or log is None:
+            raise KafkaError(self.refusal)
+        return log, leader
+
+    def readable(self, from_follower: bool) -> Log:
+        """The log, for a consumer that may (KIP-392) or may not read from followers. Raises KafkaError."""
+        log = self.log
+        if log is None or (self.leader is None and not (from_follower and self._is_following)):
+            raise KafkaError(self.refusal)
+        return log
+
+    @property
+    def _is_following(self) -> bool:
+        return self.follower is not None and self.cutting is None
+
+    def check_epoch(self, client_epoch: int) -> None:
+        """What a client that knows leader epochs may not do with an outdated one (KIP-320)."""
+        if client_epoch < 0 or client_epoch == self.leader_epoch:
+            return
+        if client_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # ---- writing
+
+    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+        """Append what a client sent. Raises what `Log.append_leader` does."""
+        leader = self.leader
+        if leader is None:
+            raise KafkaError(self.refusal)
+        log = self.log
+        assert log is not None
+        if acks == -1 and leader.refuses_acks_all:
+            raise _refusal_of_acks_all(leader)
+        appended = log.append_leader(records, self.leader_epoch, wall_ms, checked=checked)
+        if not appended.duplicate:
+            before = leader.high_watermark
+            if leader.on_append(log.end_offset, log.stable_end) != before:
+                self._advanced(leader.high_watermark)
+            if self.questions:
+                self._wakes.grown(self)
+        return appended
+
+    def check_append(self, acks: int) -> None:
+        """Whether a client may append here, as far as that can be said before. Raises KafkaError."""
+        _, leader = self.led()
+        if acks == -1 and leader.refuses_acks_all:
+            raise _refusal_of_acks_all(leader)
+
+    def await_commit(self, offset: int, acks: int, waiter: CommitWaiter, token: int) -> bool:
+        """True if all below `offset` is committed (acks=all) or stable (acks=1); else the waiter is told later."""
+        log, leader = self.led()
+        if acks == -1:
+            if leader.high_watermark >= offset:
+                return True
+            if self._commit_waiters is NOBODY:
+                self._commit_waiters = deque()
+            self._commit_waiters.append((offset, waiter, token))
+            return False
+        if log.stable_end >= offset:
+            return True
+        if self._stable_waiters is NOBODY:
+            self._stable_waiters = deque()
+        self._stable_waiters.append((offset, waiter, token))
+        return False
+
+    def forget(self, waiter: CommitWaiter, token: int) -> bool:
+        """The waiter gave up (a timeout). False: it was told already."""
+        for waiters in (self._commit_waiters, self._stable_waiters):
+            kept = [entry for entry in waiters if entry[1] is not waiter or entry[2] != token]
+            if len(kept) < len(waiters):
+                waiters.clear()
+                waiters.extend(kept)
+                return True
+        return False
+
+    def _durable(self, log: Log) -> None:
+        stable = self._stable_waiters
+        if stable:
+            end = log.stable_end
+            while stable and stable[0][0] <= end:
+                _, waiter, token = stable.popleft()
+                waiter.reached(token, ErrorCode.NONE)
+        leader = self.leader
+        if leader is not None:
+            before = leader.high_watermark
+            if leader.on_durable(log.stable_end) != before:
+                self._advanced(leader.high_watermark)
+                self._wakes.run_soon()
+
+    def _advanced(self, high_watermark: int) -> None:
+        commits = self._commit_waiters
+        while commits and commits[0][0] <= high_watermark:
+            _, waiter, token = commits.popleft()
+            waiter.reached(token, ErrorCode.NONE)
+        if self.questions:
+            for question in self.questions:
+                fetch = question.on_high_watermark()
+                if fetch is not None:
+                    self._wakes.wake(fetch)
+                    self._wakes.run_soon()
+        if self.fetch_waiters:
+            self._wakes.mark(self)
+
+    def start_moved(self) -> None:
+        """Records were deleted: followers are to do the same."""
+        if self.questions:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
+
+    def wake_soon(self) -> None:
+        """For who appends outside a connection's turn."""
+        self._wakes.run_soon()
+
+    def _wake_fetches(self) -> None:
+        if self.fetch_waiters:
+            self._wakes.mark(self)
+
+
+class InternalPartition(Partition):
+    """A partition in which a coordinator keeps its state: clients read it, and only its coordinator writes to it."""
+
+    __slots__ = ("listener",)
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, wakes: Wakes, listener: PartitionListener | None
+    ) -> None:
+        super().__init__(topic, topic_id, index, wakes)
+        self.listener = listener
+
+    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
+
+    def check_append(self, acks: int) -> None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
+
+    def append_own(self, records: memoryview, wall_ms: int) -> Appended:
+        """What the coordinator writes. Below the minimum ISR too: nobody is told of it before the ISR has grown."""
+        log, leader = self.led()
+        appended = log.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
+        before = leader.high_watermark
+        if leader.on_append(log.end_offset, log.stable_end) != before:
+            self._advanced(leader.high_watermark)
+            if self.fetch_waiters:
+                self._wakes.run_soon()
+        if self.questions:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
+        return appended
+
+    def lead(self, leader: Leader) -> None:
+        super().lead(leader)
+        if self.listener is not None:
+            self.listener.on_leader(self)
+
+    def resign(self, error: ErrorCode) -> None:
+        super().resign(error)
+        if self.listener is not None:
+            self.listener.on_resign(self)
+
+    def strand(self, stranded: bool) -> None:
+        super().strand(stranded)
+        if self.listener is not None:
+            # Another coordinates meanwhile, perhaps. Should this one do so again, it reads what it has.
+            (self.listener.on_resign if stranded else self.listener.on_leader)(self)
+
+    def _advanced(self, high_watermark: int) -> None:
+        super()._advanced(high_watermark)
+        if self.listener is not None:
+            self.listener.on_high_watermark(self)
+
+
+def _refusal_of_acks_all(leader: Leader) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if leader.stranded else ErrorCode.NOT_ENOUGH_REPLICAS)

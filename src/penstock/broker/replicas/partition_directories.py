@@ -1,0 +1,181 @@
+"""Whose log a directory holds, and what becomes of directories that nobody needs.
+
+A directory is named after topic and partition, but a topic can be deleted and created again under its name while a
+broker is down. So `partition.metadata` in it says the topic's id. It is written when the directory is made and synced
+with the first records: a directory that has records which were promised to someone has an owner.
+
+At a start the directories are compared with the metadata. Nothing is removed then:
+
+- A directory of a topic that is gone, of an earlier one of the same name, or of a partition that was moved away is set
+  aside (`strays`). So is one whose owner cannot be read, if other replicas have the records: they are copied again.
+- If nobody else has the records of a directory whose owner cannot be read, its partition is refused, and the directory
+  is left as it is. To serve an empty log instead would hide the loss.
+- A crash while a directory was made leaves no owner, or part of one. Without records there is nothing to lose. With
+  records they are this topic's, unless an earlier topic of the name was deleted lately: then they are set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+
+from penstock.broker.layout import (
+    METADATA_DIRECTORY,
+    Owner,
+    OwnerState,
+    parse_partition_directory,
+    parse_partition_metadata,
+    partition_directory,
+    partition_metadata_text,
+)
+from penstock.broker.replicas.partition import Partition
+from penstock.broker.replicas.remains import holds_partition, log_bytes
+from penstock.log import LogDirectory, Strays, names
+from penstock.metadata import MetadataImage, TopicImage
+from penstock.runtime import Runtime
+from penstock.runtime.eventlog import EventLog
+from penstock.wire.uuids import format_uuid
+
+RemovedTopics = Callable[[], Awaitable[Mapping[str, str]]]
+"""Asks for the topics that the metadata log says were deleted, names by id. It reads the log: ask only if need be."""
+
+
+class Fate(Enum):
+    KEEP = "keep"
+    ADOPT = "adopt"
+    """Keep it, and write its owner anew."""
+    SET_ASIDE = "set aside"
+    REFUSE = "refuse"
+
+
+class PartitionDirectories:
+    def __init__(
+        self, runtime: Runtime, events: EventLog, directory: LogDirectory, strays: Strays, node_id: int
+    ) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._directory = directory
+        self._strays = strays
+        self._node_id = node_id
+
+    def owner(self, name: str) -> Owner:
+        """Which topic a directory belongs to, as far as that can be read."""
+        path = f"{name}/{names.PARTITION_METADATA_NAME}"
+        disk = self._runtime.disk
+        return parse_partition_metadata(disk.read_bytes(path) if disk.exists(path) else b"")
+
+    def claim(self, partition: Partition) -> None:
+        """Write down whose log this directory holds. It is synced with the first records."""
+        name = partition_directory(partition.topic, partition.index)
+        self._runtime.disk.mkdir(name)
+        self._write_owner(name, partition.topic_id)
+
+    def _write_owner(self, name: str, topic_id: bytes) -> None:
+        file = self._runtime.disk.open(f"{name}/{names.PARTITION_METADATA_NAME}", create=True)
+        text = partition_metadata_text(format_uuid(topic_id))
+        if file.size() > len(text):
+            file.truncate(0)
+        file.pwrite(text, 0)
+
+    def unknown(self, image: MetadataImage) -> dict[str, str]:
+        """Directories of partitions that the metadata does not know, with the ids of their topics."""
+        found = {}
+        for name in self._directory.names():
+            parsed = parse_partition_directory(name)
+            if parsed is None or name == METADATA_DIRECTORY or image.partition(*parsed) is not None:
+                continue
+            owner = self.owner(name)
+            if owner.topic_id:
+                found[name] = owner.topic_id
+        return found
+
+    async def reconcile(self, image: MetadataImage, removed: RemovedTopics) -> dict[str, str]:
+        """Set aside what is of no partition that this broker holds. Returns the directories whose partitions must be
+        refused, and why."""
+        refused = {}
+        for name in self._directory.names():
+            parsed = parse_partition_directory(name)
+            if parsed is None or name == METADATA_DIRECTORY:
+                continue
+            fate, reason = await self._judge(name, image, *parsed, removed)
+            if fate is Fate.SET_ASIDE:
+                await self._set_aside(name, reason)
+            elif fate is Fate.REFUSE:
+                refused[name] = reason
+            elif fate is Fate.ADOPT:
+                topic = image.topic(parsed[0])
+                assert topic is not None
+                self._write_owner(name, topic.topic_id)
+                self._events.warning("log adopted", directory=name, reason=reason)
+        self._strays.look()
+        return refused
+
+    async def remove(self, name: str) -> None:
+        """Durably take away a directory that no log is open on, because its topic was deleted or it was moved away.
+        Its files go now, or with the next start."""
+        disk = self._runtime.disk
+        aside = names.aside(name, self._runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
+        disk.rename(name, aside)
+        await disk.sync_dir("")
+        await self._directory.delete(name)
+        self._runtime.spawn(self._remove_tree(aside), f"remove {aside}")
+
+    async def _judge(
+        self, name: str, image: MetadataImage, topic_name: str, index: int, removed: RemovedTopics
+    ) -> tuple[Fate, str]:
+        topic = image.topic(topic_name)
+        if topic is None or index >= len(topic.partitions):
+            is_ours = holds_partition(self._runtime.disk, name)
+            return (Fate.SET_ASIDE, "the metadata has no such partition") if is_ours else (Fate.KEEP, "")
+        is_alone = len(image.brokers) <= 1
+        # After a clean stop no directory can be that of an earlier topic of the same name, unless the others in a
+        # cluster have deleted and created it meanwhile.
+        if self._directory.is_clean and is_alone:
+            return Fate.KEEP, ""
+        if self._node_id not in topic.partitions[index].replicas:
+            return Fate.SET_ASIDE, "it was moved to other brokers"
+        owner = self.owner(name)
+        if owner.topic_id == format_uuid(topic.topic_id):
+            return Fate.KEEP, ""
+        if not owner.topic_id and not log_bytes(self._runtime.disk, name):
+            return Fate.KEEP, ""  # nothing is lost: it is claimed anew
+        if owner.state is OwnerState.CHECKED:
+            return Fate.SET_ASIDE, "it is of an earlier topic"
+        state = topic.partitions[index]
+        if not is_alone and self._node_id in (*state.isr, *state.elr) and topic_name not in (await removed()).values():
+            # It counts among those that have everything, so these are this topic's records; and it may turn out to be
+            # the last of them.
+            return Fate.ADOPT, "its partition.metadata cannot be read, but this broker was in sync"
+        if self._others_have(topic, index):
+            return Fate.SET_ASIDE, "it cannot be read whose log this is: it is copied again from other replicas"
+        if owner.topic_id and (not is_alone or owner.topic_id in await removed()):
+            return Fate.SET_ASIDE, "it is of an earlier topic"
+        if owner.state is OwnerState.TORN and is_alone:
+            if topic_name in (await removed()).values():
+                return Fate.SET_ASIDE, "the machine stopped before it was written down whose records these are"
+            return Fate.ADOPT, "the machine stopped while its partition.metadata was written"
+        return Fate.REFUSE, _unreadable(self._runtime.disk.root, name, owner, topic)
+
+    def _others_have(self, topic: TopicImage, index: int) -> bool:
+        state = topic.partitions[index]
+        return any(one != self._node_id for one in (*state.isr, *state.elr))
+
+    async def _set_aside(self, name: str, reason: str) -> None:
+        kept = await self._strays.set_aside(name, reason)
+        await self._directory.delete(name)
+        self._events.warning("stray log set aside", directory=name, kept=kept, reason=reason)
+
+    async def _remove_tree(self, name: str) -> None:
+        try:
+            await self._runtime.offload(self._runtime.disk.rmtree, name)
+        except OSError as error:
+            self._runtime.fatal(f"{self._runtime.disk.root}/{name} cannot be removed: {error}", error)
+
+
+def _unreadable(root: str, name: str, owner: Owner, topic: TopicImage) -> str:
+    found = f"names topic {owner.topic_id}" if owner.topic_id else "is damaged or missing"
+    return (
+        f"{name}/{names.PARTITION_METADATA_NAME} {found}, so nobody knows whether these are the records of "
+        f"{topic.name} ({format_uuid(topic.topic_id)}). They are left as they are, and the partition is not served. "
+        f"If they are, stop the broker and run: penstock metadata recover --data {root}"
+    )
