@@ -67,7 +67,7 @@ def test_cold_readers_of_segments_that_are_removed_are_told(seed: int) -> None:
             entry = DeleteRecordsPartition(partition_index=0, offset=-1)
             await s.call(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])]))
             partition = s.node.served.manager.table.find(b"t", 0)
-            retained = partition.log.retain(s.node.process.wall_ms(), partition.leader.high_watermark)
+            retained = partition.log.trimmer.retain(s.node.process.wall_ms(), partition.leader.high_watermark)
             s.node.process.runtime.spawn(retained, "retention")
             for answer in answers:
                 data = (await answer).responses[0].partitions[0]

@@ -369,7 +369,7 @@ def test_a_follower_whose_next_record_was_deleted_goes_on_where_the_leaders_log_
         for _ in range(30):
             await client.produce(1, bytes(20_000))
         leader = cluster[1]
-        leader.log.advance_start_offset(20)
+        leader.log.trimmer.advance_start_offset(20)
         cluster.reregister(3)
         cluster[3].start()
         await client.until(lambda: len(cluster.state.isr) == 3)

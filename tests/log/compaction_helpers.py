@@ -34,12 +34,12 @@ def on_a_log(check: Callable[[Log], Awaitable[None]], config: LogConfig = CONFIG
 
 def append(log: Log, *pairs: Pair, **options: object) -> None:
     wall_ms = log.runtime.wall_ms()
-    log.append_leader(keyed(pairs, timestamp=wall_ms, **options), 0, wall_ms)  # type: ignore[arg-type]
+    log.writer.append_leader(keyed(pairs, timestamp=wall_ms, **options), 0, wall_ms)  # type: ignore[arg-type]
 
 
 async def closed(log: Log) -> None:
     """Close the active segment, and wait until it is durable."""
-    log.roll()
+    log.writer.roll()
     await log.flush()
 
 

@@ -80,9 +80,9 @@ def stored(data: bytes) -> list[Stored]:
 async def slice_bytes(log: Log, offset: int, max_bytes: int = 1 << 20, upto: int | None = None) -> bytes:
     """What a fetch would send."""
     upto = log.end_offset if upto is None else upto
-    found = log.try_read(offset, max_bytes, upto)
+    found = log.reader.try_read(offset, max_bytes, upto)
     if found is None:
-        found = await log.read(offset, max_bytes, upto)
+        found = await log.reader.read(offset, max_bytes, upto)
     return await found.file.pread(found.size, found.position) if found.size else b""
 
 
@@ -137,7 +137,7 @@ class History:
 
     def append(self, log: Log, records: memoryview, epoch: int, wall_ms: int) -> None:
         self.appending = stamped(records, log.end_offset, epoch)
-        appended = log.append_leader(records, epoch, wall_ms)
+        appended = log.writer.append_leader(records, epoch, wall_ms)
         if not appended.duplicate:
             assert bytes(records) == self.appending
             self.batches += stored(self.appending)
@@ -152,7 +152,7 @@ class History:
     async def truncate(self, log: Log, offset: int) -> None:
         kept = [one for one in self.batches if one.next <= offset]
         self.truncating_to = kept[-1].next if kept else self.base
-        await log.truncate_to(offset)
+        await log.trimmer.truncate_to(offset)
         self.batches = kept
         self.durable = min(self.durable, self.end)
         self.start = min(self.start, self.end)

@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 sequence=number // 2 * 3,
                 label=str(number),
             )
-            log.append_leader(records, number // 40, wall_ms)
+            log.writer.append_leader(records, number // 40, wall_ms)
         assert len(log.segments) > 2
         await directory.close()
 
@@ -132,8 +132,8 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     epoch=0,
                     sequence=number * 3,
                 )
-                log.append_leader(made, number // 70 + 3 * round_number, wall_ms)
-            log.roll()
+                log.writer.append_leader(made, number // 70 + 3 * round_number, wall_ms)
+            log.writer.roll()
             await log.flush()
             assert await compact(log) is not None
         assert any(one.records_count == 0 for one in headers_of(root))

@@ -7,7 +7,7 @@ from struct import pack_into
 import pytest
 
 from log.helpers import WALL_MS, batch, contents, open_log, simulate, slice_bytes, stamped, stored
-from penstock.log import AppendOrigin, Log, LogConfig
+from penstock.log import AppendOrigin, Log, LogConfig, TimeSearch
 from penstock.sim.disk import SimDisk
 from penstock.sim.host import ProcessEnded
 from penstock.sim.runtime import SimRuntime
@@ -64,14 +64,14 @@ def test_what_is_wrong_is_refused_and_leaves_no_trace(name: str) -> None:
     records, code = BAD[name]
 
     async def check(log: Log) -> None:
-        log.append_leader(batch(2), 0, WALL_MS)
+        log.writer.append_leader(batch(2), 0, WALL_MS)
         size = log.size_bytes
         with pytest.raises(KafkaError) as error:
-            log.append_leader(memoryview(bytearray(records)), 1, WALL_MS)
+            log.writer.append_leader(memoryview(bytearray(records)), 1, WALL_MS)
         assert error.value.code == code
         assert error.value.message
         assert (log.end_offset, log.size_bytes, log.latest_epoch) == (2, size, 0)
-        assert log.append_leader(batch(1), 0, WALL_MS).first_offset == 2
+        assert log.writer.append_leader(batch(1), 0, WALL_MS).first_offset == 2
 
     on_a_log(check, LogConfig(max_message_bytes=2_000))
 
@@ -84,7 +84,7 @@ def test_counts_that_cannot_be_are_refused() -> None:
 
     async def check(log: Log) -> None:
         with pytest.raises(KafkaError) as error:
-            log.append_leader(records, 0, WALL_MS)
+            log.writer.append_leader(records, 0, WALL_MS)
         assert error.value.code == ErrorCode.INVALID_RECORD
 
     on_a_log(check)
@@ -94,7 +94,7 @@ def test_one_bad_batch_of_several_refuses_all() -> None:
     async def check(log: Log) -> None:
         both = bytearray(bytes(batch(2)) + bytes(batch(1, control=True)))
         with pytest.raises(KafkaError):
-            log.append_leader(memoryview(both), 0, WALL_MS)
+            log.writer.append_leader(memoryview(both), 0, WALL_MS)
         assert log.end_offset == 0
 
     on_a_log(check)
@@ -102,10 +102,10 @@ def test_one_bad_batch_of_several_refuses_all() -> None:
 
 def test_a_leader_stamps_offset_and_epoch_and_nothing_else() -> None:
     async def check(log: Log) -> None:
-        log.append_leader(batch(4), 3, WALL_MS)
+        log.writer.append_leader(batch(4), 3, WALL_MS)
         records = batch(3, codec=Codec.LZ4, size=200)
         before = bytes(records)
-        appended = log.append_leader(records, 3, WALL_MS)
+        appended = log.writer.append_leader(records, 3, WALL_MS)
         assert appended == (4, 6, -1, False)
         assert bytes(records) == stamped(memoryview(before), 4, 3)
         assert check_batch(records).partition_leader_epoch == 3
@@ -119,10 +119,10 @@ def test_several_batches_are_written_with_one_write() -> None:
 
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
-        log.append_leader(batch(1), 0, WALL_MS)
+        log.writer.append_leader(batch(1), 0, WALL_MS)
         before = disk.operations
         three = memoryview(bytearray(b"".join(bytes(batch(count)) for count in (1, 2, 3))))
-        assert log.append_leader(three, 0, WALL_MS) == (1, 6, -1, False)
+        assert log.writer.append_leader(three, 0, WALL_MS) == (1, 6, -1, False)
         assert disk.operations == before + 1
         assert [one.first for one in await contents(log)] == [0, 1, 2, 4]
 
@@ -132,13 +132,13 @@ def test_several_batches_are_written_with_one_write() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_log_append_time_replaces_the_timestamps(codec: Codec) -> None:
     async def check(log: Log) -> None:
-        appended = log.append_leader(batch(3, timestamp=5, codec=codec, size=100), 0, WALL_MS)
+        appended = log.writer.append_leader(batch(3, timestamp=5, codec=codec, size=100), 0, WALL_MS)
         assert appended == (0, 2, WALL_MS, False)
         data = await slice_bytes(log, 0)
         header = check_batch(data)
         assert header.timestamp_type == TimestampType.LOG_APPEND_TIME
         assert header.max_timestamp == WALL_MS
-        found = await log.offset_for_timestamp(WALL_MS, 3)
+        found = await TimeSearch(log).offset_for_timestamp(WALL_MS, 3)
         assert found is not None
         assert found.offset == 0
 
@@ -151,19 +151,19 @@ def test_records_that_are_too_old_are_refused_one_by_one() -> None:
 
     async def check(log: Log) -> None:
         with pytest.raises(KafkaError) as error:
-            log.append_leader(memoryview(bytearray(build_batch(records))), 0, WALL_MS)
+            log.writer.append_leader(memoryview(bytearray(build_batch(records))), 0, WALL_MS)
         assert error.value.code == ErrorCode.INVALID_TIMESTAMP
-        log.append_leader(memoryview(bytearray(build_batch(records[:1]))), 0, WALL_MS)
-        log.append_leader(memoryview(bytearray(build_batch([Record(value=b"no time")]))), 0, WALL_MS)
+        log.writer.append_leader(memoryview(bytearray(build_batch(records[:1]))), 0, WALL_MS)
+        log.writer.append_leader(memoryview(bytearray(build_batch([Record(value=b"no time")]))), 0, WALL_MS)
 
     on_a_log(check, config)
 
 
 def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     async def check(log: Log) -> None:
-        log.append_leader(batch(2), 0, WALL_MS)
+        log.writer.append_leader(batch(2), 0, WALL_MS)
         with pytest.raises(KafkaError) as error:
-            log.append_leader(memoryview(bytearray(build_batch([Record(value=b"v")]))), 0, WALL_MS)
+            log.writer.append_leader(memoryview(bytearray(build_batch([Record(value=b"v")]))), 0, WALL_MS)
         assert error.value.code == ErrorCode.INVALID_RECORD
 
     on_a_log(check, LogConfig(cleanup_policy="compact"))
@@ -172,7 +172,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
 def test_the_quorum_writes_what_clients_may_not() -> None:
     async def check(log: Log) -> None:
         records = batch(1, control=True, size=5_000)
-        appended = log.append_leader(records, 4, WALL_MS, origin=AppendOrigin.RAFT_LEADER)
+        appended = log.writer.append_leader(records, 4, WALL_MS, origin=AppendOrigin.RAFT_LEADER)
         assert appended.first_offset == 0
 
     on_a_log(check, LogConfig(max_message_bytes=1_000))
@@ -180,9 +180,9 @@ def test_the_quorum_writes_what_clients_may_not() -> None:
 
 def test_an_older_leader_epoch_is_fenced() -> None:
     async def check(log: Log) -> None:
-        log.append_leader(batch(1), 5, WALL_MS)
+        log.writer.append_leader(batch(1), 5, WALL_MS)
         with pytest.raises(KafkaError) as error:
-            log.append_leader(batch(1), 4, WALL_MS)
+            log.writer.append_leader(batch(1), 4, WALL_MS)
         assert error.value.code == ErrorCode.FENCED_LEADER_EPOCH
 
     on_a_log(check)
@@ -191,11 +191,11 @@ def test_an_older_leader_epoch_is_fenced() -> None:
 def test_epochs_begin_where_their_first_batch_is() -> None:
     async def check(log: Log) -> None:
         for epoch, count in ((0, 3), (0, 2), (2, 4), (5, 1)):
-            log.append_leader(batch(count), epoch, WALL_MS)
+            log.writer.append_leader(batch(count), epoch, WALL_MS)
         assert log.epochs.entries == [(0, 0), (2, 5), (5, 9)]
         assert log.epoch_end_offset(1) == (0, 5)
         assert log.epoch_end_offset(5) == (5, 10)
-        log.advance_start_offset(7)
+        log.trimmer.advance_start_offset(7)
         assert log.epoch_end_offset(0) == (0, 7)
 
     on_a_log(check)
@@ -207,11 +207,11 @@ def test_epochs_begin_where_their_first_batch_is() -> None:
 def test_a_follower_takes_what_it_gets_and_leaves_out_an_incomplete_tail() -> None:
     async def check(log: Log) -> None:
         data = stamped(batch(3), 0, 2) + stamped(batch(2), 3, 4)
-        appended = log.append_follower(memoryview(bytearray(data + stamped(batch(9), 5, 4)[:50])))
+        appended = log.writer.append_follower(memoryview(bytearray(data + stamped(batch(9), 5, 4)[:50])))
         assert appended == (0, 4, -1, False)
         assert log.epochs.entries == [(2, 0), (4, 3)]
         assert b"".join(one.data for one in await contents(log)) == data
-        assert log.append_follower(memoryview(bytearray(b"short"))) == (5, 4, -1, False)
+        assert log.writer.append_follower(memoryview(bytearray(b"short"))) == (5, 4, -1, False)
 
     on_a_log(check)
 
@@ -219,9 +219,9 @@ def test_a_follower_takes_what_it_gets_and_leaves_out_an_incomplete_tail() -> No
 @pytest.mark.parametrize(("offset", "epoch"), [(1, 3), (2, 2)], ids=["overlap", "older epoch"])
 def test_a_follower_refuses_what_does_not_follow(offset: int, epoch: int) -> None:
     async def check(log: Log) -> None:
-        log.append_follower(memoryview(bytearray(stamped(batch(2), 0, 3))))
+        log.writer.append_follower(memoryview(bytearray(stamped(batch(2), 0, 3))))
         with pytest.raises(KafkaError):
-            log.append_follower(memoryview(bytearray(stamped(batch(2), offset, epoch))))
+            log.writer.append_follower(memoryview(bytearray(stamped(batch(2), offset, epoch))))
         assert log.end_offset == 2
 
     on_a_log(check)
@@ -231,7 +231,7 @@ def test_a_follower_takes_no_batch_that_no_segment_could_hold() -> None:
     async def check(log: Log) -> None:
         for offset in (2**31, 2**40, 2**63 - 3):
             with pytest.raises(KafkaError, match="too far beyond 0"):
-                log.append_follower(memoryview(bytearray(stamped(batch(2), offset, 0))))
+                log.writer.append_follower(memoryview(bytearray(stamped(batch(2), offset, 0))))
         assert log.end_offset == 0
 
     on_a_log(check)
@@ -239,7 +239,7 @@ def test_a_follower_takes_no_batch_that_no_segment_could_hold() -> None:
 
 def test_a_follower_of_a_compacted_log_takes_gaps() -> None:
     async def check(log: Log) -> None:
-        log.append_follower(memoryview(bytearray(stamped(batch(2), 0, 0) + stamped(batch(2), 10, 0))))
+        log.writer.append_follower(memoryview(bytearray(stamped(batch(2), 0, 0) + stamped(batch(2), 10, 0))))
         assert log.end_offset == 12
         assert stored(await slice_bytes(log, 5))[0].first == 10
 
@@ -253,7 +253,7 @@ def test_a_full_segment_is_rolled() -> None:
     async def check(log: Log) -> None:
         size = len(batch(1, size=100))
         for _ in range(10):
-            log.append_leader(batch(1, size=100), 0, WALL_MS)
+            log.writer.append_leader(batch(1, size=100), 0, WALL_MS)
         assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
         assert all(segment.size_bytes <= 3 * size for segment in log.segments)
         assert len(await contents(log)) == 10
@@ -265,7 +265,7 @@ def test_more_than_a_segment_at_once_is_refused() -> None:
     async def check(log: Log) -> None:
         four = memoryview(bytearray(b"".join(bytes(batch(1, size=100)) for _ in range(4))))
         with pytest.raises(KafkaError) as error:
-            log.append_leader(four, 0, WALL_MS)
+            log.writer.append_leader(four, 0, WALL_MS)
         assert error.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
 
     on_a_log(check, LogConfig(segment_bytes=3 * len(batch(1, size=100))))
@@ -274,7 +274,7 @@ def test_more_than_a_segment_at_once_is_refused() -> None:
 def test_a_segment_is_rolled_when_its_batches_get_too_old() -> None:
     async def check(log: Log) -> None:
         for timestamp in (1_000, 5_000, 11_000, 11_001, 12_000):
-            log.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
+            log.writer.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
         assert [segment.base_offset for segment in log.segments] == [0, 3]
 
     on_a_log(check, LogConfig(segment_ms=10_000))
@@ -286,14 +286,14 @@ def test_jitter_rolls_earlier_never_later() -> None:
         for number in range(20):
             config = LogConfig(segment_ms=1_000, segment_jitter_ms=500)
             log = await Log.open(runtime, f"t-{number}", config, clean=False, recovery_point=0, start_offset=0)
-            log.append_leader(batch(1, timestamp=0), 0, WALL_MS)
+            log.writer.append_leader(batch(1, timestamp=0), 0, WALL_MS)
             timestamp = next(t for t in range(1, 2_000) if _rolls(log, t))
             rolled.append(timestamp)
         assert all(500 < timestamp <= 1_001 for timestamp in rolled)
         assert len(set(rolled)) > 5
 
     def _rolls(log: Log, timestamp: int) -> bool:
-        log.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
+        log.writer.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
         return len(log.segments) > 1
 
     simulate(main)
@@ -302,7 +302,7 @@ def test_jitter_rolls_earlier_never_later() -> None:
 def test_a_full_index_rolls_the_segment() -> None:
     async def check(log: Log) -> None:
         for _ in range(12):
-            log.append_leader(batch(1, size=100), 0, WALL_MS)
+            log.writer.append_leader(batch(1, size=100), 0, WALL_MS)
         assert len(log.segments) > 1
         assert len(await contents(log)) == 12
 
@@ -311,10 +311,10 @@ def test_a_full_index_rolls_the_segment() -> None:
 
 def test_rolling_an_empty_segment_does_nothing() -> None:
     async def check(log: Log) -> None:
-        log.roll()
-        log.append_leader(batch(1), 0, WALL_MS)
-        log.roll()
-        log.roll()
+        log.writer.roll()
+        log.writer.append_leader(batch(1), 0, WALL_MS)
+        log.writer.roll()
+        log.writer.roll()
         assert [segment.base_offset for segment in log.segments] == [0, 1]
 
     on_a_log(check)
@@ -322,12 +322,12 @@ def test_rolling_an_empty_segment_does_nothing() -> None:
 
 def test_config_changes_take_effect_at_once() -> None:
     async def check(log: Log) -> None:
-        log.append_leader(batch(1, size=500), 0, WALL_MS)
+        log.writer.append_leader(batch(1, size=500), 0, WALL_MS)
         log.config = LogConfig(max_message_bytes=300)
         with pytest.raises(KafkaError):
-            log.append_leader(batch(1, size=500), 0, WALL_MS)
+            log.writer.append_leader(batch(1, size=500), 0, WALL_MS)
         log.config = LogConfig(segment_bytes=300)
-        log.append_leader(batch(1), 0, WALL_MS)
+        log.writer.append_leader(batch(1), 0, WALL_MS)
         assert len(log.segments) == 2
 
     on_a_log(check)
@@ -342,9 +342,9 @@ def test_a_full_disk_ends_the_process_and_no_append_is_reported() -> None:
 
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
-        log.append_leader(batch(1), 0, WALL_MS)
+        log.writer.append_leader(batch(1), 0, WALL_MS)
         disk.fill(free_bytes=30)
-        reported.append(log.append_leader(batch(1), 0, WALL_MS))
+        reported.append(log.writer.append_leader(batch(1), 0, WALL_MS))
 
     with pytest.raises(ProcessEnded, match="no space"):
         simulate(main, disk)

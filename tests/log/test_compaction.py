@@ -120,7 +120,7 @@ def test_records_of_many_and_far_apart_offsets_and_times_keep_them() -> None:
                 Record(timestamp=wall_ms - steps[n % 8], key=b"%d" % (n % 300), value=value, headers=(("n", b"1"),))
                 for n in range(20_000)
             ]
-            log.append_leader(memoryview(bytearray(build_batch(made))), 0, wall_ms)
+            log.writer.append_leader(memoryview(bytearray(build_batch(made))), 0, wall_ms)
         before = {record.offset: record for record in await records(log)}
         await closed(log)
         await compact(log, map_bytes=16 << 20)
@@ -135,7 +135,7 @@ def test_topics_compacted_from_another_policy_lose_records_without_a_key() -> No
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
         made = [Record(timestamp=wall_ms, value=b"v"), Record(timestamp=wall_ms, key=b"k", value=b"v")]
-        log.append_leader(memoryview(bytearray(build_batch(made))), 0, wall_ms)
+        log.writer.append_leader(memoryview(bytearray(build_batch(made))), 0, wall_ms)
         log.config = CONFIG
         await closed(log)
         await compact(log)
@@ -150,7 +150,7 @@ def test_a_compacted_topic_refuses_them_from_the_start() -> None:
         made = [Record(timestamp=wall_ms, key=b"k", value=b"v"), Record(timestamp=wall_ms, value=b"v")]
         for codec in Codec:
             with pytest.raises(KafkaError) as refused:
-                log.append_leader(memoryview(bytearray(build_batch(made, codec=codec))), 0, wall_ms)
+                log.writer.append_leader(memoryview(bytearray(build_batch(made, codec=codec))), 0, wall_ms)
             assert refused.value.code == ErrorCode.INVALID_RECORD
         assert log.end_offset == 0
 
@@ -252,7 +252,7 @@ def test_what_is_not_committed_is_left_alone() -> None:
 def test_what_is_not_durable_is_left_alone() -> None:
     async def check(log: Log) -> None:
         append(log, (b"a", b"1"))
-        log.roll()
+        log.writer.roll()
         assert (await cleanable(log, log.end_offset, 0)).cleanable_bytes == 0
         await log.flush()
         assert (await cleanable(log, log.end_offset, 0)).cleanable_bytes > 0
@@ -408,7 +408,7 @@ def test_where_a_log_is_clean_is_remembered_in_kafkas_file() -> None:
         await again.load()
         log = await again.open("topic-0", CONFIG)
         assert log.clean_end == 2
-        await log.truncate_to(1)
+        await log.trimmer.truncate_to(1)
         assert log.clean_end == log.end_offset < 2
         assert read_offsets(runtime.disk, "cleaner-offset-checkpoint").get("topic-0", 0) < 2
         await again.delete("topic-0")
@@ -455,7 +455,7 @@ def test_the_last_sequence_of_a_live_producer_is_kept() -> None:
         assert entry is not None
         assert (entry.epoch, entry.last_sequence, entry.last_offset) == (3, 3, 3)
         again = keyed([(b"a", b"2"), (b"b", b"2")], timestamp=runtime.wall_ms(), producer_id=7, epoch=3, sequence=2)
-        assert log.append_leader(again, 0, runtime.wall_ms()).duplicate
+        assert log.writer.append_leader(again, 0, runtime.wall_ms()).duplicate
 
     disk = SimDisk(1)
     simulate(fill, disk)
@@ -468,7 +468,7 @@ def test_what_a_forgotten_producer_wrote_goes_altogether() -> None:
         append(log, (b"a", b"1"), producer_id=7, epoch=0, sequence=0)
         append(log, (b"a", b"2"))
         await closed(log)
-        log.expire_producers(log.runtime.wall_ms() + CONFIG.producer_id_expiration_ms)
+        log.snapshots.expire(log.runtime.wall_ms() + CONFIG.producer_id_expiration_ms)
         await compact(log)
         assert [one.first for one in await batches_of(log)] == [1]
 

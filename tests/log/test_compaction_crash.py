@@ -51,7 +51,7 @@ class Table:
         self.pairs += pairs
         if idempotent:
             self.sequence += len(pairs)
-        log.append_leader(records, 0, wall_ms)
+        log.writer.append_leader(records, 0, wall_ms)
 
     async def flush(self, log: Log) -> None:
         await log.flush()
@@ -87,7 +87,7 @@ async def scenario(runtime: SimRuntime, table: Table) -> None:
     for number in range(14):
         table.append(log, (b"%d" % (number % 4), b"%d" % number * 8), idempotent=number % 3 == 0)
         table.append(log, (b"t%d" % (number % 2), None if number > 11 else b"x"), (b"u%d" % (number % 3), b"1"))
-    log.roll()
+    log.writer.roll()
     await table.flush(log)
     await directory.close()
 
@@ -98,7 +98,7 @@ async def scenario(runtime: SimRuntime, table: Table) -> None:
     await directory.checkpoint()
     for number in range(6):
         table.append(log, (b"%d" % number, b"again"), (b"u%d" % number, None), idempotent=number % 2 == 0)
-    log.roll()
+    log.writer.roll()
     await table.flush(log)
     await runtime.sleep(60)
     before = len(log.segments)
@@ -126,7 +126,7 @@ async def work_on(directory: LogDirectory, log: Log, table: Table) -> None:
     runtime = directory.runtime
     for number in range(4):
         table.append(log, (b"%d" % number, b"after"), (b"v%d" % number, b"1"))
-    log.roll()
+    log.writer.roll()
     await table.flush(log)
     await compact(log)
     await directory.close()

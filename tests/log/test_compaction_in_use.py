@@ -20,7 +20,7 @@ from log.compaction_helpers import (
     records,
 )
 from log.helpers import batch, open_log, simulate, slice_bytes, stored
-from penstock.log import Log, LogConfig, LogDirectory
+from penstock.log import Log, LogConfig, LogDirectory, TimeSearch
 from penstock.log.compaction import Compaction, Interrupted, cleanable
 from penstock.log.compaction_job import CorruptBatch
 from penstock.log.tools import BatchDump, Problem, Severity, Verdict, dump, verify
@@ -60,10 +60,10 @@ def test_times_are_found_in_what_is_left() -> None:
         await compact(log)
         left = await records(log)
         for timestamp in range(begun_ms, log.runtime.wall_ms(), 5):
-            found = await log.offset_for_timestamp(timestamp, log.end_offset)
+            found = await TimeSearch(log).offset_for_timestamp(timestamp, log.end_offset)
             expected = [record for record in left if record.timestamp >= timestamp]
             assert (found.offset if found else None) == (expected[0].offset if expected else None)
-        largest = await log.max_timestamp_offset()
+        largest = await TimeSearch(log).max_timestamp_offset()
         assert largest is not None
         assert (largest.timestamp, largest.offset) == (left[-1].timestamp, left[-1].offset)
 
@@ -74,12 +74,12 @@ def test_a_largest_time_that_was_compacted_away_is_not_told() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
         late = keyed([(b"a", b"1")], timestamp=wall_ms + 500, producer_id=1, epoch=0, sequence=0)
-        log.append_leader(late, 0, wall_ms)
-        log.append_leader(keyed([(b"a", b"2")], timestamp=wall_ms), 0, wall_ms)
+        log.writer.append_leader(late, 0, wall_ms)
+        log.writer.append_leader(keyed([(b"a", b"2")], timestamp=wall_ms), 0, wall_ms)
         await closed(log)
         await compact(log)
         assert len(await batches_of(log)) == 2, "the producer's header is kept"
-        largest = await log.max_timestamp_offset()
+        largest = await TimeSearch(log).max_timestamp_offset()
         assert largest is not None
         assert (largest.timestamp, largest.offset) == (wall_ms, 1)
 
@@ -98,7 +98,7 @@ def test_a_truncation_into_a_gap_ends_the_log_where_the_gap_begins() -> None:
         await closed(log)
         await compact(log)
         assert [record.offset for record in await records(log)] == [0, 8, 9]
-        await log.truncate_to(5)
+        await log.trimmer.truncate_to(5)
         assert log.end_offset == 1
         append(log, (b"d", b"1"))
         await log.flush()
@@ -150,7 +150,7 @@ def test_a_follower_copies_a_compacted_log_as_it_is() -> None:
         await compact(leader)
         follower = await Log.open(runtime, "copy-0", LogConfig(), clean=False, recovery_point=0, start_offset=0)
         for one in await batches_of(leader):
-            follower.append_follower(memoryview(bytearray(one.data)))
+            follower.writer.append_follower(memoryview(bytearray(one.data)))
         assert await batches_of(follower) == await batches_of(leader)
         assert follower.end_offset == leader.end_offset
         entry = follower.producers.get(4)
@@ -169,7 +169,7 @@ def test_verify_finds_a_compacted_log_sound() -> None:
             wall_ms = runtime.wall_ms()
             pairs = [(b"%d" % (number % 9), b"x" * 30), (b"t", None)]
             epoch = number // 3
-            log.append_leader(
+            log.writer.append_leader(
                 keyed(pairs, timestamp=wall_ms, producer_id=1, epoch=0, sequence=2 * number), epoch, wall_ms
             )
         await closed(log)
@@ -207,7 +207,7 @@ def test_readers_at_a_replaced_segment_read_on() -> None:
             append(log, (b"%d" % (number % 2), b"x" * 50))
         await closed(log)
         before = await slice_bytes(log, 0, 1 << 20)
-        held = await log.read(0, 1 << 20, log.end_offset)
+        held = await log.reader.read(0, 1 << 20, log.end_offset)
         held.file.retain()
         await compact(log)
         await log.runtime.sleep(1_000)
@@ -256,10 +256,10 @@ def test_retention_leaves_a_log_alone_that_is_being_compacted() -> None:
         await runtime.sleep(1)
         removed = 0
         while not running.done():
-            removed += await log.retain(runtime.wall_ms(), log.end_offset)
+            removed += await log.trimmer.retain(runtime.wall_ms(), log.end_offset)
             await runtime.sleep(1)
         assert removed == 0
-        assert await log.retain(runtime.wall_ms(), log.end_offset) > 0
+        assert await log.trimmer.retain(runtime.wall_ms(), log.end_offset) > 0
         assert log.start_offset == 60
 
     simulate(main)
@@ -288,7 +288,7 @@ def test_a_compaction_ends_when_its_log_does(how: str, after_ms: int) -> None:
         if how == "delete":
             await log.delete()
         elif how == "truncate":
-            await log.truncate_to(10)
+            await log.trimmer.truncate_to(10)
         elif how == "close":
             compaction.stop()
             await running
@@ -340,7 +340,7 @@ def test_records_that_make_no_sense_stop_compaction() -> None:
         lying = bytearray(batch(2, timestamp=wall_ms))
         lying[61] = 0x7E
         seal(lying)
-        log.append_leader(memoryview(lying), 0, wall_ms)
+        log.writer.append_leader(memoryview(lying), 0, wall_ms)
         await closed(log)
         log.config = CONFIG
         with pytest.raises(CorruptBatch, match=r"offsets 0\.\.1"):
@@ -374,7 +374,7 @@ def test_what_a_clean_stop_said_of_a_log_is_forgotten_when_it_is_compacted() -> 
     config = LogConfig(cleanup_policy="compact", segment_bytes=100_000, file_delete_delay_ms=5)
 
     def add(log: Log, key: bytes, size: int) -> None:
-        log.append_leader(keyed([(key, b"x" * size)], timestamp=-1), 0, log.runtime.wall_ms())
+        log.writer.append_leader(keyed([(key, b"x" * size)], timestamp=-1), 0, log.runtime.wall_ms())
 
     async def stop(runtime: SimRuntime) -> None:
         directory = LogDirectory(runtime)
@@ -390,7 +390,7 @@ def test_what_a_clean_stop_said_of_a_log_is_forgotten_when_it_is_compacted() -> 
         for number in range(6):
             add(log, b"%d" % number, 10 * number)
         add(log, b"a", 5)
-        log.roll()
+        log.writer.roll()
         await log.flush()
         await compact(log)
         # The process is killed before the next checkpoint.

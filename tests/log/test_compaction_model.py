@@ -90,14 +90,14 @@ class Compacted(RuleBasedStateMachine):
             for pairs, producer_id, codec, rolls in batches:
                 self.append(log, pairs, producer_id, codec)
                 if rolls:
-                    log.roll()
+                    log.writer.roll()
             await log.flush()
             await runtime.sleep(pause_ms)
             for _ in range(compactions):
                 await compact(log, map_bytes=keys_max * MAP_ENTRY_BYTES)
                 await self.check(log)
             if retains:
-                await log.retain(runtime.wall_ms(), log.end_offset)
+                await log.trimmer.retain(runtime.wall_ms(), log.end_offset)
                 self.start = max(self.start, log.start_offset)
                 await directory.checkpoint()
             if end == "clean":
@@ -133,7 +133,7 @@ class Compacted(RuleBasedStateMachine):
             pairs, timestamp=wall_ms, codec=codec, producer_id=producer_id,
             epoch=0 if producer_id >= 0 else -1, sequence=sequence,
         )  # fmt: skip
-        done = log.append_leader(data, 0, wall_ms)
+        done = log.writer.append_leader(data, 0, wall_ms)
         assert done.first_offset == len(self.appended)
         if producer_id >= 0:
             self.sequences[producer_id] = sequence + len(pairs)

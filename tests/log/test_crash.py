@@ -62,11 +62,11 @@ async def scenario(runtime: SimRuntime, history: History) -> None:
         append(3, 2, 2)
     await history.flush(log)
     history.start = log.segments[-1].base_offset
-    assert await log.retain(runtime.wall_ms(), log.end_offset) >= 2
+    assert await log.trimmer.retain(runtime.wall_ms(), log.end_offset) >= 2
     for _ in range(3):
         append(2, 3)
     history.start = log.end_offset - 2
-    log.advance_start_offset(history.start)
+    log.trimmer.advance_start_offset(history.start)
     await directory.checkpoint()
     await directory.close()
     history.durable = history.end
@@ -87,7 +87,7 @@ async def scenario(runtime: SimRuntime, history: History) -> None:
         append(2, 4)
     await history.flush(log)
     append(1, 5, 1)
-    log.roll()
+    log.writer.roll()
     append(1, 5, 1)
     await history.truncate(log, history.batches[-2].first)
     append(4, 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from log.helpers import WALL_MS, batch, contents, simulate
-from penstock.log import CheckpointDamaged, LogConfig, LogDirectory, LogState
+from penstock.log import CheckpointDamaged, LogConfig, LogDirectory, LogState, TimeSearch
 from penstock.log.checkpoints import (
     SegmentState,
     decode_clean_shutdown,
@@ -32,7 +32,7 @@ async def loaded(runtime: Runtime, *names: str, path: str = "") -> LogDirectory:
 def fill(directory: LogDirectory, name: str, count: int = 10, **options: int) -> None:
     for number in range(count):
         sequence = {"sequence": 2 * number} if options else {}
-        directory.logs[name].append_leader(batch(2, **options, **sequence), 0, WALL_MS)  # type: ignore[arg-type]
+        directory.logs[name].writer.append_leader(batch(2, **options, **sequence), 0, WALL_MS)  # type: ignore[arg-type]
 
 
 def test_offset_checkpoints_are_kafkas() -> None:
@@ -93,7 +93,7 @@ def test_a_clean_start_touches_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [log.end_offset for log in logs.values()] == [20, 0, 6]
         assert logs["a-0"].size_bytes > 0
         assert logs["a-0"].epochs.entries == [(0, 0)]
-        assert (logs["a-0"].is_cold, logs["b-1"].is_cold) == (True, False)
+        assert (logs["a-0"].snapshots.loaded is None, logs["b-1"].snapshots.loaded is None) == (True, False)
         await directory.close()
         assert disk.operations - before <= 10, "a log that was not used costs nothing to close"
 
@@ -117,8 +117,8 @@ def test_logs_are_whole_after_a_clean_stop_even_if_the_power_goes() -> None:
             log = directory.logs["a-0"]
             assert [one.first for one in await contents(log)] == list(range(0, 20, 2))
             retry = batch(2, producer_id=5, epoch=0, sequence=18)
-            assert log.append_leader(retry, 0, WALL_MS).duplicate
-            assert await log.max_timestamp_offset() == (WALL_MS + 1, 1, 0)
+            assert log.writer.append_leader(retry, 0, WALL_MS).duplicate
+            assert await TimeSearch(log).max_timestamp_offset() == (WALL_MS + 1, 1, 0)
 
         simulate(write, disk)
         disk.restart(power_loss=True)
@@ -156,7 +156,7 @@ def test_logs_that_were_not_opened_stay_cleanly_closed() -> None:
     async def look(runtime: SimRuntime) -> None:
         directory = await loaded(runtime, "a-0", "b-0")
         assert [log.end_offset for log in directory.logs.values()] == [20, 20]
-        assert not any(log._names_in_doubt for log in directory.logs.values())
+        assert not any(log.names_in_doubt for log in directory.logs.values())
 
     simulate(write, disk)
     for step in (open_one, look):
@@ -171,7 +171,7 @@ def test_deleted_records_stay_deleted_once_a_checkpoint_is_written() -> None:
         directory = await loaded(runtime, "a-0")
         fill(directory, "a-0")
         await directory.logs["a-0"].flush()
-        directory.logs["a-0"].advance_start_offset(3)
+        directory.logs["a-0"].trimmer.advance_start_offset(3)
         await directory.checkpoint()
         assert disk.durable_content("log-start-offset-checkpoint") == b"0\n1\na 0 3\n"
         assert disk.durable_content("recovery-point-offset-checkpoint") == b"0\n1\na 0 20\n"
@@ -218,7 +218,7 @@ def test_a_deleted_log_leaves_nothing_to_a_new_one_of_its_name() -> None:
     async def write(runtime: SimRuntime) -> None:
         directory = await loaded(runtime, "a-0", "b-0")
         fill(directory, "a-0", producer_id=5, epoch=0)
-        directory.logs["a-0"].advance_start_offset(7)
+        directory.logs["a-0"].trimmer.advance_start_offset(7)
         await directory.logs["a-0"].flush()
         await directory.checkpoint()
         await directory.delete("a-0")
@@ -312,7 +312,7 @@ def test_an_unclean_start_without_clean_state_reads_names_if_it_is_told_that_all
         log = await Log.open(runtime, "a-0", CONFIG, clean=True, recovery_point=20, start_offset=0)
         assert (log.end_offset, log.durable_end) == (20, 20)
         assert len(await contents(log)) == 10
-        assert log.append_leader(batch(2, producer_id=5, epoch=0, sequence=20), 0, WALL_MS).first_offset == 20
+        assert log.writer.append_leader(batch(2, producer_id=5, epoch=0, sequence=20), 0, WALL_MS).first_offset == 20
 
     simulate(write, disk)
     disk.restart(power_loss=False)

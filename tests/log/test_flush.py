@@ -15,7 +15,7 @@ from penstock.sim.runtime import SimRuntime
 
 def append(log: Log, count: int = 1) -> int:
     wall_ms = log.runtime.wall_ms()
-    return log.append_leader(batch(count, timestamp=wall_ms), 0, wall_ms).last_offset + 1
+    return log.writer.append_leader(batch(count, timestamp=wall_ms), 0, wall_ms).last_offset + 1
 
 
 async def stable(log: Log, offset: int) -> None:
@@ -154,7 +154,7 @@ def test_a_rolled_segment_is_synced_in_the_background() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
         append(log, 4)
-        log.roll()
+        log.writer.roll()
         append(log, 2)
         assert log.recovery_point == 0
         await runtime.sleep(1_000)

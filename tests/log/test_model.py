@@ -23,7 +23,7 @@ from log.helpers import (
     stamped,
     stored,
 )
-from penstock.log import NEVER, IndexCache, Log, LogConfig, LogDirectory
+from penstock.log import NEVER, IndexCache, Log, LogConfig, LogDirectory, TimeSearch
 from penstock.log.tools import Problem, Severity, verify
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.world import World
@@ -111,7 +111,7 @@ class LogMachine(RuleBasedStateMachine):
         wall_ms = self.runtime.wall_ms()
         records = batch(count, size=size, codec=codec, timestamp=wall_ms - age_ms, label=self.label())
         expected = stamped(records, self.history.end, self.epoch)
-        appended = self.log.append_leader(records, self.epoch, wall_ms)
+        appended = self.log.writer.append_leader(records, self.epoch, wall_ms)
         assert bytes(records) == expected
         assert appended == (self.history.end, self.history.end + count - 1, -1, False)
         self.took(records)
@@ -126,7 +126,7 @@ class LogMachine(RuleBasedStateMachine):
         records = batch(
             count, timestamp=wall_ms, producer_id=producer_id, epoch=epoch, sequence=sequence, label=self.label()
         )
-        appended = self.log.append_leader(records, self.epoch, wall_ms)
+        appended = self.log.writer.append_leader(records, self.epoch, wall_ms)
         assert not appended.duplicate
         if new_epoch:
             self.recent.pop(producer_id, None)
@@ -138,7 +138,7 @@ class LogMachine(RuleBasedStateMachine):
         producer_id = data.draw(st.sampled_from(sorted(self.recent)))
         original = data.draw(st.sampled_from(self.recent[producer_id]))
         records = memoryview(bytearray(stamped(memoryview(original.data), 0, -1)))
-        appended = self.log.append_leader(records, self.epoch, self.runtime.wall_ms())
+        appended = self.log.writer.append_leader(records, self.epoch, self.runtime.wall_ms())
         assert appended == (original.first, original.next - 1, -1, True)
 
     @precondition(lambda self: self.recent)
@@ -149,7 +149,7 @@ class LogMachine(RuleBasedStateMachine):
         assert entry is not None
         records = batch(producer_id=producer_id, epoch=entry.epoch, sequence=entry.last_sequence + 1 + gap)
         with pytest.raises(KafkaError) as refused:
-            self.log.append_leader(records, self.epoch, self.runtime.wall_ms())
+            self.log.writer.append_leader(records, self.epoch, self.runtime.wall_ms())
         assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     @rule(counts=st.lists(counts, min_size=1, max_size=4), cut=st.booleans())
@@ -161,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
             data += stamped(batch(count, timestamp=self.runtime.wall_ms(), label=self.label()), offset, self.epoch)
             offset += count
         rest = stamped(batch(3), offset, self.epoch)[:80] if cut else b""
-        appended = self.log.append_follower(memoryview(bytearray(data + rest)))
+        appended = self.log.writer.append_follower(memoryview(bytearray(data + rest)))
         assert appended == (self.history.end, offset - 1, -1, False)
         self.took(memoryview(data))
 
@@ -171,7 +171,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll()
+        self.log.writer.roll()
 
     @rule()
     def flush(self) -> None:
@@ -199,20 +199,20 @@ class LogMachine(RuleBasedStateMachine):
     @rule(distance=st.integers(0, 20))
     def start_afresh(self, distance: int) -> None:
         offset = self.history.end + distance
-        self.do(self.log.truncate_fully_and_start_at(offset))
+        self.do(self.log.trimmer.truncate_fully_and_start_at(offset))
         self.history = History(base=offset, durable=offset, start=offset)
         self.recent = {}
 
     @rule(share=shares)
     def delete_records(self, share: float) -> None:
         offset = self.log.start_offset + int(share * (self.log.end_offset - self.log.start_offset))
-        self.log.advance_start_offset(offset)
+        self.log.trimmer.advance_start_offset(offset)
         self.history.start = offset
 
     @rule(share=shares)
     def retain(self, share: float) -> None:
         upto = self.log.start_offset + int(share * (self.log.end_offset - self.log.start_offset))
-        self.do(self.log.retain(self.runtime.wall_ms(), upto))
+        self.do(self.log.trimmer.retain(self.runtime.wall_ms(), upto))
         assert self.log.start_offset <= max(upto, self.history.start)
         self.history.start = self.log.start_offset
 
@@ -274,9 +274,9 @@ class LogMachine(RuleBasedStateMachine):
         span = log.end_offset - log.start_offset
         offset = log.start_offset + int(share * (span - 1))
         upto = log.start_offset + int(upto_share * span)
-        found = log.try_read(offset, max_bytes, upto, min_one=min_one)
+        found = log.reader.try_read(offset, max_bytes, upto, min_one=min_one)
         if found is None:
-            found = self.do(log.read(offset, max_bytes, upto, min_one=min_one))
+            found = self.do(log.reader.read(offset, max_bytes, upto, min_one=min_one))
         data = self.do(_bytes_of(found))
         batches = stored(data)
         wanted = [one for one in self.history.batches if one.next > offset and one.next <= upto]
@@ -294,7 +294,7 @@ class LogMachine(RuleBasedStateMachine):
     def read_beyond(self, beyond: int) -> None:
         for offset in (self.log.end_offset + beyond, self.log.start_offset - beyond):
             with pytest.raises(KafkaError) as refused:
-                self.log.try_read(offset, 100, self.log.end_offset)
+                self.log.reader.try_read(offset, 100, self.log.end_offset)
             assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     @rule(share=shares, shift=st.integers(-1, 1))
@@ -309,7 +309,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         timestamp = records[int(share * (len(records) - 1))].timestamp + shift
         first = next((record for record in records if record.timestamp >= timestamp), None)
-        found = self.do(self.log.offset_for_timestamp(timestamp, self.log.end_offset))
+        found = self.do(TimeSearch(self.log).offset_for_timestamp(timestamp, self.log.end_offset))
         if first is None:
             assert found is None
         else:

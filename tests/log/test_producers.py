@@ -22,7 +22,7 @@ def send(log: Log, sequence: int, count: int = 1, *, epoch: int = 0, producer_id
     """Append, and return the first offset, negative for a duplicate."""
     wall_ms = wall_ms or log.runtime.wall_ms()
     records = batch(count, timestamp=wall_ms, producer_id=producer_id, epoch=epoch, sequence=sequence)
-    appended = log.append_leader(records, 0, wall_ms)
+    appended = log.writer.append_leader(records, 0, wall_ms)
     assert appended.last_offset - appended.first_offset == count - 1
     return -appended.first_offset if appended.duplicate else appended.first_offset
 
@@ -44,7 +44,7 @@ def on_a_log(check, config: LogConfig | None = None) -> None:  # type: ignore[no
 
 def test_any_of_the_last_five_batches_is_recognised_as_a_duplicate() -> None:
     async def check(log: Log) -> None:
-        log.append_leader(batch(1), 0, log.runtime.wall_ms())
+        log.writer.append_leader(batch(1), 0, log.runtime.wall_ms())
         offsets = [send(log, 3 * number, 3) for number in range(7)]
         assert offsets == [1, 4, 7, 10, 13, 16, 19]
         assert [send(log, 3 * number, 3) for number in range(2, 7)] == [-7, -10, -13, -16, -19]
@@ -121,9 +121,9 @@ def test_a_producer_that_is_not_known_may_begin_anywhere() -> None:
 def test_a_coordinator_writes_without_sequences() -> None:
     async def check(log: Log) -> None:
         for _ in range(2):
-            log.append_leader(batch(1, producer_id=7, epoch=1), 0, 0, origin=AppendOrigin.COORDINATOR)
+            log.writer.append_leader(batch(1, producer_id=7, epoch=1), 0, 0, origin=AppendOrigin.COORDINATOR)
         with pytest.raises(KafkaError) as error:
-            log.append_leader(batch(1, producer_id=7, epoch=0), 0, 0, origin=AppendOrigin.COORDINATOR)
+            log.writer.append_leader(batch(1, producer_id=7, epoch=0), 0, 0, origin=AppendOrigin.COORDINATOR)
         assert error.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
     on_a_log(check)
@@ -135,11 +135,11 @@ def test_several_batches_at_once_are_all_or_nothing() -> None:
         good = batch(2, timestamp=wall_ms, producer_id=7, epoch=0, sequence=0)
         gap = batch(2, timestamp=wall_ms, producer_id=7, epoch=0, sequence=5)
         with pytest.raises(KafkaError):
-            log.append_leader(memoryview(bytearray(bytes(good) + bytes(gap))), 0, wall_ms)
+            log.writer.append_leader(memoryview(bytearray(bytes(good) + bytes(gap))), 0, wall_ms)
         assert log.end_offset == 0
         assert log.producers.get(7) is None
         follows = batch(2, timestamp=wall_ms, producer_id=7, epoch=0, sequence=2)
-        appended = log.append_leader(memoryview(bytearray(bytes(good) + bytes(follows))), 0, wall_ms)
+        appended = log.writer.append_leader(memoryview(bytearray(bytes(good) + bytes(follows))), 0, wall_ms)
         assert (appended.first_offset, appended.last_offset) == (0, 3)
         assert send(log, 4) == 4
 
@@ -150,11 +150,11 @@ def test_a_follower_learns_what_its_leader_knows() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
         data = stamped(batch(3, producer_id=7, epoch=2, sequence=10), 0, 5)
-        log.append_follower(memoryview(bytearray(data)))
+        log.writer.append_follower(memoryview(bytearray(data)))
         assert refused(log, 20, epoch=2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         log.assign_epoch(5)
         records = batch(3, producer_id=7, epoch=2, sequence=10)
-        assert log.append_leader(records, 5, runtime.wall_ms()) == (0, 2, -1, True)
+        assert log.writer.append_leader(records, 5, runtime.wall_ms()) == (0, 2, -1, True)
 
     simulate(main)
 
@@ -166,8 +166,8 @@ def test_a_producer_is_forgotten_when_it_has_not_written_for_long() -> None:
         wall_ms = log.runtime.wall_ms()
         send(log, 0, producer_id=7, wall_ms=wall_ms)
         send(log, 0, producer_id=8, wall_ms=wall_ms + 600)
-        assert log.expire_producers(wall_ms + 999) == 0
-        assert log.expire_producers(wall_ms + 1_000) == 1
+        assert log.snapshots.expire(wall_ms + 999) == 0
+        assert log.snapshots.expire(wall_ms + 1_000) == 1
         assert log.producers.get(7) is None
         assert log.producers.get(8) is not None
 
@@ -179,8 +179,8 @@ def test_old_timestamps_do_not_make_a_producer_expire() -> None:
 
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
-        log.append_leader(batch(1, timestamp=1, producer_id=7, epoch=0, sequence=0), 0, wall_ms)
-        assert log.expire_producers(wall_ms + 1) == 0
+        log.writer.append_leader(batch(1, timestamp=1, producer_id=7, epoch=0, sequence=0), 0, wall_ms)
+        assert log.snapshots.expire(wall_ms + 1) == 0
 
     on_a_log(check)
 
@@ -188,9 +188,9 @@ def test_old_timestamps_do_not_make_a_producer_expire() -> None:
 def test_a_duplicate_is_answered_with_its_log_append_time() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
-        first = log.append_leader(batch(1, producer_id=7, epoch=0, sequence=0), 0, wall_ms)
+        first = log.writer.append_leader(batch(1, producer_id=7, epoch=0, sequence=0), 0, wall_ms)
         assert first == (0, 0, wall_ms, False)
-        again = log.append_leader(batch(1, producer_id=7, epoch=0, sequence=0), 0, wall_ms + 50)
+        again = log.writer.append_leader(batch(1, producer_id=7, epoch=0, sequence=0), 0, wall_ms + 50)
         assert again == (0, 0, wall_ms, True)
 
     on_a_log(check, LogConfig(timestamp_type="LogAppendTime"))
@@ -199,15 +199,15 @@ def test_a_duplicate_is_answered_with_its_log_append_time() -> None:
 def test_the_first_offset_of_an_open_transaction_is_noted_until_its_marker() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
-        log.append_leader(batch(2, producer_id=7, epoch=0, sequence=0, transactional=True), 0, wall_ms)
-        log.append_leader(batch(2, producer_id=7, epoch=0, sequence=2, transactional=True), 0, wall_ms)
+        log.writer.append_leader(batch(2, producer_id=7, epoch=0, sequence=0, transactional=True), 0, wall_ms)
+        log.writer.append_leader(batch(2, producer_id=7, epoch=0, sequence=2, transactional=True), 0, wall_ms)
         entry = log.producers.get(7)
         assert entry is not None
         assert entry.transaction_first_offset == 0
         assert refused(log, 4) == ErrorCode.INVALID_TXN_STATE
         marker = Record(key=control_key(ControlRecordType.COMMIT), value=pack(">hi", 0, 13))
         data = build_batch([marker], producer_id=7, producer_epoch=0, transactional=True, control=True)
-        log.append_leader(memoryview(bytearray(data)), 0, wall_ms, origin=AppendOrigin.COORDINATOR)
+        log.writer.append_leader(memoryview(bytearray(data)), 0, wall_ms, origin=AppendOrigin.COORDINATOR)
         entry = log.producers.get(7)
         assert entry is not None
         assert (entry.transaction_first_offset, entry.coordinator_epoch) == (-1, 13)

@@ -18,7 +18,7 @@ SIZE = len(batch(2, size=100))
 async def filled(runtime: SimRuntime, count: int = 20, config: LogConfig | None = None, **options: object) -> Log:
     log = await open_log(runtime, config or LogConfig(index_interval_bytes=2 * SIZE), **options)
     for number in range(count):
-        log.append_leader(batch(2, size=100, label=str(number)), 0, WALL_MS)
+        log.writer.append_leader(batch(2, size=100, label=str(number)), 0, WALL_MS)
     return log
 
 
@@ -27,7 +27,7 @@ def warm() -> SimDisk:
 
 
 def read_now(log: Log, offset: int, max_bytes: int, upto: int | None = None, *, min_one: bool = True) -> Slice:
-    found = log.try_read(offset, max_bytes, log.end_offset if upto is None else upto, min_one=min_one)
+    found = log.reader.try_read(offset, max_bytes, log.end_offset if upto is None else upto, min_one=min_one)
     assert found is not None
     return found
 
@@ -92,12 +92,12 @@ def test_a_reader_at_the_end_gets_nothing() -> None:
 def test_an_offset_outside_of_the_log_is_refused(offset: int) -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
-        log.advance_start_offset(10)
+        log.trimmer.advance_start_offset(10)
         with pytest.raises(KafkaError) as error:
-            log.try_read(offset, 100, log.end_offset)
+            log.reader.try_read(offset, 100, log.end_offset)
         assert error.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         with pytest.raises(KafkaError) as error:
-            await log.read(offset, 100, log.end_offset)
+            await log.reader.read(offset, 100, log.end_offset)
         assert error.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     simulate(main)
@@ -136,7 +136,7 @@ def test_a_reader_at_the_tail_needs_no_search(monkeypatch: pytest.MonkeyPatch) -
         offset = read_now(log, 9, 1 << 20).next_offset
         reads = CountingReads(monkeypatch)
         for _ in range(50):
-            log.append_leader(batch(2, size=100), 0, WALL_MS)
+            log.writer.append_leader(batch(2, size=100), 0, WALL_MS)
             found = read_now(log, offset, 1 << 20)
             assert (found.first_offset, found.size) == (offset, SIZE)
             offset = found.next_offset
@@ -164,8 +164,8 @@ def test_only_a_few_readers_are_remembered() -> None:
         log = await filled(runtime, 200)
         for offset in range(0, 400, 2):
             read_now(log, offset, SIZE)
-        assert log._marks is not None
-        assert len(log._marks) <= READ_MARKS_MAX
+        assert log.reader._marks is not None
+        assert len(log.reader._marks) <= READ_MARKS_MAX
 
     simulate(main, warm())
 
@@ -175,7 +175,7 @@ def test_a_search_is_short_however_long_the_log_is(monkeypatch: pytest.MonkeyPat
         log = await filled(runtime, 2_000, LogConfig(index_interval_bytes=4096, segment_bytes=1 << 20))
         reads = CountingReads(monkeypatch)
         for offset in range(1, 4_000, 97):
-            log._marks = None
+            log.reader._marks = None
             read_now(log, offset, SIZE)
         assert reads.count <= 3 * len(range(1, 4_000, 97))
 
@@ -189,8 +189,8 @@ def test_what_is_not_cached_is_read_off_the_loop() -> None:
         log = await filled(runtime, config=LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=SIZE))
         for segment in log.segments:
             segment.release()
-        assert log.try_read(5, 100, log.end_offset) is None
-        found = await log.read(5, 100, log.end_offset)
+        assert log.reader.try_read(5, 100, log.end_offset) is None
+        found = await log.reader.read(5, 100, log.end_offset)
         assert (found.first_offset, found.size) == (4, SIZE)
         assert len(await contents(log)) == 20
 
@@ -221,9 +221,9 @@ def test_a_lost_or_damaged_index_is_rebuilt_when_it_is_needed() -> None:
         for spoil in (lambda: runtime.disk.unlink(path), lambda: disk.rot(path, 39)):
             log.segments[0].release()
             log.segments[0]._index = None
-            log._marks = None
+            log.reader._marks = None
             spoil()
-            found = await log.read(21, 100, log.end_offset)
+            found = await log.reader.read(21, 100, log.end_offset)
             assert found.first_offset == 20
             log.segments[0].index.store()
             assert disk.content(path) == before
@@ -262,10 +262,10 @@ def test_a_removed_segment_stays_readable_for_those_who_retain_it() -> None:
         log = await filled(
             runtime, 20, LogConfig(segment_bytes=5 * SIZE, retention_bytes=0, file_delete_delay_ms=100)
         )
-        found = await log.read(2, 1 << 20, log.end_offset)
+        found = await log.reader.read(2, 1 << 20, log.end_offset)
         found.file.retain()
         expected = await found.file.pread(found.size, found.position)
-        assert await log.retain(WALL_MS, log.end_offset) == 4
+        assert await log.trimmer.retain(WALL_MS, log.end_offset) == 4
         assert runtime.disk.exists("topic-0/00000000000000000000.log.deleted")
         await runtime.sleep(1_000)
         assert not runtime.disk.exists("topic-0/00000000000000000000.log.deleted")
@@ -285,13 +285,13 @@ def test_a_read_that_waits_while_the_log_is_cut_looks_again() -> None:
 
         async def read(offset: int) -> int:
             try:
-                return (await log.read(offset, 100, 40)).first_offset
+                return (await log.reader.read(offset, 100, 40)).first_offset
             except KafkaError as error:
                 return -error.code
 
         late, early = runtime.spawn(read(35), "read"), runtime.spawn(read(3), "read")
         await runtime.sleep(0)
-        await log.truncate_to(20)
+        await log.trimmer.truncate_to(20)
         assert await late == -ErrorCode.OFFSET_OUT_OF_RANGE
         assert await early == 2
 
@@ -307,9 +307,9 @@ def test_damage_in_a_segment_is_told_and_not_served() -> None:
         inode = disk.namespace.file("topic-0/00000000000000000000.log")
         inode.data[5 * SIZE + 16] = 77
         with pytest.raises(KafkaError) as error:
-            await log.read(13, 100, log.end_offset)
+            await log.reader.read(13, 100, log.end_offset)
         assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "penstock log verify" in error.value.message
-        assert (await log.read(3, 100, log.end_offset)).first_offset == 2
+        assert (await log.reader.read(3, 100, log.end_offset)).first_offset == 2
 
     simulate(main, disk)

@@ -30,7 +30,7 @@ def fill(directory: LogDirectory, count: int = 50) -> None:
         for number in range(count):
             wall_ms = log.runtime.wall_ms()
             records = batch(2, size=90, timestamp=wall_ms, producer_id=5, epoch=0, sequence=sequence + 2 * number)
-            log.append_leader(records, 0, wall_ms)
+            log.writer.append_leader(records, 0, wall_ms)
 
 
 def test_a_life_of_logs_on_real_files(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_a_life_of_logs_on_real_files(tmp_path: Path) -> None:
         assert runtime.disk.descriptors_open == 0
         first, second, third = (directory.logs[name] for name in NAMES)
         assert len(await contents(first)) == 50
-        await second.truncate_to(33)
-        third.advance_start_offset(50)
+        await second.trimmer.truncate_to(33)
+        third.trimmer.advance_start_offset(50)
         third.config = LogConfig(retention_bytes=0, segment_bytes=4_000, file_delete_delay_ms=1)
-        assert await third.retain(runtime.wall_ms(), 60) == 2
+        assert await third.trimmer.retain(runtime.wall_ms(), 60) == 2
         fill(directory, 5)
         await directory.checkpoint()
         # The process ends here without a word.
@@ -70,7 +70,7 @@ def test_a_life_of_logs_on_real_files(tmp_path: Path) -> None:
             batches = await contents(log)
             assert batches[-1].next == log.end_offset
             retry = batch(2, size=90, producer_id=5, epoch=0, sequence=batches[-1].header.base_sequence)
-            assert log.append_leader(retry, 0, runtime.wall_ms()).duplicate
+            assert log.writer.append_leader(retry, 0, runtime.wall_ms()).duplicate
         await directory.close()
         for name in NAMES:
             assert not [found for found in verify(runtime.disk, name) if isinstance(found, Problem)]
@@ -97,10 +97,10 @@ def test_compaction_of_real_files_in_a_real_subprocess(tmp_path: Path) -> None:
             made = keyed(
                 pairs, timestamp=wall_ms, codec=list(Codec)[number % 5], producer_id=5, epoch=0, sequence=2 * number
             )
-            log.append_leader(made, number // 300, wall_ms)
-        log.roll()
+            log.writer.append_leader(made, number // 300, wall_ms)
+        log.writer.roll()
         await log.flush()
-        held = await log.read(0, 1 << 20, log.end_offset)
+        held = await log.reader.read(0, 1 << 20, log.end_offset)
         held.file.retain()
         old = await held.file.pread(held.size, held.position)
         done = await compact(log)
@@ -109,7 +109,7 @@ def test_compaction_of_real_files_in_a_real_subprocess(tmp_path: Path) -> None:
         assert await held.file.pread(held.size, held.position) == old
         held.file.release()
         await check(log)
-        log.append_leader(keyed([(b"more", b"1")], timestamp=wall_ms), 4, wall_ms)
+        log.writer.append_leader(keyed([(b"more", b"1")], timestamp=wall_ms), 4, wall_ms)
         # The process ends here without a word.
 
     async def check(log: Log) -> None:
@@ -127,7 +127,7 @@ def test_compaction_of_real_files_in_a_real_subprocess(tmp_path: Path) -> None:
         log = await directory.open("topic-0", config)
         assert log.damage == ()
         await check(log)
-        log.roll()
+        log.writer.roll()
         await log.flush()
         await compact(log)
         await check(log)

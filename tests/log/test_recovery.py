@@ -26,7 +26,7 @@ def written(count: int = 13) -> SimDisk:
         log = await open_log(runtime, CONFIG)
         for number in range(count):
             records = batch(2, size=100, timestamp=WALL_MS + number, producer_id=7, epoch=0, sequence=2 * number)
-            log.append_leader(records, number // 5, WALL_MS)
+            log.writer.append_leader(records, number // 5, WALL_MS)
 
     simulate(write, disk)
     disk.restart(power_loss=False)
@@ -142,7 +142,7 @@ def test_a_large_batch_does_not_hide_the_whole_ones_behind_it() -> None:
     async def write(runtime: SimRuntime) -> int:
         log = await open_log(runtime, LogConfig(max_message_bytes=1 << 24))
         for number in range(3):
-            log.append_leader(batch(1, size=1_500_000, timestamp=WALL_MS + number), 0, WALL_MS)
+            log.writer.append_leader(batch(1, size=1_500_000, timestamp=WALL_MS + number), 0, WALL_MS)
         return log.end_offset
 
     assert simulate(write, disk) == 3
@@ -261,7 +261,7 @@ def test_a_hole_in_what_was_synced_is_told() -> None:
         log = await open_log(runtime, CONFIG, recovery_point=26)
         assert log.end_offset == 26
         assert log.damage == ("topic-0: there is no file for offsets 10..19",)
-        assert (await log.read(12, 100, 26)).first_offset == 20
+        assert (await log.reader.read(12, 100, 26)).first_offset == 20
 
     simulate(look, disk)
 
@@ -317,7 +317,7 @@ async def directory_with(runtime: Runtime, names: list[str], count: int = 8) -> 
     for name in names:
         log = await directory.open(name, CONFIG)
         for number in range(count):
-            log.append_leader(batch(2, size=100, producer_id=1, epoch=0, sequence=2 * number), 0, WALL_MS)
+            log.writer.append_leader(batch(2, size=100, producer_id=1, epoch=0, sequence=2 * number), 0, WALL_MS)
     return directory
 
 
@@ -333,7 +333,7 @@ def test_only_what_was_written_since_the_last_clean_stop_is_read(monkeypatch: py
         await directory.load()
         for name in ("a-0", "b-0", "c-0"):
             await directory.open(name, CONFIG)
-        directory.logs["b-0"].append_leader(batch(1), 0, WALL_MS)
+        directory.logs["b-0"].writer.append_leader(batch(1), 0, WALL_MS)
 
     async def look(runtime: SimRuntime) -> list[int]:
         directory = LogDirectory(runtime)
@@ -362,7 +362,7 @@ def test_a_scan_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def write(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
         for _ in range(1_000):
-            log.append_leader(batch(1), 0, WALL_MS)
+            log.writer.append_leader(batch(1), 0, WALL_MS)
 
     async def look(runtime: SimRuntime) -> tuple[int, float]:
         clock, given, longest = [0.0], [0.0], [0.0]
@@ -411,7 +411,7 @@ def test_many_logs_are_opened_a_few_at_a_time_and_served_as_they_come() -> None:
 
         def serve(log: Log) -> None:
             opened.append(log)
-            log.append_leader(batch(1), 0, WALL_MS)
+            log.writer.append_leader(batch(1), 0, WALL_MS)
             served.append(len(opened))
 
         done = await directory.open_all(dict.fromkeys(names, CONFIG), serve, on_progress=progress.append)
@@ -490,7 +490,7 @@ def test_a_log_that_others_have_too_is_cut_where_it_is_damaged_even_below_its_re
         batches = await contents(log)
         assert [one.first for one in batches] == [0, 2, 4, 6, 8, 10]
         await check_indexes(log, batches)
-        log.append_follower(memoryview(bytearray(stamped(batch(2, size=100), 12, 3))))
+        log.writer.append_follower(memoryview(bytearray(stamped(batch(2, size=100), 12, 3))))
 
     async def look_again(runtime: SimRuntime) -> None:
         log, _ = await open_again(runtime)

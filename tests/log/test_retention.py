@@ -21,7 +21,7 @@ async def filled(runtime: Runtime, config: LogConfig, count: int = 10, *, step_m
     log = await open_log(runtime, config)
     for number in range(count):
         timestamp = WALL_MS - (count - 1 - number) * step_ms
-        log.append_leader(batch(1, size=100, timestamp=timestamp), 0, WALL_MS)
+        log.writer.append_leader(batch(1, size=100, timestamp=timestamp), 0, WALL_MS)
     return log
 
 
@@ -33,9 +33,9 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_ms=6 * HOUR_MS))
         # The segment with the batches of 7 and 6 hours ago is kept: exactly 6 hours is not too old.
-        assert await log.retain(WALL_MS, 10) == 1
+        assert await log.trimmer.retain(WALL_MS, 10) == 1
         assert log.start_offset == 2
-        assert await log.retain(WALL_MS + 1, 10) == 1
+        assert await log.trimmer.retain(WALL_MS + 1, 10) == 1
         assert log.start_offset == 4
         assert [one.first for one in await contents(log)] == [4, 5, 6, 7, 8, 9]
 
@@ -46,9 +46,9 @@ def test_segments_go_while_the_log_is_larger_than_it_may_be() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=5 * SIZE))
         # Kafka's rule: a segment goes if what is left is at least as large as allowed.
-        assert await log.retain(WALL_MS, 10) == 2
+        assert await log.trimmer.retain(WALL_MS, 10) == 2
         assert log.size_bytes == 6 * SIZE
-        assert await log.retain(WALL_MS, 10) == 0
+        assert await log.trimmer.retain(WALL_MS, 10) == 0
 
     simulate(main)
 
@@ -56,9 +56,9 @@ def test_segments_go_while_the_log_is_larger_than_it_may_be() -> None:
 def test_nothing_goes_that_is_not_below_the_high_watermark() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
-        assert await log.retain(WALL_MS, 3) == 1
+        assert await log.trimmer.retain(WALL_MS, 3) == 1
         assert log.start_offset == 2
-        assert await log.retain(WALL_MS, 9) == 3
+        assert await log.trimmer.retain(WALL_MS, 9) == 3
         assert log.start_offset == 8
 
     simulate(main)
@@ -69,13 +69,13 @@ def test_when_all_is_too_old_the_log_is_empty_and_goes_on_where_it_ended() -> No
 
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_ms=HOUR_MS))
-        assert await log.retain(WALL_MS + 100 * HOUR_MS, 10) == 5
+        assert await log.trimmer.retain(WALL_MS + 100 * HOUR_MS, 10) == 5
         assert (log.start_offset, log.end_offset, log.size_bytes) == (10, 10, 0)
 
     async def again(runtime: SimRuntime) -> None:
         log = await open_log(runtime, config())
         assert (log.start_offset, log.end_offset) == (10, 10)
-        assert log.append_leader(batch(1), 0, WALL_MS).first_offset == 10
+        assert log.writer.append_leader(batch(1), 0, WALL_MS).first_offset == 10
 
     simulate(main, disk)
     disk.restart(power_loss=True)
@@ -85,7 +85,7 @@ def test_when_all_is_too_old_the_log_is_empty_and_goes_on_where_it_ended() -> No
 def test_an_unbounded_log_keeps_everything() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config())
-        assert await log.retain(WALL_MS + 10**12, 10) == 0
+        assert await log.trimmer.retain(WALL_MS + 10**12, 10) == 0
 
     simulate(main)
 
@@ -93,7 +93,7 @@ def test_an_unbounded_log_keeps_everything() -> None:
 def test_a_compacted_log_is_not_retained_by_time() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_ms=1, cleanup_policy="compact"))
-        assert await log.retain(WALL_MS + 10**12, 10) == 0
+        assert await log.trimmer.retain(WALL_MS + 10**12, 10) == 0
 
     simulate(main)
 
@@ -102,9 +102,9 @@ def test_records_without_timestamps_are_as_old_as_their_file() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, config(retention_ms=1_000))
         for _ in range(4):
-            log.append_leader(batch(1, size=100, timestamp=-1), 0, runtime.wall_ms())
-        assert await log.retain(runtime.wall_ms() + 1_000, 4) == 0
-        assert await log.retain(runtime.wall_ms() + 1_001, 4) == 2
+            log.writer.append_leader(batch(1, size=100, timestamp=-1), 0, runtime.wall_ms())
+        assert await log.trimmer.retain(runtime.wall_ms() + 1_000, 4) == 0
+        assert await log.trimmer.retain(runtime.wall_ms() + 1_001, 4) == 2
 
     simulate(main)
 
@@ -112,17 +112,17 @@ def test_records_without_timestamps_are_as_old_as_their_file() -> None:
 def test_deleted_records_are_not_readable_and_their_segments_go() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config())
-        log.advance_start_offset(5)
+        log.trimmer.advance_start_offset(5)
         with pytest.raises(KafkaError) as error:
-            log.try_read(4, 100, 10)
+            log.reader.try_read(4, 100, 10)
         assert error.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert [one.first for one in await contents(log)] == [5, 6, 7, 8, 9]
-        assert await log.retain(WALL_MS, 10) == 2
+        assert await log.trimmer.retain(WALL_MS, 10) == 2
         assert log.segments[0].base_offset == 4
-        log.advance_start_offset(3)
+        log.trimmer.advance_start_offset(3)
         assert log.start_offset == 5
         with pytest.raises(KafkaError) as error:
-            log.advance_start_offset(11)
+            log.trimmer.advance_start_offset(11)
         assert error.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     simulate(main)
@@ -133,7 +133,7 @@ def test_the_file_goes_after_a_while() -> None:
         log = await filled(runtime, config(retention_bytes=0))
         names = runtime.disk.list("topic-0")
         assert "00000000000000000002.snapshot" in names
-        await log.retain(WALL_MS, 10)
+        await log.trimmer.retain(WALL_MS, 10)
         names = runtime.disk.list("topic-0")
         assert [name for name in names if name.endswith(".deleted")] == [
             f"{base:020d}.log.deleted" for base in (0, 2, 4, 6, 8)
@@ -152,7 +152,7 @@ def test_what_was_about_to_go_goes_at_the_next_start() -> None:
 
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
-        await log.retain(WALL_MS, 10)
+        await log.trimmer.retain(WALL_MS, 10)
 
     async def again(runtime: SimRuntime) -> None:
         log = await open_log(runtime, config())
@@ -169,8 +169,8 @@ def test_what_was_about_to_go_goes_at_the_next_start() -> None:
 def test_two_retentions_at_once_are_one() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
-        first = runtime.spawn(log.retain(WALL_MS, 10), "retain")
-        second = runtime.spawn(log.retain(WALL_MS, 10), "retain")
+        first = runtime.spawn(log.trimmer.retain(WALL_MS, 10), "retain")
+        second = runtime.spawn(log.trimmer.retain(WALL_MS, 10), "retain")
         assert sorted([await first, await second]) == [0, 5]
 
     simulate(main)
@@ -179,10 +179,10 @@ def test_two_retentions_at_once_are_one() -> None:
 def test_appends_go_on_while_segments_go() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
-        retaining = runtime.spawn(log.retain(WALL_MS, 10), "retain")
+        retaining = runtime.spawn(log.trimmer.retain(WALL_MS, 10), "retain")
         for _ in range(10):
             await runtime.sleep(0.3)
-            log.append_leader(batch(1, size=100), 0, WALL_MS)
+            log.writer.append_leader(batch(1, size=100), 0, WALL_MS)
         await retaining
         assert [one.first for one in await contents(log)] == list(range(10, 20))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from log.helpers import WALL_MS, batch, open_log, simulate
-from penstock.log import Log, LogConfig
+from penstock.log import Log, LogConfig, TimeSearch
 from penstock.runtime import Runtime
 from penstock.sim.disk import SimDisk
 from penstock.sim.runtime import SimRuntime
@@ -20,7 +20,7 @@ async def filled(runtime: Runtime, codec: Codec = Codec.NONE, segment_bytes: int
     log = await open_log(runtime, LogConfig(segment_bytes=segment_bytes, index_interval_bytes=80))
     for epoch, times in enumerate(TIMES):
         records = [Record(timestamp=timestamp, value=b"v") for timestamp in times]
-        log.append_leader(memoryview(bytearray(build_batch(records, codec=codec))), epoch, WALL_MS)
+        log.writer.append_leader(memoryview(bytearray(build_batch(records, codec=codec))), epoch, WALL_MS)
     return log
 
 
@@ -30,10 +30,10 @@ def test_the_first_record_that_is_not_older(codec: Codec) -> None:
         log = await filled(runtime, codec)
         flat = [(timestamp, epoch) for epoch, times in enumerate(TIMES) for timestamp in times]
         for asked in range(85, 405, 5):
-            found = await log.offset_for_timestamp(asked, log.end_offset)
+            found = await TimeSearch(log).offset_for_timestamp(asked, log.end_offset)
             offset = next(number for number, (timestamp, _) in enumerate(flat) if timestamp >= asked)
             assert found == (flat[offset][0], offset, flat[offset][1])
-        assert await log.offset_for_timestamp(401, log.end_offset) is None
+        assert await TimeSearch(log).offset_for_timestamp(401, log.end_offset) is None
 
     simulate(main)
 
@@ -41,8 +41,8 @@ def test_the_first_record_that_is_not_older(codec: Codec) -> None:
 def test_records_beyond_the_high_watermark_are_not_told() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
-        assert await log.offset_for_timestamp(400, 12) is None
-        found = await log.offset_for_timestamp(300, 12)
+        assert await TimeSearch(log).offset_for_timestamp(400, 12) is None
+        found = await TimeSearch(log).offset_for_timestamp(300, 12)
         assert found is not None
         assert found.offset == 9
 
@@ -52,8 +52,8 @@ def test_records_beyond_the_high_watermark_are_not_told() -> None:
 def test_deleted_records_are_not_told() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
-        log.advance_start_offset(6)
-        found = await log.offset_for_timestamp(0, log.end_offset)
+        log.trimmer.advance_start_offset(6)
+        found = await TimeSearch(log).offset_for_timestamp(0, log.end_offset)
         assert found == (150, 6, 2)
 
     simulate(main)
@@ -62,10 +62,10 @@ def test_deleted_records_are_not_told() -> None:
 def test_the_largest_timestamp_is_told_with_its_first_record() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
-        assert await log.max_timestamp_offset() == (400, 12, 6)
-        assert await log.max_timestamp_offset(upto=12) is None
-        await log.truncate_to(12)
-        assert await log.max_timestamp_offset() == (300, 9, 4)
+        assert await TimeSearch(log).max_timestamp_offset() == (400, 12, 6)
+        assert await TimeSearch(log).max_timestamp_offset(upto=12) is None
+        await log.trimmer.truncate_to(12)
+        assert await TimeSearch(log).max_timestamp_offset() == (300, 9, 4)
 
     simulate(main)
 
@@ -73,8 +73,8 @@ def test_the_largest_timestamp_is_told_with_its_first_record() -> None:
 def test_an_empty_log_has_no_times() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
-        assert await log.offset_for_timestamp(0, 0) is None
-        assert await log.max_timestamp_offset() is None
+        assert await TimeSearch(log).offset_for_timestamp(0, 0) is None
+        assert await TimeSearch(log).max_timestamp_offset() is None
 
     simulate(main)
 
@@ -89,8 +89,8 @@ def test_times_are_found_after_a_restart() -> None:
 
     async def check(runtime: SimRuntime) -> None:
         log = await open_log(runtime, LogConfig(index_interval_bytes=80), clean=True, recovery_point=13)
-        assert await log.offset_for_timestamp(203, 13) == (210, 7, 2)
-        assert await log.max_timestamp_offset() == (400, 12, 6)
+        assert await TimeSearch(log).offset_for_timestamp(203, 13) == (210, 7, 2)
+        assert await TimeSearch(log).max_timestamp_offset() == (400, 12, 6)
 
     simulate(write, disk)
     disk.restart(power_loss=False)
@@ -102,8 +102,8 @@ def test_a_batch_that_unfolds_to_too_much_is_answered_for_as_a_whole(monkeypatch
 
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
-        log.append_leader(batch(5, size=1_000, codec=Codec.ZSTD, timestamp=50), 3, WALL_MS)
-        assert await log.offset_for_timestamp(52, 5) == (54, 0, 3)
+        log.writer.append_leader(batch(5, size=1_000, codec=Codec.ZSTD, timestamp=50), 3, WALL_MS)
+        assert await TimeSearch(log).offset_for_timestamp(52, 5) == (54, 0, 3)
 
     simulate(main)
 
@@ -123,8 +123,8 @@ def test_only_one_batch_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, LogConfig(index_interval_bytes=100))
         for number in range(200):
-            log.append_leader(batch(3, timestamp=10 * number), 0, WALL_MS)
-        found = await log.offset_for_timestamp(1_502, 600)
+            log.writer.append_leader(batch(3, timestamp=10 * number), 0, WALL_MS)
+        found = await TimeSearch(log).offset_for_timestamp(1_502, 600)
         assert found == (1_502, 452, 0)
         assert len(opened) == 1
 

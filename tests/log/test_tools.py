@@ -41,7 +41,7 @@ def written(*, clean: bool = True) -> SimDisk:
         log = await directory.open(NAME, LogConfig(segment_bytes=4 * SIZE, index_interval_bytes=SIZE))
         for number in range(10):
             records = batch(2, size=100, timestamp=WALL_MS + number, producer_id=3, epoch=0, sequence=2 * number)
-            log.append_leader(records, number // 4, WALL_MS)
+            log.writer.append_leader(records, number // 4, WALL_MS)
         if clean:
             await directory.close()
 
@@ -112,7 +112,7 @@ def test_records_are_decoded(codec: Codec) -> None:
 
     async def write(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
-        log.append_leader(memoryview(bytearray(build_batch([record], codec=codec))), 0, WALL_MS)
+        log.writer.append_leader(memoryview(bytearray(build_batch([record], codec=codec))), 0, WALL_MS)
 
     simulate(write, disk)
     disk.restart(power_loss=False)
@@ -131,7 +131,7 @@ def test_control_records_are_named() -> None:
     async def write(runtime: SimRuntime) -> None:
         log = await open_log(runtime)
         data = build_batch([Record(key=control_key(ControlRecordType.LEADER_CHANGE), value=b"")], control=True)
-        log.append_leader(memoryview(bytearray(data)), 0, WALL_MS, origin=AppendOrigin.RAFT_LEADER)
+        log.writer.append_leader(memoryview(bytearray(data)), 0, WALL_MS, origin=AppendOrigin.RAFT_LEADER)
 
     simulate(write, disk)
     disk.restart(power_loss=False)

@@ -16,7 +16,7 @@ from log.helpers import (
     simulate,
     stamped,
 )
-from penstock.log import Log, LogConfig
+from penstock.log import Log, LogConfig, TimeSearch
 from penstock.runtime import Runtime
 from penstock.sim.disk import SimDisk
 from penstock.sim.runtime import SimRuntime
@@ -32,7 +32,7 @@ async def filled(runtime: Runtime, **options: object) -> tuple[Log, list[Stored]
         records = batch(
             2, size=100, timestamp=WALL_MS + number, producer_id=number % 2, epoch=0, sequence=number // 2 * 2
         )
-        log.append_leader(records, number // 4, WALL_MS)
+        log.writer.append_leader(records, number // 4, WALL_MS)
     return log, await contents(log)
 
 
@@ -40,7 +40,7 @@ async def filled(runtime: Runtime, **options: object) -> tuple[Log, list[Stored]
 def test_what_is_left_is_what_was_before_the_cut(offset: int) -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
-        await log.truncate_to(offset)
+        await log.trimmer.truncate_to(offset)
         left = [one for one in before if one.next <= offset]
         assert log.end_offset == (left[-1].next if left else 0)
         assert await contents(log) == left
@@ -55,9 +55,9 @@ def test_what_is_left_is_what_was_before_the_cut(offset: int) -> None:
 def test_the_log_goes_on_after_the_cut() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
-        await log.truncate_to(17)
+        await log.trimmer.truncate_to(17)
         for _ in range(10):
-            log.append_leader(batch(3, size=50), 9, WALL_MS + 100)
+            log.writer.append_leader(batch(3, size=50), 9, WALL_MS + 100)
         after = await contents(log)
         assert after[:8] == before[:8]
         assert after[8].first == 16
@@ -70,8 +70,8 @@ def test_the_log_goes_on_after_the_cut() -> None:
 def test_a_cut_beyond_the_end_does_nothing() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
-        await log.truncate_to(40)
-        await log.truncate_to(1_000)
+        await log.trimmer.truncate_to(40)
+        await log.trimmer.truncate_to(1_000)
         assert await contents(log) == before
 
     simulate(main)
@@ -83,7 +83,7 @@ def test_the_cut_is_durable_before_anything_can_be_appended() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
         await log.flush()
-        await log.truncate_to(13)
+        await log.trimmer.truncate_to(13)
         assert len(disk.durable_content("topic-0/00000000000000000010.log")) == SIZE
 
     async def again(runtime: SimRuntime) -> None:
@@ -98,12 +98,12 @@ def test_the_cut_is_durable_before_anything_can_be_appended() -> None:
 def test_nobody_may_append_while_the_log_is_being_cut() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
-        cutting = runtime.spawn(log.truncate_to(13), "cut")
+        cutting = runtime.spawn(log.trimmer.truncate_to(13), "cut")
         await runtime.sleep(0.1)
         with pytest.raises(AssertionError, match="truncated"):
-            log.append_leader(batch(1), 9, WALL_MS)
+            log.writer.append_leader(batch(1), 9, WALL_MS)
         await cutting
-        log.append_leader(batch(1), 9, WALL_MS)
+        log.writer.append_leader(batch(1), 9, WALL_MS)
 
     simulate(main)
 
@@ -118,10 +118,10 @@ def test_the_recovery_point_goes_back_on_disk_before_the_cut() -> None:
 
         log, _ = await filled(runtime, checkpoint=checkpoint)
         await log.flush()
-        await log.truncate_to(13)
+        await log.trimmer.truncate_to(13)
         assert order == [f"checkpoint 12, file {5 * SIZE}"]
-        log.append_leader(batch(1), 9, WALL_MS)
-        await log.truncate_to(12)
+        log.writer.append_leader(batch(1), 9, WALL_MS)
+        await log.trimmer.truncate_to(12)
         assert len(order) == 1, "nothing durable was cut"
 
     simulate(main)
@@ -131,8 +131,8 @@ def test_flushes_that_are_under_way_do_not_vouch_for_what_was_cut() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
         flushed = log.flush()
-        await log.truncate_to(13)
-        log.append_leader(batch(1), 9, WALL_MS)
+        await log.trimmer.truncate_to(13)
+        log.writer.append_leader(batch(1), 9, WALL_MS)
         assert log.durable_end <= 12
         await flushed
         assert log.durable_end == 12
@@ -148,10 +148,10 @@ def test_a_log_can_begin_afresh(offset: int) -> None:
 
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
-        await log.truncate_fully_and_start_at(offset)
+        await log.trimmer.truncate_fully_and_start_at(offset)
         assert (log.start_offset, log.end_offset, log.size_bytes, len(log.producers)) == (offset, offset, 0, 0)
         assert log.epochs.entries == []
-        log.append_follower(memoryview(bytearray(stamped(batch(2), offset, 7))))
+        log.writer.append_follower(memoryview(bytearray(stamped(batch(2), offset, 7))))
         await log.flush()
 
     async def again(runtime: SimRuntime) -> None:
@@ -168,9 +168,9 @@ def test_a_log_can_begin_afresh(offset: int) -> None:
 def test_a_cut_before_the_log_begins_it_afresh_there() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG, start_offset=100)
-        log.append_leader(batch(3), 0, WALL_MS)
+        log.writer.append_leader(batch(3), 0, WALL_MS)
         assert (log.start_offset, log.end_offset) == (100, 103)
-        await log.truncate_to(50)
+        await log.trimmer.truncate_to(50)
         assert (log.start_offset, log.end_offset) == (50, 50)
 
     simulate(main)
@@ -180,9 +180,9 @@ def test_the_largest_timestamp_is_found_again() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, LogConfig(index_interval_bytes=10))
         for timestamp in (10, 50, 30, 90, 20):
-            log.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
-        await log.truncate_to(3)
-        found = await log.max_timestamp_offset()
+            log.writer.append_leader(batch(1, timestamp=timestamp), 0, WALL_MS)
+        await log.trimmer.truncate_to(3)
+        found = await TimeSearch(log).max_timestamp_offset()
         assert found == (50, 1, 0)
 
     simulate(main)

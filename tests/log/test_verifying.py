@@ -18,7 +18,7 @@ END = BATCHES * PER_BATCH
 async def filled(runtime: SimRuntime, config: LogConfig | None = None) -> Log:
     log = await open_log(runtime, config or LogConfig())
     for _ in range(BATCHES):
-        log.append_leader(batch(PER_BATCH, timestamp=runtime.wall_ms()), 0, runtime.wall_ms())
+        log.writer.append_leader(batch(PER_BATCH, timestamp=runtime.wall_ms()), 0, runtime.wall_ms())
     await log.flush()
     return log
 

@@ -405,7 +405,7 @@ class LogSource:
     async def read(self, offset: int, end_offset: int) -> bytes:
         while True:
             version = self._log.version
-            found = await self._log.read(offset, READ_BYTES, end_offset)
+            found = await self._log.reader.read(offset, READ_BYTES, end_offset)
             found.file.retain()
             try:
                 return await found.file.pread(found.size, found.position)

@@ -8,6 +8,8 @@ to a position (`indexes`), another from a time to an offset. The *epoch cache* (
 the *producer state* (`producers`) knows the last batches of every idempotent producer. Both are derived from the
 batches, and cut with them. File names and formats are Kafka's.
 
+`Log` is the state of a log (`core`) and four parts that work on it: `writer`, `reader`, `trimmer` and `snapshots`.
+
 Appending (`appending`) checks a batch, stamps offset and epoch into it where it lies, and makes one `pwrite`. Reading
 (`reading`) turns an offset into a `Slice` of a file; the bytes are read when they are sent. Neither waits for a
 device: what is not in memory is read by the `async` twin of a method.
@@ -29,8 +31,8 @@ Cost. An idle log is about a kilobyte and no file descriptor: files are opened, 
 they are needed, and dropped again (`indexes.IndexCache`). A clean start reads one file for all logs (`checkpoints`).
 
 Who calls it: the partition manager opens, checkpoints and closes the logs of a data directory through `LogDirectory`;
-leaders call `append_leader`, followers and the metadata log `append_follower`, fetches `try_read` and `read`; the
-command line reads files offline through `tools`.
+leaders call `writer.append_leader`, followers and the metadata log `writer.append_follower`, fetches `reader.try_read`
+and `reader.read`; the command line reads files offline through `tools`.
 """
 
 from penstock.log.appending import Appended
@@ -45,7 +47,7 @@ from penstock.log.reading import Slice
 from penstock.log.recovery import CorruptLog
 from penstock.log.segment import DamagedSegment
 from penstock.log.strays import FOR_EVER, Stray, StrayError, Strays, strays_in
-from penstock.log.timestamps import TimestampOffset
+from penstock.log.timestamps import TimeSearch, TimestampOffset
 from penstock.log.validation import AppendOrigin, TooLargeForLoop
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "Stray",
     "StrayError",
     "Strays",
+    "TimeSearch",
     "TimestampOffset",
     "TooLargeForLoop",
     "open_many",

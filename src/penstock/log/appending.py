@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from penstock.log.core import STAMP, LogCore
+from penstock.log.config import NEVER, LogConfig
+from penstock.log.core import LogCore
+from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES
 from penstock.log.producers import NO_PRODUCER_EPOCH, ProducerEntry
-from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX
+from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, UNKNOWN, Segment
+from penstock.log.snapshots import ProducerSnapshots
 from penstock.log.validation import AppendOrigin, Batch, set_log_append_time, split, validate
 from penstock.runtime import File
+from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.record_check import NO_DETAILS, TIMESTAMP_MAX, TIMESTAMP_MIN, walk
-from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_SIZE_MIN, SEQUENCE_MODULUS
+from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_SIZE_MIN, SEQUENCE_MODULUS, read_header
 
 CLIENT = AppendOrigin.CLIENT
 ROLL_NOW = -1
 """A roll time that has always come: the index of the active segment is full."""
 
 _unpack_header = HEADER.unpack_from
-_stamp = STAMP.pack_into
+_stamp = Struct(">qii").pack_into
+"""Base offset, batch length, leader epoch: the first 16 bytes of a batch, all that a leader changes."""
 _SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 
 
@@ -33,8 +39,58 @@ class Appended(NamedTuple):
     """The batch was in the log already, at these offsets; perhaps it is not committed yet."""
 
 
-class Appending(LogCore):
-    __slots__ = ()
+class Writer:
+    __slots__ = (
+        "_after_max_ms",
+        "_file",
+        "_flush_bounded",
+        "_index_entries_max",
+        "_index_interval_bytes",
+        "_is_plain",
+        "_log",
+        "_message_bytes_max",
+        "_plain_codec_max",
+        "_producers",
+        "_roll_after",
+        "_segment_bytes",
+    )
+
+    def __init__(self, log: LogCore, producers: ProducerSnapshots) -> None:
+        self._log = log
+        self._producers = producers
+        self._file: File | None = None
+        """Of the active segment, once something is appended."""
+        self._roll_after = NEVER
+        self._take_config(log.config)
+        if self._flush_bounded and log.end_offset > log.durable_end:
+            # It was written and acknowledged by a process that was killed before the sync.
+            log.stable_end = log.durable_end
+            log.flush()
+
+    def configure(self, config: LogConfig) -> None:
+        self._take_config(config)
+        if self._file is not None:
+            self._set_roll_time()
+        if self._flush_bounded:
+            self._log.flusher.appended()
+
+    def _take_config(self, config: LogConfig) -> None:
+        """Keep the values that the hot path compares with at hand."""
+        self._is_plain = (
+            not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
+        )
+        # Compressed batches that must be opened take the long way.
+        self._plain_codec_max = Codec.NONE if config.opens_batches else Codec.ZSTD
+        self._message_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._after_max_ms = config.timestamp_after_max_ms
+        self._segment_bytes = config.segment_bytes
+        self._index_interval_bytes = config.index_interval_bytes
+        self._index_entries_max = config.segment_index_bytes // OFFSET_ENTRY_BYTES
+        self._flush_bounded = config.flush_messages < NEVER or config.flush_ms < NEVER
+
+    def active_replaced(self) -> None:
+        """The active segment is another one, or was cut."""
+        self._file = None
 
     def append_leader(
         self,
@@ -51,6 +107,7 @@ class Appending(LogCore):
         The bytes are changed in place, and not needed any more when this returns. The one batch of a usual request
         passes the comparisons below; whatever does not is looked at closely by `_append_checked`.
         """
+        log = self._log
         size = len(records)
         if size < HEADER_SIZE or checked:
             return self._append_checked(records, leader_epoch, wall_ms, origin, checked)
@@ -75,7 +132,7 @@ class Appending(LogCore):
             return self._append_checked(records, leader_epoch, wall_ms, origin)
         if crc32c(records[21:]) != crc:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
-        if self.opens_batches:
+        if log.opens_batches:
             found = walk(
                 records, HEADER_SIZE, count, base_timestamp, TIMESTAMP_MIN, TIMESTAMP_MAX, False, NO_DETAILS, 0
             )
@@ -83,8 +140,8 @@ class Appending(LogCore):
                 return self._append_checked(records, leader_epoch, wall_ms, origin)
         producer = None
         if producer_id >= 0:
-            producers = self._producers
-            producer = (self.producers if producers is None else producers).get(producer_id)
+            producers = self._producers.loaded
+            producer = (self._producers.state if producers is None else producers).get(producer_id)
             if (
                 producer is None
                 or base_sequence < 0
@@ -94,9 +151,9 @@ class Appending(LogCore):
             ):
                 return self._append_checked(records, leader_epoch, wall_ms, origin)
         file = self._file
-        active = self.active
+        active = log.active
         position = active.size_bytes
-        offset = self.end_offset
+        offset = log.end_offset
         last_offset = offset + last_offset_delta
         if (
             file is None
@@ -104,13 +161,13 @@ class Appending(LogCore):
             or max_timestamp > self._roll_after
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or max_timestamp < 0
-            or self._is_frozen
+            or log.is_frozen
         ):
             file = self._make_room(size, last_offset, max_timestamp, wall_ms)
-            active = self.active
+            active = log.active
             position = active.size_bytes
-        if leader_epoch != self.epoch:
-            self.assign_epoch(leader_epoch)
+        if leader_epoch != log.epoch:
+            log.assign_epoch(leader_epoch)
         _stamp(records, 0, offset, length, leader_epoch)
         try:
             file.pwrite(records, position)
@@ -130,40 +187,42 @@ class Appending(LogCore):
             else:
                 active.unindexed_bytes += size
         except OSError as error:
-            self.fail("writing", error)
-        self.end_offset = end = last_offset + 1
+            log.fail("writing", error)
+        log.end_offset = end = last_offset + 1
         if producer is not None:
             producer.add((base_sequence + last_offset_delta) & _SEQUENCE_MASK, last_offset, last_offset_delta, wall_ms)
         if self._flush_bounded:
-            self.flusher.appended()
+            log.flusher.appended()
         else:
-            self.stable_end = end
+            log.stable_end = end
         return Appended(offset, last_offset, -1, False)
 
     def append_follower(self, records: memoryview) -> Appended:
         """Write what the leader has, offsets and epochs as they are. An incomplete last batch is left out."""
+        log = self._log
         batches = split(records, partial_tail=True)
         if not batches:
-            return Appended(self.end_offset, self.end_offset - 1, -1, False)
+            return Appended(log.end_offset, log.end_offset - 1, -1, False)
         self._check_follows(batches)
         size = sum(len(batch.view) for batch in batches)
         for batch in batches:
             header = batch.header
-            if header.partition_leader_epoch > self.epoch:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-                self.epoch = header.partition_leader_epoch
-        wall_ms = self.runtime.wall_ms()
+            if header.partition_leader_epoch > log.epoch:
+                log.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                log.epoch = header.partition_leader_epoch
+        wall_ms = log.runtime.wall_ms()
         self._write(records[:size], batches, wall_ms)
         for batch in batches:
             if batch.header.producer_id >= 0:
-                self.producers.replay(batch.header, batch.view, wall_ms)
-        return Appended(batches[0].header.base_offset, self.end_offset - 1, -1, False)
+                self._producers.state.replay(batch.header, batch.view, wall_ms)
+        return Appended(batches[0].header.base_offset, log.end_offset - 1, -1, False)
 
     def _append_checked(
         self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin, checked: bool = False
     ) -> Appended:
         """`append_leader` with nothing taken for granted."""
-        config = self._config
+        log = self._log
+        config = log.config
         batches = validate(records, config, origin, wall_ms, checked=checked)
         if len(records) > config.segment_bytes:
             raise KafkaError(
@@ -171,11 +230,11 @@ class Appending(LogCore):
                 f"{len(records)} bytes at once, where segment.bytes of the topic is {config.segment_bytes}",
             )
         staged: dict[int, ProducerEntry] = {}
-        offset = self.end_offset
+        offset = log.end_offset
         for batch in batches:
             header = batch.header
             if header.producer_id >= 0:
-                known = staged.get(header.producer_id) or self.producers.get(header.producer_id)
+                known = staged.get(header.producer_id) or self._producers.state.get(header.producer_id)
                 if known is not None and origin is CLIENT:
                     found = known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
                     if found is not None:
@@ -183,9 +242,9 @@ class Appending(LogCore):
                         return Appended(first, last, append_ms if config.log_append_time else -1, True)
                 staged[header.producer_id] = _staged(known, batch, offset, origin, wall_ms)
             offset += header.last_offset_delta + 1
-        if leader_epoch != self.epoch:
-            self.assign_epoch(leader_epoch)
-        first_offset = offset = self.end_offset
+        if leader_epoch != log.epoch:
+            log.assign_epoch(leader_epoch)
+        first_offset = offset = log.end_offset
         append_time_ms = -1
         for batch in batches:
             if config.log_append_time and origin is not AppendOrigin.RAFT_LEADER:
@@ -196,21 +255,22 @@ class Appending(LogCore):
             offset = header.next_offset
         self._write(records, batches, wall_ms)
         if staged:
-            self.producers.adopt(staged)
+            self._producers.state.adopt(staged)
         return Appended(first_offset, offset - 1, append_time_ms, False)
 
     def _check_follows(self, batches: list[Batch]) -> None:
-        expected = self.end_offset
-        epoch = self.epoch
+        log = self._log
+        expected = log.end_offset
+        epoch = log.epoch
         for batch in batches:
             header = batch.header
             gap = header.base_offset - expected
             # The leader's log may have been compacted, now or at any time: offsets that are missing are no mistake.
             if gap < 0 or header.last_offset_delta < 0:
                 problem = f"a batch from offset {header.base_offset} where the log ends at {expected}"
-            elif header.last_offset - self.end_offset > RELATIVE_OFFSET_MAX:
+            elif header.last_offset - log.end_offset > RELATIVE_OFFSET_MAX:
                 # No segment could hold it: indexes count in 32 bits from a segment's first offset.
-                problem = f"a batch up to offset {header.last_offset}, too far beyond {self.end_offset}"
+                problem = f"a batch up to offset {header.last_offset}, too far beyond {log.end_offset}"
             elif header.partition_leader_epoch < epoch:
                 problem = f"a batch of epoch {header.partition_leader_epoch} after one of epoch {epoch}"
             else:
@@ -220,10 +280,11 @@ class Appending(LogCore):
             raise KafkaError(ErrorCode.INVALID_RECORD, f"the leader sent {problem}")
 
     def _write(self, records: memoryview, batches: list[Batch], wall_ms: int) -> None:
+        log = self._log
         last = batches[-1].header
         max_timestamp = max(batch.header.max_timestamp for batch in batches)
         file = self._make_room(len(records), last.last_offset, max_timestamp, wall_ms)
-        active = self.active
+        active = log.active
         position = active.size_bytes
         begins = not position
         try:
@@ -236,23 +297,24 @@ class Appending(LogCore):
                 active.note(header.last_offset, position, size, timestamp, self._index_interval_bytes)
                 position += size
         except OSError as error:
-            self.fail("writing", error)
+            log.fail("writing", error)
         if begins:
             self._set_roll_time()
         if active.index.entries_known >= self._index_entries_max:
             self._roll_after = ROLL_NOW
-        self.end_offset = last.next_offset
+        log.end_offset = last.next_offset
         if self._flush_bounded:
-            self.flusher.appended()
+            log.flusher.appended()
         else:
-            self.stable_end = self.end_offset
+            log.stable_end = log.end_offset
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int, wall_ms: int) -> File:
         """The file to append to, after rolling if that is due."""
-        assert not self.is_closed, f"{self.directory} is closed"
-        assert not self._is_frozen, f"{self.directory}: an append while it is being truncated"
-        file = self._file if self._file is not None else self._open_active()
-        active = self.active
+        log = self._log
+        assert not log.is_closed, f"{log.directory} is closed"
+        assert not log.is_frozen, f"{log.directory}: an append while it is being truncated"
+        file = self._file if self._file is not None else self.open_active()
+        active = log.active
         timestamp = max_timestamp if active.first_timestamp >= 0 else wall_ms
         if active.size_bytes and (
             active.size_bytes + size > self._segment_bytes
@@ -263,6 +325,97 @@ class Appending(LogCore):
             assert self._file is not None
             return self._file
         return file
+
+    # ---- the active segment
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one, unless it is empty. The old one is synced in the background."""
+        log = self._log
+        assert not log.is_frozen, f"{log.directory}: a roll while it is being truncated"
+        closed = log.active
+        if not closed.size_bytes:
+            return
+        try:
+            closed.store_index()
+            self._producers.write()
+            closed.end_offset = log.end_offset
+            self._begin_segment()
+        except OSError as error:
+            log.fail("rolling a segment", error)
+        log.flusher.segment_closed(closed)
+
+    def _begin_segment(self) -> None:
+        log = self._log
+        active = Segment.create(log.runtime.disk, log.directory, log.end_offset, log.cache)
+        active.create_file()
+        log.flusher.names_changed()
+        log.segments.append(active)
+        log.active = active
+        self._file = active.file
+        self._roll_after = NEVER
+
+    def open_active(self) -> File:
+        log = self._log
+        active = log.active
+        try:
+            if not active.has_file:
+                log.runtime.disk.mkdir(log.directory)
+                active.create_file()
+                log.flusher.names_changed()
+            if UNKNOWN in (active.max_timestamp, active.first_timestamp):
+                self._read_active_timestamps()
+        except OSError as error:
+            log.fail("opening a segment", error)
+        self._file = active.file
+        self._set_roll_time()
+        return self._file
+
+    async def load_max_timestamp(self, segment: Segment) -> None:
+        """The last entry of the time index says it, because a segment gets one when it is closed."""
+        log = self._log
+        if not segment.size_bytes:
+            segment.max_timestamp = NO_TIMESTAMP
+            return
+        if segment is log.active:
+            self.open_active()
+            return
+        await log.load_index(segment)
+        timestamp, offset = segment.index.last_time()
+        if segment.max_timestamp == UNKNOWN:
+            segment.max_timestamp, segment.max_timestamp_offset = timestamp, offset
+
+    def _read_active_timestamps(self) -> None:
+        """Only where no clean shutdown checkpoint told them: two small reads, once."""
+        log = self._log
+        active = log.active
+        active.first_timestamp = NO_TIMESTAMP
+        if active.size_bytes:
+            active.first_timestamp = read_header(active.file.read(HEADER_SIZE, 0)).max_timestamp
+        if active.max_timestamp != UNKNOWN:
+            return
+        active.max_timestamp = NO_TIMESTAMP
+        times = active.index_files()[1]
+        entries = log.runtime.disk.size(times.path) // TIME_ENTRY_BYTES if log.runtime.disk.exists(times.path) else 0
+        if entries:
+            newest = times.read(TIME_ENTRY_BYTES, (entries - 1) * TIME_ENTRY_BYTES)
+            active.max_timestamp, relative = TIME_ENTRY.unpack(newest)
+            active.max_timestamp_offset = active.base_offset + relative
+            active.index.last_timestamp = active.max_timestamp
+
+    def _set_roll_time(self) -> None:
+        """When the active segment is too old to take more: by the timestamps of its batches if they have any, as in
+        Kafka, which makes a replay of old data roll as it did when it was new."""
+        log = self._log
+        active = log.active
+        if not active.size_bytes:
+            self._roll_after = NEVER
+            return
+        config = log.config
+        jitter_ms = 0
+        if config.segment_jitter_ms:
+            jitter_ms = log.runtime.rng.randrange(min(config.segment_jitter_ms, config.roll_ms) + 1)
+        since = active.first_timestamp if active.first_timestamp >= 0 else log.runtime.wall_ms()
+        self._roll_after = since + config.roll_ms - jitter_ms
 
 
 def _staged(

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.compaction_job import MAP_ENTRY_BYTES, CorruptBatch, LastBatch, Progress, Source, Task
+from penstock.log.compaction_swap import Swap
 from penstock.log.compaction_transactions import AbortedTransaction
 from penstock.log.config import NEVER, LogConfig
 from penstock.log.reading import LogChanged
@@ -112,14 +113,14 @@ async def cleanable(log: Log, upto: int, wall_ms: int) -> Cleanable:
     first_dirty_offset = max(min(log.clean_end, log.end_offset), log.start_offset)
     stable_offset = min(upto, log.recovery_point)
     if log.segments[-1].base_offset > first_dirty_offset:
-        stable_offset = min(stable_offset, log.first_unstable_offset())
+        stable_offset = min(stable_offset, log.snapshots.first_unstable_offset())
     facts = []
     for segment in list(log.segments)[:-1]:
         is_dirty = segment.end_offset > first_dirty_offset
         first_timestamp = max_timestamp = -1
         if is_dirty and config.min_compaction_lag_ms > 0:
             if segment.max_timestamp == UNKNOWN:
-                await log.load_max_timestamp(segment)
+                await log.writer.load_max_timestamp(segment)
             max_timestamp = segment.max_timestamp
         if is_dirty and config.max_compaction_lag_ms < NEVER:
             first_timestamp = await _first_timestamp(segment)
@@ -200,7 +201,7 @@ class Compaction:
         token = runtime.uuid()
         is_done = False
         try:
-            await log.settled()
+            await log.trimmer.settled()
             self._version = log.version
             task = await self._task()
             await runtime.job(f"{JOB}:begin", token, runtime.disk.for_jobs(), task)
@@ -231,7 +232,7 @@ class Compaction:
             tally.records_kept += step.records_kept
             self._check()
             if step.cleaned is not None:
-                if not await log.replace_segments(step.cleaned, self._version):
+                if not await Swap(log).replace_segments(step.cleaned, self._version):
                     raise Interrupted(f"{log.directory} was changed while it was compacted")
                 self._version = log.version
                 tally.bytes_before += sum(sizes[base] for base in step.cleaned.replaces)
@@ -251,7 +252,7 @@ class Compaction:
         config = log.config
         dirty_position = 0
         if extent.first_dirty_offset < log.end_offset:
-            dirty_position = (await log.locate(extent.first_dirty_offset)).position
+            dirty_position = (await log.reader.locate(extent.first_dirty_offset)).position
         self._check()
         sources = tuple(
             Source(
@@ -289,5 +290,5 @@ class Compaction:
     async def _give_up(self, token: bytes) -> None:
         log = self._log
         if not log.is_closed:
-            log.remove_unfinished()
+            Swap(log).remove_unfinished()
         await log.runtime.job(f"{JOB}:forget", token)

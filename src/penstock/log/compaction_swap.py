@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from penstock.log import names
 from penstock.log.index_entries import OFFSET_ENTRY_BYTES, decode_offset_entries
 from penstock.log.segment import SPAN, SPAN_BYTES, Segment
-from penstock.log.trimming import Trimming
 from penstock.runtime import Disk, Runtime
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 if TYPE_CHECKING:
     from penstock.log.compaction_job import CleanedSegment
+    from penstock.log.log import Log
 
 INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 SUFFIXES = (*INDEX_SUFFIXES, names.LOG_SUFFIX)
@@ -37,74 +37,82 @@ REMOVALS_PER_TURN = 8
 """Old segments that are taken away before the loop gets its turn."""
 
 
-class Swapping(Trimming):
-    __slots__ = ()
+class Swap:
+    """The replacement of segments of one log by compacted ones."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     async def replace_segments(self, cleaned: CleanedSegment, version: int) -> bool:
         """Put a `.cleaned` segment in the place of those it was made from. Durable when this returns.
 
         False if they are not what they were when the log had this `version`: then nothing is changed.
         """
-        await self.settled()
-        if self._is_untouchable() or self.version != version or not self._has(cleaned):
+        log = self._log
+        await log.trimmer.settled()
+        if log.trimmer.is_untouchable() or log.version != version or not self._has(cleaned):
             return False
         if cleaned.is_same:
             self._remove_cleaned(cleaned.base_offset)
             return True
-        self._retaining = self.runtime.future()
+        log.trimmer.begin_removal()
         try:
             return await self._swap(cleaned)
         except OSError as error:
-            if self.is_closed:
+            if log.is_closed:
                 return False  # the log was deleted, and its files with it
-            self.fail("replacing compacted segments", error)
+            log.fail("replacing compacted segments", error)
         finally:
-            self._retaining.set_result(None)
-            self._retaining = None
+            log.trimmer.end_removal()
 
     def remove_unfinished(self) -> None:
         """Remove what a compaction was writing when it ended."""
-        for name in self.runtime.disk.list(self.directory):
+        log = self._log
+        for name in log.runtime.disk.list(log.directory):
             if name.endswith(names.CLEANED_SUFFIX):
-                self.runtime.disk.unlink(f"{self.directory}/{name}")
+                log.runtime.disk.unlink(f"{log.directory}/{name}")
 
     async def _swap(self, cleaned: CleanedSegment) -> bool:
-        disk = self.runtime.disk
-        path = names.path_of(self.directory, cleaned.base_offset, "")
-        if not self.is_rewritten:
+        log = self._log
+        disk = log.runtime.disk
+        path = names.path_of(log.directory, cleaned.base_offset, "")
+        if not log.is_rewritten:
             # What the last clean stop said of this log will not be true any more.
-            self.is_rewritten = True
-            await self._lower_checkpoint()
+            log.is_rewritten = True
+            await log.trimmer.lower_checkpoint()
         for sync in [disk.open(path + suffix + names.CLEANED_SUFFIX).sync() for suffix in SUFFIXES]:
             await sync
-        if self.is_closed:
+        if log.is_closed:
             return False
         for suffix in INDEX_SUFFIXES:
             disk.rename(path + suffix + names.CLEANED_SUFFIX, path + suffix + names.SWAP_SUFFIX)
         swapped = path + names.LOG_SUFFIX + names.SWAP_SUFFIX
         disk.rename(path + names.LOG_SUFFIX + names.CLEANED_SUFFIX, swapped)
-        await disk.sync_dir(self.directory)
-        if self.is_closed:
+        await disk.sync_dir(log.directory)
+        if log.is_closed:
             return False
         replaced = self._take_over(cleaned, swapped)
         await self._take_away(replaced)
-        await disk.sync_dir(self.directory)
-        if self.is_closed:
+        await disk.sync_dir(log.directory)
+        if log.is_closed:
             return False
         # Synced with the next flush: until then a start would only do it again.
         disk.rename(swapped, path + names.LOG_SUFFIX)
-        self.flusher.names_changed()
+        log.flusher.names_changed()
         return True
 
     def _take_over(self, cleaned: CleanedSegment, swapped: str) -> list[Segment]:
         """From here on reads go to the new segment. Returns the old ones."""
-        disk = self.runtime.disk
-        path = names.path_of(self.directory, cleaned.base_offset, "")
+        log = self._log
+        disk = log.runtime.disk
+        path = names.path_of(log.directory, cleaned.base_offset, "")
         segment = Segment(
             disk,
-            self.directory,
+            log.directory,
             cleaned.base_offset,
-            self.cache,
+            log.cache,
             size_bytes=cleaned.size_bytes,
             end_offset=cleaned.end_offset,
             max_timestamp=cleaned.max_timestamp,
@@ -113,53 +121,57 @@ class Swapping(Trimming):
         # Under this name for a moment; the file knows when it gets another.
         segment.use_file(disk.open(swapped))
         first = self._place_of(cleaned)
-        replaced = self.segments[first : first + len(cleaned.replaces)]
+        replaced = log.segments[first : first + len(cleaned.replaces)]
         for old in replaced:
             old.is_removed = True
             if old.loaded_index is not None:
                 old.loaded_index.discard()
         for suffix in INDEX_SUFFIXES:
             disk.rename(path + suffix + names.SWAP_SUFFIX, path + suffix)
-        self.segments[first : first + len(replaced)] = [segment]
-        self._changed()
+        log.segments[first : first + len(replaced)] = [segment]
+        log.trimmer.changed()
         return replaced
 
     async def _take_away(self, replaced: list[Segment]) -> None:
-        disk = self.runtime.disk
+        log = self._log
+        disk = log.runtime.disk
         for number, old in enumerate(replaced):
             if number and not number % REMOVALS_PER_TURN:
-                await self.runtime.sleep(0)
-                if self.is_closed:
+                await log.runtime.sleep(0)
+                if log.is_closed:
                     return
             path = old.path(names.LOG_SUFFIX)
             disk.rename(path, path + names.DELETED_SUFFIX)
-            self._unlink_later(path + names.DELETED_SUFFIX)
+            log.trimmer.unlink_later(path + names.DELETED_SUFFIX)
             if number:
                 for suffix in INDEX_SUFFIXES:
                     disk.unlink(old.path(suffix))
-                if old.base_offset != self._snapshot_offset:
+                if old.base_offset != log.snapshots.offset:
                     disk.unlink(old.path(names.SNAPSHOT_SUFFIX))
 
     def _has(self, cleaned: CleanedSegment) -> bool:
+        log = self._log
         first = self._place_of(cleaned)
-        held = self.segments[first : first + len(cleaned.replaces)]
+        held = log.segments[first : first + len(cleaned.replaces)]
         return (
             first >= 0
             and tuple(segment.base_offset for segment in held) == cleaned.replaces
             and held[-1].end_offset == cleaned.end_offset
-            and self.active not in held
+            and log.active not in held
         )
 
     def _place_of(self, cleaned: CleanedSegment) -> int:
-        for number, segment in enumerate(self.segments):
+        log = self._log
+        for number, segment in enumerate(log.segments):
             if segment.base_offset == cleaned.base_offset:
                 return number
         return -1
 
     def _remove_cleaned(self, base_offset: int) -> None:
-        path = names.path_of(self.directory, base_offset, "")
+        log = self._log
+        path = names.path_of(log.directory, base_offset, "")
         for suffix in SUFFIXES:
-            self.runtime.disk.unlink(path + suffix + names.CLEANED_SUFFIX)
+            log.runtime.disk.unlink(path + suffix + names.CLEANED_SUFFIX)
 
 
 async def finish_swaps(runtime: Runtime, directory: str) -> None:

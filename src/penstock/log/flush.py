@@ -54,7 +54,7 @@ class Flusher:
         """Segments that were closed and whose indexes and snapshots are not synced yet."""
         self._closing: list[Segment] = []
         """Those of them that the pass under way syncs."""
-        self._names_changed = log._names_in_doubt
+        self._names_changed = log.names_in_doubt
 
     # ---- asking
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from penstock.log import names
 from penstock.log.checkpoints import LogState
-from penstock.log.core import NO_SNAPSHOT
 from penstock.log.cutting import Cut
 from penstock.log.epochs import EpochCache, EpochsDamaged, decode_epochs
 from penstock.log.indexes import IndexCache
 from penstock.log.producers import ProducerState, SnapshotDamaged, decode_snapshot
 from penstock.log.segment import OPEN_END, Segment
+from penstock.log.snapshots import NO_SNAPSHOT
 from penstock.runtime import Disk
 
 

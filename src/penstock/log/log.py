@@ -6,19 +6,64 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from penstock.log import names
-from penstock.log.appending import Appending
+from penstock.log.appending import Writer
 from penstock.log.checkpoints import LogState, SegmentState
-from penstock.log.compaction_swap import Swapping
 from penstock.log.config import LogConfig
+from penstock.log.core import LogCore
 from penstock.log.indexes import IndexCache
+from penstock.log.listing import LogParts
 from penstock.log.opening import open_parts
+from penstock.log.producers import ProducerState
+from penstock.log.reading import Reader
 from penstock.log.scan import SLICE_MS
-from penstock.log.timestamps import TimeSearching
+from penstock.log.snapshots import ProducerSnapshots
+from penstock.log.trimming import Trimmer
 from penstock.runtime import Runtime
 
 
-class Log(Appending, TimeSearching, Swapping):
-    __slots__ = ()
+class Log(LogCore):
+    __slots__ = ("reader", "snapshots", "trimmer", "writer")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        config: LogConfig,
+        parts: LogParts,
+        cache: IndexCache,
+        checkpoint: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        """Use `Log.open`."""
+        super().__init__(
+            runtime,
+            directory,
+            config,
+            segments=parts.segments,
+            start_offset=parts.start_offset,
+            end_offset=parts.end_offset,
+            durable_end=parts.durable_end,
+            epochs=parts.epochs,
+            cache=cache,
+            checkpoint=checkpoint,
+        )
+        self.reader = Reader(self)
+        self.snapshots = ProducerSnapshots(self, parts.producers, parts.snapshot_offset)
+        self.writer = Writer(self, self.snapshots)
+        self.trimmer = Trimmer(self, self.reader, self.writer, self.snapshots)
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.opens_batches = config.opens_batches
+        self.writer.configure(config)
+
+    @property
+    def producers(self) -> ProducerState:
+        return self.snapshots.state
 
     @classmethod
     async def open(
@@ -55,28 +100,15 @@ class Log(Appending, TimeSearching, Swapping):
             cache=cache,
             slice_ms=slice_ms,
         )
-        log = cls(
-            runtime,
-            directory,
-            config,
-            segments=parts.segments,
-            start_offset=parts.start_offset,
-            end_offset=parts.end_offset,
-            durable_end=parts.durable_end,
-            epochs=parts.epochs,
-            producers=parts.producers,
-            snapshot_offset=parts.snapshot_offset,
-            cache=cache,
-            checkpoint=checkpoint,
-        )
+        log = cls(runtime, directory, config, parts, cache, checkpoint)
         log.damage = tuple(parts.damage)
         log.scanned_bytes, log.cut_bytes, log.cut_whole = parts.scanned_bytes, parts.cut_bytes, parts.cut_whole
         log.cuts = tuple(parts.cuts)
-        log._names_in_doubt = not clean or state is None
+        log.names_in_doubt = not clean or state is None
         for path in parts.deleted:
-            log._unlink_later(path)
+            log.trimmer.unlink_later(path)
         for segment in parts.obsolete:
-            log._remove(segment)
+            log.trimmer.remove(segment)
         for segment in parts.rebuilt:
             log.flusher.segment_closed(segment)
         return log
@@ -86,8 +118,7 @@ class Log(Appending, TimeSearching, Swapping):
         if self.is_closed:
             return None
         state = None
-        if self._retaining is not None:
-            await self._retaining
+        await self.trimmer.settled()
         if clean:
             try:
                 await self._settle()
@@ -108,11 +139,10 @@ class Log(Appending, TimeSearching, Swapping):
         """Remove the log and its directory: durably when this returns. The bytes go a little later."""
         disk = self.runtime.disk
         self.is_closed = True
-        self._changed()
+        self.trimmer.changed()
         if self._flusher is not None:
             self._flusher.stop()
-        for timer in (self._unlinks or {}).values():
-            timer.cancel()
+        self.trimmer.cancel_unlinks()
         for segment in self.segments:
             segment.is_removed = True
             if segment.loaded_index is not None:
@@ -129,17 +159,16 @@ class Log(Appending, TimeSearching, Swapping):
 
     async def _settle(self) -> None:
         """Bring to disk what an unclean stop would have to find out again."""
-        for path in list(self._unlinks or ()):
-            self._unlink_at_once(path)
+        self.trimmer.unlink_at_once()
         is_written = self.durable_end < self.end_offset or self._flusher is not None or self.version > 0
-        if not is_written and not self._names_in_doubt:
+        if not is_written and not self.names_in_doubt:
             return  # nothing happened since a clean start
         if self.active.has_file:
             self.active.store_index()
-        self.write_snapshot()
-        if self._snapshot_offset == self.end_offset and len(self.producers):
+        self.snapshots.write()
+        if self.snapshots.offset == self.end_offset and len(self.producers):
             # The next start believes that it is there, and whole.
-            await self.runtime.disk.open(self._snapshot_path()).sync()
+            await self.runtime.disk.open(self.snapshots.path).sync()
             self.flusher.names_changed()
         await self.flush()
 
@@ -156,14 +185,9 @@ class Log(Appending, TimeSearching, Swapping):
             segments=segments,
             epochs=self.epochs.entries,
             first_timestamp=self.active.first_timestamp,
-            producers=1 if self._producers is None else len(self._producers),
+            producers=1 if self.snapshots.loaded is None else len(self.snapshots.loaded),
             seal=self.active.seal,
         )
-
-    def _unlink_at_once(self, path: str) -> None:
-        assert self._unlinks is not None
-        self._unlinks.pop(path).cancel()
-        self.runtime.disk.unlink(path)
 
     def _remove_directory(self, path: str) -> None:
         self.runtime.spawn(self._remove_tree(path), f"remove {path}")

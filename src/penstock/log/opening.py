@@ -10,13 +10,13 @@ from __future__ import annotations
 from penstock.log.checkpoints import LogState
 from penstock.log.compaction_swap import finish_swaps
 from penstock.log.config import LogConfig
-from penstock.log.core import NO_SNAPSHOT
 from penstock.log.epochs import EpochCache
 from penstock.log.indexes import IndexCache
 from penstock.log.listing import Listing, LogParts, from_state, split_obsolete
 from penstock.log.producers import ProducerState
 from penstock.log.recovery import Recovery
 from penstock.log.segment import Segment
+from penstock.log.snapshots import NO_SNAPSHOT
 from penstock.runtime import Disk, Runtime
 
 

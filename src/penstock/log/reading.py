@@ -60,8 +60,16 @@ class LogChanged(Exception):
     """The log was cut while it was read: look again."""
 
 
-class Reading(LogCore):
-    __slots__ = ()
+class Reader:
+    __slots__ = ("_log", "_marks")
+
+    def __init__(self, log: LogCore) -> None:
+        self._log = log
+        self._marks: dict[int, tuple[Segment, int]] | None = None
+
+    def forget_marks(self) -> None:
+        """Positions have changed."""
+        self._marks = None
 
     def try_read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice | None:
         """Whole batches from the one that contains `offset` on, none of which reaches `upto_offset`.
@@ -70,13 +78,14 @@ class Reading(LogCore):
         of one segment. Empty if `offset` is not below `upto_offset`. None: something must come from the device, so
         `await read(...)`. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
+        log = self._log
         marks = self._marks
-        if marks is not None and offset >= self.start_offset:
+        if marks is not None and offset >= log.start_offset:
             mark = marks.get(offset)
             if mark is not None:
                 segment, position = mark
                 next_offset = upto_offset
-                if upto_offset == self.end_offset and segment is self.active:
+                if upto_offset == log.end_offset and segment is log.active:
                     size = segment.size_bytes - position
                 elif upto_offset >= segment.end_offset:
                     size = segment.size_bytes - position
@@ -103,7 +112,7 @@ class Reading(LogCore):
                             return None
                         got = 0
                     need = steps.send(_scratch[:got])
-                elif segment.index.try_load(segment.size_bytes, self._index_gap_bytes_max()):
+                elif segment.index.try_load(segment.size_bytes, log.index_gap_bytes_max):
                     need = steps.send(_scratch[:0])
                 else:
                     return None
@@ -115,20 +124,21 @@ class Reading(LogCore):
 
     async def read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice:
         """`try_read`, waiting for the device off the loop where it must."""
+        log = self._log
         rebuilt: Segment | None = None
         while True:
-            version = self.version
+            version = log.version
             try:
                 return await self.drive(self._read(offset, max_bytes, upto_offset, min_one))
             except (LogChanged, FileNotFoundError):
-                if self.version == version:
+                if log.version == version:
                     raise
             except DamagedSegment as error:
                 if rebuilt is error.segment:
                     raise
                 # Perhaps only the index is wrong.
                 rebuilt = error.segment
-                await rebuild_index(self.runtime, rebuilt, self._index_interval_bytes)
+                await rebuild_index(log.runtime, rebuilt, log.config.index_interval_bytes)
 
     def try_pass_empty(self, found: Slice, max_bytes: int, upto_offset: int) -> Slice | None:
         """For a consumer: the next slice that has records, if this one may have none, and there is one. Else this one.
@@ -169,7 +179,8 @@ class Reading(LogCore):
 
     async def drive(self, steps: Steps[T]) -> T:
         """Give a search what it needs, from the device. Raises LogChanged."""
-        version = self.version
+        log = self._log
+        version = log.version
         try:
             need = next(steps)
             while True:
@@ -177,8 +188,8 @@ class Reading(LogCore):
                 if need.size:
                     data = await need.segment.file.pread(need.size, need.position)
                 else:
-                    await self.load_index(need.segment)
-                if self.version != version:
+                    await log.load_index(need.segment)
+                if log.version != version:
                     raise LogChanged
                 need = steps.send(memoryview(data))
         except StopIteration as stop:
@@ -186,23 +197,25 @@ class Reading(LogCore):
             return result
 
     def segment_of(self, offset: int) -> Segment:
-        index = bisect_right(self.segments, offset, key=_base_offset) - 1
-        return self.segments[max(index, 0)]
+        log = self._log
+        index = bisect_right(log.segments, offset, key=_base_offset) - 1
+        return log.segments[max(index, 0)]
 
     def _read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool) -> Steps[Slice]:
-        if not self.start_offset <= offset <= self.end_offset:
+        log = self._log
+        if not log.start_offset <= offset <= log.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not between {self.start_offset} and {self.end_offset}",
+                f"offset {offset} is not between {log.start_offset} and {log.end_offset}",
             )
-        if upto_offset > self.end_offset:
-            upto_offset = self.end_offset
+        if upto_offset > log.end_offset:
+            upto_offset = log.end_offset
         if offset >= upto_offset:
-            return Slice(self.active.file, self.active.size_bytes, 0, offset, offset)
+            return Slice(log.active.file, log.active.size_bytes, 0, offset, offset)
         segment, position, first_offset = yield from self._locate(offset)
-        if upto_offset == self.end_offset or upto_offset >= segment.end_offset:
+        if upto_offset == log.end_offset or upto_offset >= segment.end_offset:
             end = segment.size_bytes
-            next_offset = min(segment.end_offset, self.end_offset)
+            next_offset = min(segment.end_offset, log.end_offset)
         else:
             last = yield from self._locate(upto_offset)
             self._mark(last)
@@ -243,8 +256,9 @@ class Reading(LogCore):
         return boundary - position, next_offset
 
     def _locate(self, offset: int) -> Steps[Found]:
-        if offset >= self.end_offset:
-            return Found(self.active, self.active.size_bytes, self.end_offset)
+        log = self._log
+        if offset >= log.end_offset:
+            return Found(log.active, log.active.size_bytes, log.end_offset)
         mark = self._marks.get(offset) if self._marks is not None else None
         if mark is not None and mark[1] < mark[0].size_bytes:
             return Found(mark[0], mark[1], offset)

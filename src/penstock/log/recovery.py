@@ -19,7 +19,7 @@ from bisect import bisect_right
 from penstock.log import cutting, names
 from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
-from penstock.log.core import INDEX_GAP_BYTES_MIN, NO_SNAPSHOT
+from penstock.log.core import INDEX_GAP_BYTES_MIN
 from penstock.log.epochs import EpochCache
 from penstock.log.index_entries import IndexDamaged
 from penstock.log.indexes import IndexCache, Seal, SegmentIndex
@@ -28,6 +28,7 @@ from penstock.log.producers import ProducerState
 from penstock.log.recovery_check import Check
 from penstock.log.scan import IndexBuilder, rebuild_index, scan
 from penstock.log.segment import NO_TIMESTAMP, OPEN_END, Segment
+from penstock.log.snapshots import NO_SNAPSHOT
 from penstock.runtime import Runtime
 from penstock.wire.records import HEADER, HEADER_SIZE, BatchHeader
 

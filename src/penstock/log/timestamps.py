@@ -7,14 +7,16 @@ batch it is; only that one is opened.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.reading import LogChanged
 from penstock.log.scan import BATCHES_PER_VISIT, SLICE_MS, scan
 from penstock.log.segment import UNKNOWN, Segment
-from penstock.log.trimming import Trimming
 from penstock.wire.errors import WireError
 from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, Record, iter_records
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 DECOMPRESSED_BYTES_MAX = 16 << 20
 """A batch that unfolds to more is answered for as a whole."""
@@ -30,42 +32,50 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class TimeSearching(Trimming):
-    __slots__ = ()
+class TimeSearch:
+    """One look-up by time in a log."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     async def offset_for_timestamp(self, timestamp: int, upto: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`, if it lies below `upto`."""
+        log = self._log
         while True:
-            version = self.version
+            version = log.version
             try:
                 found = await self._search_time(timestamp)
                 return found if found is not None and found.offset < upto else None
             except (LogChanged, FileNotFoundError):
-                if self.version == version:
+                if log.version == version:
                     raise
 
     async def max_timestamp_offset(self, upto: int | None = None) -> TimestampOffset | None:
         """The first record that has the largest timestamp of the log (KIP-734), if it lies below `upto`."""
+        log = self._log
         while True:
-            version = self.version
+            version = log.version
             try:
                 found = await self._search_largest()
                 return found if found is not None and (upto is None or found.offset < upto) else None
             except (LogChanged, FileNotFoundError):
-                if self.version == version:
+                if log.version == version:
                     raise
 
     async def _search_time(self, timestamp: int) -> TimestampOffset | None:
-        for segment in list(self.segments):
+        log = self._log
+        for segment in list(log.segments):
             await self._know_timestamp(segment)
-            if segment.max_timestamp < timestamp or min(segment.end_offset, self.end_offset) <= self.start_offset:
+            if segment.max_timestamp < timestamp or min(segment.end_offset, log.end_offset) <= log.start_offset:
                 continue
             await self._load_index_for(segment)
-            start_offset = max(self.start_offset, segment.index.floor_offset_of_time(timestamp))
+            start_offset = max(log.start_offset, segment.index.floor_offset_of_time(timestamp))
             position = segment.index.floor(start_offset)
-            search = _Search(timestamp, self.start_offset)
+            search = _Search(timestamp, log.start_offset)
             while position < segment.size_bytes:
-                position = await scan(self.runtime, segment, position, segment.size_bytes, search)
+                position = await scan(log.runtime, segment, position, segment.size_bytes, search)
                 if position >= segment.size_bytes:
                     break
                 size = search.size
@@ -75,7 +85,7 @@ class TimeSearching(Trimming):
                     segment,
                     position,
                     size,
-                    lambda record: record.timestamp >= timestamp and record.offset >= self.start_offset,
+                    lambda record: record.timestamp >= timestamp and record.offset >= log.start_offset,
                 )
                 if found is not None:
                     return found
@@ -84,15 +94,16 @@ class TimeSearching(Trimming):
         return None
 
     async def _search_largest(self) -> TimestampOffset | None:
+        log = self._log
         largest: Segment | None = None
-        for segment in list(self.segments):
+        for segment in list(log.segments):
             await self._know_timestamp(segment)
             if segment.max_timestamp >= 0 and (largest is None or segment.max_timestamp > largest.max_timestamp):
                 largest = segment
-        if largest is None or largest.max_timestamp_offset < self.start_offset:
+        if largest is None or largest.max_timestamp_offset < log.start_offset:
             return None
         timestamp = largest.max_timestamp
-        found = await self.locate(largest.max_timestamp_offset)
+        found = await log.reader.locate(largest.max_timestamp_offset)
         header = await found.segment.file.pread(HEADER_SIZE, found.position)
         size = BatchHeader._make(_unpack_header(header)).size_bytes
         return await self._first_record(
@@ -102,33 +113,36 @@ class TimeSearching(Trimming):
     async def _first_record(
         self, segment: Segment, position: int, size: int, wanted: Callable[[Record], bool]
     ) -> TimestampOffset | None:
+        log = self._log
         batch = memoryview(await segment.file.pread(size, position))
         header = BatchHeader._make(_unpack_header(batch))
-        started_ms = self.runtime.now_ms()
+        started_ms = log.runtime.now_ms()
         try:
             records = iter_records(batch, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX, verify_crc=False)
             for number, record in enumerate(records):
                 if wanted(record):
                     return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-                if number % RECORDS_PER_LOOK == 0 and self.runtime.now_ms() - started_ms > SLICE_MS:
-                    await self.runtime.sleep(0)
-                    started_ms = self.runtime.now_ms()
+                if number % RECORDS_PER_LOOK == 0 and log.runtime.now_ms() - started_ms > SLICE_MS:
+                    await log.runtime.sleep(0)
+                    started_ms = log.runtime.now_ms()
         except WireError:
             # Too large, or not what its codec says: its first offset is not too late for any reader.
             return TimestampOffset(header.max_timestamp, header.base_offset, header.partition_leader_epoch)
         return None
 
     async def _know_timestamp(self, segment: Segment) -> None:
-        version = self.version
+        log = self._log
+        version = log.version
         if segment.max_timestamp == UNKNOWN:
-            await self.load_max_timestamp(segment)
-            if self.version != version:
+            await log.writer.load_max_timestamp(segment)
+            if log.version != version:
                 raise LogChanged
 
     async def _load_index_for(self, segment: Segment) -> None:
-        version = self.version
-        await self.load_index(segment)
-        if self.version != version:
+        log = self._log
+        version = log.version
+        await log.load_index(segment)
+        if log.version != version:
             raise LogChanged
 
 

@@ -23,7 +23,7 @@ async def first_damage(log: Log, offset: int, *, to_the_end: bool = False) -> in
     while offset < log.end_offset:
         version = log.version
         try:
-            found = await log.read(offset, READ_BYTES, log.end_offset)
+            found = await log.reader.read(offset, READ_BYTES, log.end_offset)
         except DamagedSegment:
             return offset
         found.file.retain()

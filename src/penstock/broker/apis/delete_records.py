@@ -78,6 +78,6 @@ def start_at(node: Node, topic: str, index: int, offset: int) -> tuple[Partition
     if wanted < 0 or wanted > leader.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if wanted > log.start_offset:
-        log.advance_start_offset(wanted)
+        log.trimmer.advance_start_offset(wanted)
         partition.start_moved()
     return partition, log.start_offset

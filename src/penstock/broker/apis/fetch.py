@@ -254,14 +254,14 @@ class PendingFetch:
                             raise KafkaError(early.error)
                         found = early.slice
                     else:
-                        found = log.try_read(
+                        found = log.reader.try_read(
                             offset,
                             min(item.max_bytes, budget),
                             high_watermark,
                             min_one=budget == self._max_bytes,
                         )
                         if found is not None and not found.size % HEADER_SIZE and found.size:
-                            found = log.try_pass_empty(found, min(item.max_bytes, budget), high_watermark)
+                            found = log.reader.try_pass_empty(found, min(item.max_bytes, budget), high_watermark)
                         if found is None:
                             release(reads)
                             return None
@@ -309,10 +309,10 @@ class PendingFetch:
             if not log.start_offset <= item.fetch_offset < upto:
                 continue
             try:
-                found = await log.read(
+                found = await log.reader.read(
                     item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
                 )
-                found = await log.pass_empty(found, min(item.max_bytes, budget), upto)
+                found = await log.reader.pass_empty(found, min(item.max_bytes, budget), upto)
             except (KafkaError, OSError) as error:
                 # Where the log was deleted meanwhile, the second look finds that out before it comes to this.
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR

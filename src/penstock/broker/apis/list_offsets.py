@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
+from penstock.log import TimeSearch
 from penstock.replication import Leader
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_offsets import (
@@ -114,9 +115,9 @@ async def at_time(
             return answer(partition, entry, UNKNOWN, log.start_offset if timestamp == EARLIEST_LOCAL else UNKNOWN)
         if timestamp == LATEST_TIERED:
             return refusal(entry, ErrorCode.NONE)
-        found = await log.max_timestamp_offset(leader.high_watermark)
+        found = await TimeSearch(log).max_timestamp_offset(leader.high_watermark)
     else:
-        found = await log.offset_for_timestamp(timestamp, leader.high_watermark)
+        found = await TimeSearch(log).offset_for_timestamp(timestamp, leader.high_watermark)
     if found is None:
         check_end_is_known(leader, version)
         return refusal(entry, ErrorCode.NONE)

@@ -322,7 +322,7 @@ class PendingReplicaFetch:
                 return copied[2]
             del self._copies[item]
         first = budget == self._max_bytes
-        found = log.try_read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset, min_one=first)
+        found = log.reader.try_read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset, min_one=first)
         if found is None or 0 <= found.next_offset <= _committed(item):
             return found
         data = bytearray(found.size)
@@ -345,7 +345,7 @@ class PendingReplicaFetch:
                 continue
             version = log.version
             try:
-                found = await log.read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset)
+                found = await log.reader.read(item.fetch_offset, min(item.max_bytes, budget), log.end_offset)
                 data = await found.file.pread(found.size, found.position)
             except (KafkaError, OSError):
                 continue  # the second look finds out why

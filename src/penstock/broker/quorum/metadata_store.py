@@ -141,7 +141,7 @@ class MetadataStore:
             self._events.error("log cut", partition=METADATA_DIRECTORY, **cut.fields())
         if log.end_offset < snapshot_id.offset:
             # A crash came between the snapshot and what it replaced: the log goes on after the snapshot.
-            await log.truncate_fully_and_start_at(snapshot_id.offset)
+            await log.trimmer.truncate_fully_and_start_at(snapshot_id.offset)
         if log.end_offset != max(evidence.log.end, snapshot_id.offset):
             raise DamagedMetadata(
                 f"the metadata log ends at {log.end_offset} as it was opened, and at {evidence.log.end} as it was read"
@@ -196,7 +196,7 @@ class MetadataStore:
     def append(self, batch: LogBatch) -> int:
         """Returns how many bytes that were."""
         data = encode_batch(batch, self._runtime.wall_ms())
-        self.log.append_follower(memoryview(bytearray(data)))
+        self.log.writer.append_follower(memoryview(bytearray(data)))
         return len(data)
 
     async def sync(self) -> int:
@@ -210,15 +210,15 @@ class MetadataStore:
     async def truncate_to(self, offset: int) -> None:
         self._cuts += 1
         await self._synced_end.lower(offset)
-        await self.log.truncate_to(offset)
+        await self.log.trimmer.truncate_to(offset)
         self._cuts += 1
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         """Batches from this one on."""
         log = self.log
-        found = log.try_read(offset, max_bytes, log.end_offset)
+        found = log.reader.try_read(offset, max_bytes, log.end_offset)
         if found is None:
-            found = await log.read(offset, max_bytes, log.end_offset)
+            found = await log.reader.read(offset, max_bytes, log.end_offset)
         data = bytearray(found.size)
         if found.file.try_pread_into(memoryview(data), found.position) < found.size:
             data = bytearray(await found.file.pread(found.size, found.position))
@@ -246,15 +246,15 @@ class MetadataStore:
 
     async def start_log_after(self, snapshot_id: OffsetAndEpoch) -> None:
         """What the snapshot holds may go from the log: whole segments do."""
-        self.log.advance_start_offset(snapshot_id.offset)
-        await self.log.retain(self._runtime.wall_ms(), snapshot_id.offset)
+        self.log.trimmer.advance_start_offset(snapshot_id.offset)
+        await self.log.trimmer.retain(self._runtime.wall_ms(), snapshot_id.offset)
 
     async def install_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Let a snapshot take the place of the whole log."""
         await self.write_snapshot(snapshot_id, data)
         self._cuts += 1
         await self._synced_end.lower(snapshot_id.offset)
-        await self.log.truncate_fully_and_start_at(snapshot_id.offset)
+        await self.log.trimmer.truncate_fully_and_start_at(snapshot_id.offset)
         await self.log.flush()
         self._cuts += 1
 
@@ -298,7 +298,7 @@ async def read_batches(log: Log) -> list[LogBatch]:
     offset = log.start_offset
     batches: list[LogBatch] = []
     while offset < log.end_offset:
-        found = await log.read(offset, READ_BYTES, log.end_offset)
+        found = await log.reader.read(offset, READ_BYTES, log.end_offset)
         data = await found.file.pread(found.size, found.position)
         for batch in decode_batches(data):
             if batch.end_offset > offset:

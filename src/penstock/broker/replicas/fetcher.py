@@ -302,7 +302,7 @@ class Fetcher:
                 self._pauses.pop(partition, None)
                 try:
                     for chunk in chunks(records, log.end_offset):
-                        log.append_follower(chunk)
+                        log.writer.append_follower(chunk)
                         partition.grown()
                         await slices.breathe()
                         if partition.follower is not follower:
@@ -314,7 +314,7 @@ class Fetcher:
                 self._count(partition, len(records))
                 before = log.start_offset
                 if log_start > before:
-                    log.advance_start_offset(min(log_start, follower.high_watermark))
+                    log.trimmer.advance_start_offset(min(log_start, follower.high_watermark))
                 # Who deletes records waits until every replica has said that it did.
                 if len(records) or log.start_offset != before:
                     self.ask_about(partition)
@@ -364,9 +364,9 @@ class Fetcher:
         failure = ""
         try:
             if whole:
-                await log.truncate_fully_and_start_at(offset)
+                await log.trimmer.truncate_fully_and_start_at(offset)
             else:
-                await log.truncate_to(offset)
+                await log.trimmer.truncate_to(offset)
             self._fetchers.events.info("truncated", partition=str(partition), before=before, end=log.end_offset)
         except Exception as error:
             # The log is as it was: the leader is asked again, and says again where to cut.

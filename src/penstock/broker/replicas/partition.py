@@ -375,7 +375,7 @@ class Partition:
     # ---- writing
 
     def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
-        """Append what a client sent. Raises what `Log.append_leader` does."""
+        """Append what a client sent. Raises what `Writer.append_leader` does."""
         leader = self.leader
         if leader is None:
             raise KafkaError(self.refusal)
@@ -383,7 +383,7 @@ class Partition:
         assert log is not None
         if acks == -1 and leader.refuses_acks_all:
             raise _refusal_of_acks_all(leader)
-        appended = log.append_leader(records, self.leader_epoch, wall_ms, checked=checked)
+        appended = log.writer.append_leader(records, self.leader_epoch, wall_ms, checked=checked)
         if not appended.duplicate:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
@@ -488,7 +488,7 @@ class InternalPartition(Partition):
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
         """What the coordinator writes. Below the minimum ISR too: nobody is told of it before the ISR has grown."""
         log, leader = self.led()
-        appended = log.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
+        appended = log.writer.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
         before = leader.high_watermark
         if leader.on_append(log.end_offset, log.stable_end) != before:
             self._advanced(leader.high_watermark)

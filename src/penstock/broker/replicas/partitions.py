@@ -394,7 +394,7 @@ class PartitionManager:
             log = partition.log
             # DeleteRecords takes old segments of a compacted topic, too.
             if log is not None and partition.is_copied and (log.config.deletes or log.config.compacts):
-                removed += await log.retain(self._runtime.wall_ms(), partition.high_watermark)
+                removed += await log.trimmer.retain(self._runtime.wall_ms(), partition.high_watermark)
             await slices.breathe()
         if removed:
             self._events.info("retention", segments_removed=removed)
@@ -410,7 +410,7 @@ class PartitionManager:
         slices = Slices(self._runtime)
         for partition in list(self.table.all()):
             if partition.log is not None:
-                partition.log.expire_producers(self._runtime.wall_ms())
+                partition.log.snapshots.expire(self._runtime.wall_ms())
             await slices.breathe()
 
     async def checkpoint_start_offsets(self) -> None:

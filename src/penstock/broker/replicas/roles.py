@@ -201,10 +201,10 @@ class ReplicaRoles:
 
     async def _truncate_damaged(self, log: Log, offset: int) -> None:
         try:
-            await log.truncate_to(offset)
+            await log.trimmer.truncate_to(offset)
         except KafkaError:
             # So damaged that the place cannot be found.
-            await log.truncate_fully_and_start_at(log.start_offset)
+            await log.trimmer.truncate_fully_and_start_at(log.start_offset)
 
     def _end_cutting(self, partition: Partition) -> None:
         assert partition.cutting is not None
