@@ -12,7 +12,7 @@ def main(message: Path) -> int:
     subject = message.read_text(encoding="utf-8").split("\n", 1)[0]
     if len(subject) <= SUBJECT_LENGTH_MAX:
         return 0
-    print(f"the subject has {len(subject)} characters, at most {SUBJECT_LENGTH_MAX} are wanted: {subject}", file=sys.stderr)
+    print(f"the subject has {len(subject)} characters, more than {SUBJECT_LENGTH_MAX}: {subject}", file=sys.stderr)
     return 1
 
 
