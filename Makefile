@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
-KERNELS := hatch_build.py src/penstock/kernel/record_walk.py src/penstock/kernel/compiling.py
+KERNELS := hatch_build.py src/penstock/kernel/record_walk.py src/penstock/kernel/record_walk.pxd src/penstock/kernel/compiling.py
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
 .PHONY: help run broker test test-long sim fuzz compat lint types unit setup bench bench-spark docs lock clean

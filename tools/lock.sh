@@ -3,8 +3,9 @@
 set -euo pipefail
 bin=$1
 compile=("$bin/uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade)
-echo "editables
+echo "cython>=3.1
+editables
 hatchling
-mypy[mypyc]" | "${compile[@]}" pyproject.toml - --extra spark --extra java --output-file requirements/run.lock
+setuptools" | "${compile[@]}" pyproject.toml - --extra spark --extra java --output-file requirements/run.lock
 "${compile[@]}" pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
 echo "uv" | "${compile[@]}" - --output-file requirements/uv.lock

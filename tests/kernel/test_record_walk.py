@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
+from inspect import getmembers, isfunction
+from pathlib import Path
 from struct import pack_into
 
 import pytest
@@ -102,7 +106,7 @@ def test_timestamps_at_the_edges_of_64_bits_are_added_without_overflow(walk: Wal
 
 @every_form
 @pytest.mark.parametrize("size", [10, 1_000, 21_845, 65_520, 65_536, 70_000, 300_000])
-def test_records_of_any_size_are_followed_from_window_to_window(walk: Walk, size: int) -> None:
+def test_records_of_any_size_are_walked_over(walk: Walk, size: int) -> None:
     sizes = [size, 3, size, size - 1, size + 1, 0, size] * max(1, 200_000 // (5 * size))
     made = [Record(timestamp=NOW + n, value=bytes(size)) for n, size in enumerate(sizes)]
     batch = build_batch(made)
@@ -110,6 +114,43 @@ def test_records_of_any_size_are_followed_from_window_to_window(walk: Walk, size
     for missing in (1, 3, size):
         assert verdict(walk, batch[:-missing])[1] == [(len(made) - 1, record_walk.CUT_OFF, 0)]
     assert verdict(walk, batch + b"\0")[1] == [(len(made), record_walk.TRAILING_BYTES, 1)]
+
+
+@every_form
+@pytest.mark.parametrize("many", ["records", "headers"])
+def test_a_long_walk_lets_other_threads_go_on_after_each_megabyte(
+    walk: Walk, many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is one of them, while a large batch is checked in a thread. Compiled code is never interrupted."""
+    size = 3 * record_walk.PAUSE_BYTES
+    if many == "records":
+        records = [varint(5 + len(delta)) + b"\0\0" + delta + b"\1\0\0" for delta in map(varint, range(size // 9))]
+        batch = forged(b"".join(records), 0, count=len(records))
+    else:
+        body = b"\0\0\0\1\0" + varint(size // 2) + b"\0\1" * (size // 2)
+        batch = forged(varint(len(body)) + body, 0, count=1)
+    pauses: list[float] = []
+    monkeypatch.setattr(sys.modules[walk.__module__], "sleep", pauses.append)
+    assert verdict(walk, batch) == (0, [])
+    assert pauses == [0] * (len(batch) // record_walk.PAUSE_BYTES)
+
+
+def test_every_variable_of_the_kernel_has_a_c_type() -> None:
+    """Cython takes one that has none for an object. Nothing fails then, but the walk is many times slower."""
+    declarations = Path(record_walk.__file__).with_suffix(".pxd").read_text()
+    typed = {}
+    for declaration in declarations.split("\n\n"):
+        if found := re.search(r"(@cython\.locals\(.*\)\n)?cp?def .*?(\w+)\((.*)\)", declaration, re.DOTALL):
+            variables, name, parameters = found.groups("")
+            typed[name] = re.findall(r"(\w+)=", variables) + re.findall(r"(\w+)(?:,|$)", parameters)
+    assert typed.keys() == {
+        name for name, found in getmembers(record_walk, isfunction) if found.__module__ == record_walk.__name__
+    }
+    for name, variables in typed.items():
+        assert set(getattr(record_walk, name).__code__.co_varnames) == set(variables), name
+    constants = {name for name in record_walk.__annotations__ if name.isupper()}
+    declared = re.findall(r"\w+", " ".join(re.findall(r"^cdef long long ([A-Z_0-9, ]+)$", declarations, re.MULTILINE)))
+    assert constants == set(declared)
 
 
 keys = st.none() | st.binary(max_size=200)

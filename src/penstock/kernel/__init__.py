@@ -1,10 +1,12 @@
 """Loops over bytes, compiled where that is possible.
 
-A kernel is a module of plain typed Python that does nothing but loop over bytes and compute with numbers. mypyc
-compiles it to machine code, a hundred times as fast (`compiling`). Where there is no compiler the same file runs as it
-is. Keep kernels few and small: code that handles objects gains little from being compiled.
+A kernel is a module of plain Python that does nothing but loop over bytes and compute with numbers. Beside it lies a
+file with the C types of its variables. From both Cython makes machine code, a hundred times as fast (`compiling`), that
+reads a receive buffer where it is. Where there is no compiler the same module runs as it is. Keep kernels few and
+small: code that handles objects gains little from being compiled.
 
     penstock/kernel/record_walk.py                     the source, and the interpreted form
+    penstock/kernel/record_walk.pxd                    its C types
     site-packages/penstock_kernel_<digest>.<abi>.so    the compiled form, beside the installed packages
 
 Wheels carry the compiled form; `make run` and `make test` compile it when they prepare `.venv`. `PENSTOCK_PURE=1` in
@@ -27,7 +29,8 @@ def _compiled(source: ModuleType) -> ModuleType | None:
     if os.environ.get(PURE_VARIABLE) or source.__file__ is None or not isinstance(loader, SourceFileLoader):
         return None
     try:
-        return importlib.import_module(compiled_name(loader.get_data(source.__file__)))
+        declarations = loader.get_data(source.__file__.removesuffix("py") + "pxd")
+        return importlib.import_module(compiled_name(loader.get_data(source.__file__), declarations))
     except (ImportError, OSError):
         return None
 

@@ -8,9 +8,10 @@ PURE_VARIABLE = "PENSTOCK_PURE"
 """Set in the environment, it asks for the interpreted form: nothing is compiled, nothing compiled is used."""
 
 
-def compiled_name(source: bytes) -> str:
-    """The module that holds the compiled form of this source.
+def compiled_name(source: bytes, declarations: bytes) -> str:
+    """The module that holds the compiled form of this source with these declarations.
 
-    The digest of the source is part of the name, so that what was compiled from another version is never found.
+    The digest of both is part of the name, so that what was compiled from another version is never found.
     """
-    return f"penstock_kernel_{hashlib.sha256(source).hexdigest()[:16]}"
+    digest = hashlib.sha256(hashlib.sha256(source).digest() + declarations)
+    return f"penstock_kernel_{digest.hexdigest()[:16]}"

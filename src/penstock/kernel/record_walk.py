@@ -1,10 +1,20 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False
 """Walks over the records of one batch and checks that each is what the format says.
 
-This file is a kernel: plain typed Python that mypyc compiles (see the package). Everything that decides, words errors
-or touches more than bytes and numbers lives elsewhere (`penstock.wire.record_check`).
+This file is a kernel: plain Python that Cython compiles (see the package). Everything that decides, words errors or
+touches more than bytes and numbers lives elsewhere (`penstock.wire.record_check`).
 
 A record is a length and then, in that many bytes: attributes, timestamp delta, offset delta, key, value, headers.
 Numbers are zigzag varints of at most 32 bits (5 bytes), but for the timestamp delta, which has 64 (10 bytes).
+
+The compiled form does not check indexes, and computes in 64 bits. So these rules hold here:
+
+- A byte is read only after `position < limit` was checked, where `limit` is never beyond the end of the data.
+- A position never decreases: only sizes that are not negative are added to it.
+- No result of a computation leaves 64 bits.
+- Every variable is declared in `record_walk.pxd`; one that is not would be an object, and slow.
+
+The interpreted form raises IndexError where the first rule is broken, which is how the tests find it.
 """
 
 from __future__ import annotations
@@ -13,8 +23,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64
-
+    Data = bytes | bytearray | memoryview
     Problem = tuple[int, int, int]
     """Which record (or the number of records, for the batch), one of the kinds below, and the number at fault."""
 
@@ -36,216 +45,187 @@ NO_TIMESTAMP: Final = -1
 TIMESTAMP_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 TIMESTAMP_MIN: Final = -0x8000_0000_0000_0000
 
-BAD: Final = -1
-"""In place of a position: the number there is malformed."""
-NULL: Final = -1
-"""The size of what is not there."""
-BAD_RECORD: Final = -2
-"""In place of a key's size."""
-WINDOW_BYTES: Final = 64 * 1024
+ABSENT: Final = -1
+"""The size of a key or value that is null."""
+WIDTH_32: Final = 5
+WIDTH_64: Final = 10
+"""The most bytes that a number of 32 or 64 bits takes."""
 PAUSE_BYTES: Final = 1024 * 1024
-PAUSE_PARTS: Final = 0x3FFFF
 """Compiled code keeps the interpreter's lock until it returns: after so much it lets other threads, the loop, go on."""
-VARINT_SIZE_MAX: Final = 5
-FIELDS_SIZE_MIN: Final = 5
-"""The least that the fields behind the attributes take: one byte each."""
-BITS_32: Final = 28
-BITS_64: Final = 63
-"""How far the last byte of the longest number is shifted."""
 
 
 def walk(
-    data: bytes | bytearray | memoryview,
-    begin: i64,
-    count: i64,
-    base_timestamp: i64,
-    earliest: i64,
-    latest: i64,
+    data: Data,
+    begin: int,
+    count: int,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
     keys_required: bool,
     problems: list[Problem],
-    problems_max: i64,
-) -> i64:
+    problems_max: int,
+) -> int:
     """The largest timestamp of the `count` records that `data` must consist of from `begin` on, or REFUSED.
 
     What is wrong is added to `problems`. The walk ends at the first problem beyond `problems_max`, so 0 asks for
     nothing but the verdict. Records without a timestamp (-1) are in time.
-
-    Compiled code reads only `bytes` fast, so the data is copied, a window at a time: a small one stays in the
-    processor's cache, and a batch of any size takes little memory.
     """
-    end: i64 = len(data)
-    # Compiled code holds constants of this size as objects: convert them once.
-    timestamp_max: i64 = TIMESTAMP_MAX
-    timestamp_min: i64 = TIMESTAMP_MIN
-    window_start: i64 = begin
-    window_size: i64 = WINDOW_BYTES
-    pause_at: i64 = begin + PAUSE_BYTES
-    position: i64 = 0
-    index: i64 = 0
-    largest: i64 = NO_TIMESTAMP
+    end = len(data)
+    position = begin
+    pause_at = begin + PAUSE_BYTES
+    largest = NO_TIMESTAMP
     refused = False
+    index = 0
     while index < count:
-        window_start += position
-        if window_start >= pause_at:
+        if position >= pause_at:
             sleep(0)
-            pause_at = window_start + PAUSE_BYTES
-        window = bytes(data[window_start : window_start + window_size])
-        window_end: i64 = len(window)
-        position = 0
-        while index < count:
-            start: i64 = position
-            size, position = _number(window, position, window_end, BITS_32)
-            limit: i64 = position + size
-            if position == BAD or size < 0 or limit > window_end:
-                needed: i64 = VARINT_SIZE_MAX if position == BAD else limit - start
-                if needed <= window_end - start or needed > end - window_start - start:
-                    if problems_max > len(problems):
-                        problems.append((index, CUT_OFF, 0))
-                    return REFUSED
-                # It goes on behind the window: begin the next one with it.
-                window_size = max(needed, WINDOW_BYTES)
-                position = start
-                break
-            timestamp_delta, offset_delta, key_size = _record(window, position, limit)
-            position = limit
-            kind: i64 = 0
-            detail: i64 = 0
-            if key_size == BAD_RECORD:
-                kind = MALFORMED
-            elif offset_delta != index:
+            pause_at = position + PAUSE_BYTES
+        width = _width(data, position, end, WIDTH_32)
+        size = _number(data, position, width)
+        position += width
+        if width == 0 or size < 0 or size > end - position:
+            if problems_max > len(problems):
+                problems.append((index, CUT_OFF, 0))
+            return REFUSED
+        limit = position + size
+        # Behind the attributes, of which no bit has a meaning yet: Kafka takes any.
+        timestamp_at = position + 1
+        timestamp_width = _width(data, timestamp_at, limit, WIDTH_64)
+        offset_at = timestamp_at + timestamp_width
+        offset_width = _width(data, offset_at, limit, WIDTH_32)
+        key_at = offset_at + offset_width
+        key_width = _width(data, key_at, limit, WIDTH_32)
+        key_size = _number(data, key_at, key_width)
+        kind = 0
+        detail = 0
+        if (
+            timestamp_width == 0
+            or offset_width == 0
+            or key_width == 0
+            or not _rest_fits(data, key_at + key_width, limit, key_size)
+        ):
+            kind = MALFORMED
+        else:
+            timestamp_delta = _number(data, timestamp_at, timestamp_width)
+            offset_delta = _number(data, offset_at, offset_width)
+            if offset_delta != index:
                 kind = WRONG_OFFSET
                 detail = offset_delta
-            elif key_size == NULL and keys_required:
+            elif key_size == ABSENT and keys_required:
                 kind = NO_KEY
-            elif (timestamp_delta > 0 and base_timestamp > timestamp_max - timestamp_delta) or (
-                timestamp_delta < 0 and base_timestamp < timestamp_min - timestamp_delta
+            elif (timestamp_delta > 0 and base_timestamp > TIMESTAMP_MAX - timestamp_delta) or (
+                timestamp_delta < 0 and base_timestamp < TIMESTAMP_MIN - timestamp_delta
             ):
                 kind = WRONG_TIMESTAMP
                 detail = timestamp_delta
             else:
-                timestamp: i64 = base_timestamp + timestamp_delta
+                timestamp = base_timestamp + timestamp_delta
                 if (timestamp < earliest or timestamp > latest) and timestamp != NO_TIMESTAMP:
                     kind = WRONG_TIMESTAMP
                     detail = timestamp
                 if timestamp > largest:
                     largest = timestamp
-            if kind != 0:
-                refused = True
-                if len(problems) >= problems_max:
-                    return REFUSED
-                problems.append((index, kind, detail))
-            index += 1
-    if window_start + position != end:
+        if kind != 0:
+            refused = True
+            if len(problems) >= problems_max:
+                return REFUSED
+            problems.append((index, kind, detail))
+        position = limit
+        index += 1
+    if position != end:
         refused = True
         if problems_max > len(problems):
-            problems.append((count, TRAILING_BYTES, end - window_start - position))
+            problems.append((count, TRAILING_BYTES, end - position))
     return REFUSED if refused else largest
 
 
-def _record(data: bytes, position: i64, limit: i64) -> tuple[i64, i64, i64]:
-    """(timestamp delta, offset delta, size of the key) of the record whose fields end at `limit`.
-
-    Each number is looked at here first: nearly all have one byte, and a call costs more than all else.
-    """
-    position += 1  # attributes: no bit of them has a meaning yet, and Kafka takes any
-    if limit - position < FIELDS_SIZE_MIN:
-        return 0, 0, BAD_RECORD
-    timestamp_delta: i64 = data[position]
-    if timestamp_delta < 0x80:
-        timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
-        position += 1
-    else:
-        timestamp_delta, position = _number(data, position, limit, BITS_64)
-        if position == BAD or position >= limit:
-            return 0, 0, BAD_RECORD
-    offset_delta: i64 = data[position]
-    if offset_delta < 0x80:
-        offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
-        position += 1
-    else:
-        offset_delta, position = _number(data, position, limit, BITS_32)
-    if position == BAD or position >= limit:
-        return 0, 0, BAD_RECORD
-    key_size: i64 = data[position]
-    if key_size < 0x80:
-        key_size = (key_size >> 1) ^ -(key_size & 1)
-        position += 1
-    else:
-        key_size, position = _number(data, position, limit, BITS_32)
-    if position == BAD or key_size < NULL or key_size >= limit - position:
-        return 0, 0, BAD_RECORD
+def _rest_fits(data: Data, position: int, limit: int, key_size: int) -> bool:
+    """Whether the key, which begins at `position`, the value and the headers end exactly at `limit`."""
+    if key_size < ABSENT or key_size >= limit - position:
+        return False
     if key_size > 0:
         position += key_size
-    value_size: i64 = data[position]
-    if value_size < 0x80:
-        value_size = (value_size >> 1) ^ -(value_size & 1)
-        position += 1
-    else:
-        value_size, position = _number(data, position, limit, BITS_32)
-    if position == BAD or value_size < NULL or value_size >= limit - position:
-        return 0, 0, BAD_RECORD
-    if value_size > 0:
-        position += value_size
+    width = _width(data, position, limit, WIDTH_32)
+    size = _number(data, position, width)
+    position += width
+    if width == 0 or size < ABSENT or size >= limit - position:
+        return False
+    if size > 0:
+        position += size
     if data[position] == 0:
-        position += 1  # no headers
-    else:
-        position = _headers(data, position, limit)
-    if position != limit:
-        return 0, 0, BAD_RECORD
-    return timestamp_delta, offset_delta, key_size
+        return position + 1 == limit  # no headers
+    return _headers_fit(data, position, limit)
 
 
-def _headers(data: bytes, position: i64, limit: i64) -> i64:
-    """The position behind the headers, or BAD. Each has a name, which is not null, and a value."""
-    count, position = _number(data, position, limit, BITS_32)
-    if position == BAD or count < 0 or count > limit - position:
-        return BAD
-    parts: i64 = 0
+def _headers_fit(data: Data, position: int, limit: int) -> bool:
+    """Whether the headers end exactly at `limit`. Each has a name, which is not null, and a value."""
+    width = _width(data, position, limit, WIDTH_32)
+    count = _number(data, position, width)
+    position += width
+    if width == 0 or count < 0 or count > limit - position:
+        return False
+    pause_at = position + PAUSE_BYTES
+    parts = 0
     while parts < 2 * count:
-        size, position = _number(data, position, limit, BITS_32)
-        if position == BAD or size < -(parts & 1) or size > limit - position:
-            return BAD
+        width = _width(data, position, limit, WIDTH_32)
+        size = _number(data, position, width)
+        position += width
+        if width == 0 or size < -(parts & 1) or size > limit - position:
+            return False
         if size > 0:
             position += size
         parts += 1
-        if parts & PAUSE_PARTS == 0:
+        if position >= pause_at:
             sleep(0)
-    return position
+            pause_at = position + PAUSE_BYTES
+    return position == limit
 
 
-def _number(data: bytes, position: i64, limit: i64, last_shift: i64) -> tuple[i64, i64]:
-    """A zigzag varint: (its value, the position behind it), or (0, BAD) if it does not end where it must.
+def _width(data: Data, position: int, limit: int, width_max: int) -> int:
+    """How many bytes the number at `position` takes; 0 if it does not end before `limit` or has too many bits."""
+    if position >= limit:
+        return 0
+    if data[position] < 0x80:
+        return 1
+    if position + 1 < limit and data[position + 1] < 0x80:
+        return 2
+    return _width_of_many(data, position, limit, width_max)
 
-    No step leaves 64 bits, so that the compiled form computes what the interpreted one does.
-    """
-    bits: i64 = 0
-    if limit - position > 1:
-        # Nearly all have one or two bytes: lengths and deltas up to 8,191.
+
+def _width_of_many(data: Data, position: int, limit: int, width_max: int) -> int:
+    """`_width` of a number with more than two bytes. Few have: two hold lengths and deltas up to 8,191."""
+    width = 2
+    while width < width_max and position + width < limit:
+        last = data[position + width]
+        width += 1
+        if last < 0x80:
+            if (width == WIDTH_32 and width_max == WIDTH_32 and last > 0x0F) or (width == WIDTH_64 and last > 1):
+                return 0
+            return width
+    return 0
+
+
+def _number(data: Data, position: int, width: int) -> int:
+    """The zigzag varint of `width` bytes at `position`; 0 if it has none."""
+    if width == 1:
         bits = data[position]
-        if bits < 0x80:
-            return (bits >> 1) ^ -(bits & 1), position + 1
-        second: i64 = data[position + 1]
-        if second < 0x80:
-            bits = (bits & 0x7F) | (second << 7)
-            return (bits >> 1) ^ -(bits & 1), position + 2
-    last_max: i64 = 0x0F
-    if last_shift == BITS_64:
-        last_max = 1
-    bits = 0
-    shift: i64 = 0
-    while position < limit:
-        byte: i64 = data[position]
-        position += 1
-        if shift == last_shift and byte > last_max:
-            return 0, BAD
-        if byte < 0x80:
-            half: i64 = 0
-            if shift == BITS_64:
-                half = (bits >> 1) | (byte << 62)
-            else:
-                bits |= byte << shift
-                half = bits >> 1
-            return half ^ -(bits & 1), position
+        return (bits >> 1) ^ -(bits & 1)
+    if width == 2:
+        bits = (data[position] & 0x7F) | (data[position + 1] << 7)
+        return (bits >> 1) ^ -(bits & 1)
+    return _number_of_many(data, position, width)
+
+
+def _number_of_many(data: Data, position: int, width: int) -> int:
+    if width == 0:
+        return 0
+    # The lowest bit is the sign. Without it, all that follows fits into 63 bits.
+    bits = (data[position] & 0x7F) >> 1
+    shift = 6
+    place = 1
+    while place < width:
+        byte = data[position + place]
         bits |= (byte & 0x7F) << shift
         shift += 7
-    return 0, BAD
+        place += 1
+    return bits ^ -(data[position] & 1)
