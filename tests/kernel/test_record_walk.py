@@ -153,6 +153,22 @@ def test_every_variable_of_the_kernel_has_a_c_type() -> None:
     assert constants == set(declared)
 
 
+@every_form
+def test_no_byte_behind_the_data_is_read(walk: Walk) -> None:
+    """Compiled, nothing checks an index. Interpreted, the same read raises IndexError."""
+    whole = bytes.fromhex("00 8201 80808000 026b 047676 04 0268 0276 0268 01")
+    for size in range(len(whole) + 1):
+        for place in range(size):
+            for byte in (0, 1, 2, 4, 0x0F, 0x10, 0x7F, 0x80, 0x81, 0xFF):
+                fields = bytearray(whole[:size])
+                fields[place] = byte
+                payload = varint(size) + fields
+                problems: list[tuple[int, int, int]] = []
+                data = memoryview(payload)
+                walk(data, 0, 1, NOW, TIMESTAMP_MIN, TIMESTAMP_MAX, False, problems, 1)
+                assert (decodes(forged(payload, NOW, count=1)) is None) == bool(problems), payload.hex()
+
+
 keys = st.none() | st.binary(max_size=200)
 records = st.lists(
     st.builds(

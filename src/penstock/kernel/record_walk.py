@@ -141,19 +141,19 @@ def walk(
 
 def _rest_fits(data: Data, position: int, limit: int, key_size: int) -> bool:
     """Whether the key, which begins at `position`, the value and the headers end exactly at `limit`."""
-    if key_size < ABSENT or key_size >= limit - position:
+    if key_size < ABSENT or key_size > limit - position:
         return False
     if key_size > 0:
         position += key_size
     width = _width(data, position, limit, WIDTH_32)
     size = _number(data, position, width)
     position += width
-    if width == 0 or size < ABSENT or size >= limit - position:
+    if width == 0 or size < ABSENT or size > limit - position:
         return False
     if size > 0:
         position += size
-    if data[position] == 0:
-        return position + 1 == limit  # no headers
+    if position + 1 == limit and data[position] == 0:
+        return True  # no headers
     return _headers_fit(data, position, limit)
 
 
