@@ -73,6 +73,7 @@ def poison(timestamp: int) -> dict[str, bytes]:
         "more headers than there is room for": one(record(fields(headers=varint(90))), 1),
         "a negative number of headers": one(record(fields(headers=varint(-2))), 1),
         "fields that end before their record": one(record(fields() + b"more"), 1),
+        "fields that end with a null value": one(record(fields(value=NULL, headers=b"")), 1),
         "more records than there are": one(plain, SOME + 2),
         "fewer records than there are": one(plain, SOME - 1),
     }
