@@ -5,10 +5,15 @@ from __future__ import annotations
 import gzip
 import struct
 import tracemalloc
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from random import Random
 
 import cramjam
+import lz4.frame
 import pytest
+import zstandard
 from aiokafka import codec as aiokafka_codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,6 +128,49 @@ def test_damaged_data_is_refused(codec: Codec) -> None:
 def test_random_bytes_never_raise_anything_else(codec: Codec, data: bytes) -> None:
     with suppress(CompressionError):
         assert len(decompress(codec, data, 10_000)) <= 10_000
+
+
+def streamed_zstd(data: bytes) -> bytes:
+    """As the Java client and librdkafka write it: without the size in the frame's header."""
+    stream = zstandard.ZstdCompressor().compressobj()
+    return stream.compress(data) + stream.flush()
+
+
+FRAMINGS: dict[str, tuple[Codec, Callable[[bytes], bytes]]] = {
+    **{codec.name: (codec, partial(compress, codec)) for codec in PACKING if codec is not Codec.SNAPPY},
+    "streamed zstd": (Codec.ZSTD, streamed_zstd),
+    "lz4 in large blocks with checksums": (
+        Codec.LZ4,
+        partial(lz4.frame.compress, block_size=lz4.frame.BLOCKSIZE_MAX1MB, block_checksum=True, store_size=True),
+    ),
+    "lz4 of unknown size": (Codec.LZ4, partial(lz4.frame.compress, store_size=False)),
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("data", [TEXT, TEXT * 8, bytes(1_000_000), Random(1).randbytes(300_000), b"x", b""], ids=len)
+def test_honest_data_is_unpacked_once_however_much_it_shrank(
+    framing: str, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec, pack = FRAMINGS[framing]
+    unpack = compression._INTO[codec]
+    attempts: list[int] = []
+
+    def counted(packed: compression.Buffer, buffer: bytearray) -> int:
+        attempts.append(len(buffer))
+        return unpack(packed, buffer)
+
+    monkeypatch.setitem(compression._INTO, codec, counted)
+    assert decompress(codec, pack(data), PLENTY) == data
+    assert len(attempts) == 1
+    assert attempts[0] <= len(data) + 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_data_that_claims_too_little_is_unpacked_all_the_same(codec: Codec) -> None:
+    """The first frame is asked, or the last of gzip, and there may be more of them."""
+    for parts in ((b"little", TEXT * 20), (TEXT * 20, b"little")):
+        assert decompress(codec, b"".join(compress(codec, part) for part in parts), PLENTY) == b"".join(parts)
 
 
 def test_a_panic_of_the_codecs_is_damaged_data_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def validate(
 
     `checked`: their records were looked at already, by `penstock.log.preparing`.
     """
-    batches = validate_headers(records, config, origin, wall_ms)
+    batches = validate_headers(records, config, origin, wall_ms, checked=checked)
     if origin is AppendOrigin.CLIENT and not checked and config.opens_batches:
         left = ON_LOOP_BYTES_MAX
         for batch in batches:
@@ -84,9 +84,11 @@ def validate(
     return batches
 
 
-def validate_headers(records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int) -> list[Batch]:
-    """All that can be said about batches without opening them."""
-    batches = split(records)
+def validate_headers(
+    records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int, *, checked: bool = False
+) -> list[Batch]:
+    """All that can be said about batches without opening them; of those that were `checked`, but for the checksums."""
+    batches = split(records, verify_crc=not checked)
     for batch in batches:
         _check_batch(batch, config, origin)
         if origin is AppendOrigin.CLIENT:
@@ -123,9 +125,9 @@ def check_payload(batch: Batch, payload: memoryview, config: LogConfig, wall_ms:
         set_max_timestamp(batch, header.attributes, largest)
 
 
-def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
-    """Cut into batches, each whole and with a right checksum. With `partial_tail` an incomplete last one is left out,
-    as a fetch that is limited in bytes may end in one."""
+def split(records: memoryview, *, partial_tail: bool = False, verify_crc: bool = True) -> list[Batch]:
+    """Cut into batches, each whole and, if that is verified, with a right checksum. With `partial_tail` an incomplete
+    last one is left out, as a fetch that is limited in bytes may end in one."""
     batches = []
     position = 0
     end = len(records)
@@ -145,7 +147,7 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
                 ErrorCode.CORRUPT_MESSAGE, f"a batch says it has {size} bytes, but {end - position} came"
             )
         view = records[position : position + size]
-        if batch_crc(view) != header.crc:
+        if verify_crc and batch_crc(view) != header.crc:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
         batches.append(Batch(header, view))
         position += size

@@ -1,9 +1,9 @@
 """The five codecs of a record batch, bounded in what they may unfold to.
 
-A compressed batch is a stranger's claim: a few kilobytes may unfold to gigabytes, and the size written in a
-frame's header is no more to be trusted than the rest. So data is always unpacked *into* a buffer of our own
-size. The buffer starts small, grows geometrically while the codec says it is too small, and never beyond what
-the caller allows: work and memory stay proportional to the smaller of the truth and the limit.
+A compressed batch is a stranger's claim: a few kilobytes may unfold to gigabytes. So data is always unpacked *into* a
+buffer of our own size, which is never larger than the caller allows. The buffer starts with what the data claims to
+unfold to (`_claimed_bytes`), so that honest data is unpacked once. If it claims too little, the buffer grows
+geometrically while the codec says it is too small. If it claims too much, memory is set aside that nothing touches.
 
 How clients frame their data:
 
@@ -51,9 +51,14 @@ class DecompressedTooLarge(CompressionError):
 
 DEFAULT_LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
 
-_FIRST_GUESS_RATIO = 4
-_FIRST_GUESS_MIN_BYTES = 64 * 1024
+_FIRST_BYTES_MIN = 64 * 1024
 _GROWTH = 4
+
+_CLAIM_BLOCKS_MAX = 64
+"""So many blocks are looked at to learn how large a buffer is needed. They hold 4 MB of lz4, 8 MB of zstd."""
+_DEFLATE_RATIO_MAX = 1032
+_ZSTD_BLOCK_BYTES = 128 * 1024
+_ZSTD_RAW, _ZSTD_RLE = 0, 1
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -114,7 +119,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> memoryview:
 def _decompress_growing(
     into: Callable[[Buffer, bytearray], int], codec: Codec, data: Buffer, max_bytes: int
 ) -> memoryview:
-    size = min(max_bytes, max(_FIRST_GUESS_MIN_BYTES, len(data) * _FIRST_GUESS_RATIO))
+    size = min(max_bytes, max(_FIRST_BYTES_MIN, _claimed_bytes(codec, data)))
     while True:
         buffer = bytearray(size)
         try:
@@ -128,6 +133,50 @@ def _decompress_growing(
                 f"{len(data)} bytes of {codec.name.lower()} unfold to more than the {max_bytes} that are allowed"
             )
         size = min(max_bytes, size * _GROWTH)
+
+
+def _claimed_bytes(codec: Codec, data: Buffer) -> int:
+    """The most that the data unfolds to if it is honest and one frame. Nothing may rely on it.
+
+    Kafka's clients do not write the size into a frame's header, because they compress as a stream. But each block of a
+    frame unfolds to a certain size at most, and all but the last to just that.
+    """
+    if codec == Codec.GZIP:
+        return min(int.from_bytes(data[-4:], "little"), len(data) * _DEFLATE_RATIO_MAX)
+    if len(data) < len(_LZ4_FRAME_HEADER):
+        return 0
+    return _claimed_by_lz4(data) if codec == Codec.LZ4 else _claimed_by_zstd(data)
+
+
+def _claimed_by_lz4(data: Buffer) -> int:
+    flags, block_flags = data[4], data[5]
+    block_bytes = 1 << (8 + 2 * (block_flags >> 4 & 7))
+    position = len(_LZ4_FRAME_HEADER) + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    checksum_bytes = 4 if flags & 0x10 else 0
+    claimed = 0
+    for _ in range(_CLAIM_BLOCKS_MAX):
+        size = int.from_bytes(data[position : position + 4], "little")
+        if not size:
+            break  # the end, of the frame or of the data
+        stored = size & ~_LZ4_STORED
+        claimed += stored if size & _LZ4_STORED else block_bytes
+        position += 4 + stored + checksum_bytes
+    return claimed
+
+
+def _claimed_by_zstd(data: Buffer) -> int:
+    flags = data[4]
+    is_single_segment = flags >> 5 & 1
+    position = 6 - is_single_segment + (0, 1, 2, 4)[flags & 3] + (is_single_segment, 2, 4, 8)[flags >> 6]
+    claimed = 0
+    for _ in range(_CLAIM_BLOCKS_MAX):
+        header = int.from_bytes(data[position : position + 3], "little")
+        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        claimed += size if kind in (_ZSTD_RAW, _ZSTD_RLE) else _ZSTD_BLOCK_BYTES
+        position += 3 + (1 if kind == _ZSTD_RLE else size)
+        if is_last or position >= len(data):
+            break
+    return claimed
 
 
 def _says_buffer_is_full(error: Exception) -> bool:
