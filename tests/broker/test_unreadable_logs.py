@@ -92,7 +92,7 @@ def test_a_replica_that_rotted_where_it_was_synced_takes_the_rest_from_the_other
 
         node.process.deliver(lambda: node.served.quorum._runtime.spawn(checkpoint(), "checkpoint"))
         disk = node.host.disk
-        cluster.await_(lambda: disk.namespace.find(POINTS) is not None and b"\nt 0 6\n" in disk.content(POINTS))
+        cluster.await_(lambda: disk.namespace.find(POINTS) is not None and b"\nt 0 6" in disk.content(POINTS))
         size = len(bytes_of(log_of(node))) // 6
         node.crash()
         cluster.await_(lambda: state(cluster, "t").leader not in (node.node_id, -1))

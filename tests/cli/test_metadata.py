@@ -11,6 +11,7 @@ import pytest
 from cli.running import Run
 from penstock.broker.layout import partition_metadata_text
 from penstock.cli import exit_codes
+from penstock.log.checkpoints import decode_offsets, encode_offsets
 from penstock.metadata import MetaProperties, format_directory
 from penstock.raft import Endpoint, Voter, VoterSet
 from penstock.wire.records import Record, build_batch
@@ -116,3 +117,28 @@ def test_a_stray_does_not_take_the_place_of_a_directory(run: Run, data: Path) ->
 def test_without_a_directory_there_is_nothing_to_do(run: Run, tmp_path: Path) -> None:
     assert run("metadata", "recover", "--data", tmp_path / "none").code == exit_codes.NOT_FOUND
     assert run("log", "strays", tmp_path / "none").code == exit_codes.NOT_FOUND
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "..", "", "a/b"])
+def test_a_stray_is_never_restored_outside_its_data_directory(run: Run, data: Path, name: str) -> None:
+    note = data / "gone-3.0123-stray/stray.json"
+    note.write_text(json.dumps({"name": name, "setAsideMs": 1_000, "reason": "why"}))
+    result = run("log", "restore", data, "gone-3.0123-stray")
+    assert result.code == exit_codes.REFUSED
+    assert (data / "gone-3.0123-stray/partition.metadata").exists()
+
+
+def test_strays_are_named_by_their_directory_alone(run: Run, data: Path) -> None:
+    for stray in ("../data/gone-3.0123-stray", "./gone-3.0123-stray", str(data / "gone-3.0123-stray")):
+        assert run("log", "restore", data, stray).code == exit_codes.REFUSED
+
+
+def test_a_loss_is_accepted_once_and_only_of_what_the_checkpoints_know(run: Run, data: Path) -> None:
+    points = data / "recovery-point-offset-checkpoint"
+    points.write_bytes(encode_offsets([("orders-0", 40), ("orders-1", 7)]))
+    assert run("log", "accept-loss", data, "orders-0").code != exit_codes.OK, "nobody was asked"
+    assert run("log", "accept-loss", data, "nothing-0", "--yes").code == exit_codes.NOT_FOUND
+    result = run("log", "accept-loss", data, "orders-0", "--yes")
+    assert result.code == exit_codes.OK
+    assert "offset 40" in result.messages
+    assert decode_offsets(points.read_bytes()) == {"orders-1": 7}

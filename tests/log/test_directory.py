@@ -6,6 +6,7 @@ import pytest
 
 from log.helpers import WALL_MS, batch, contents, simulate
 from penstock.log import CheckpointDamaged, LogConfig, LogDirectory, LogState, TimeSearch
+from penstock.log.accepting import accept_loss
 from penstock.log.checkpoints import (
     SegmentState,
     decode_clean_shutdown,
@@ -37,8 +38,11 @@ def fill(directory: LogDirectory, name: str, count: int = 10, **options: int) ->
 
 def test_offset_checkpoints_are_kafkas() -> None:
     data = encode_offsets([("my-topic-3", 17), ("a.b_c-0", 0)])
-    assert data == b"0\n2\nmy-topic 3 17\na.b_c 0 0\n"
-    assert decode_offsets(data) == {"my-topic-3": 17, "a.b_c-0": 0}
+    plain = b"0\n2\nmy-topic 3 17\na.b_c 0 0\n"
+    assert [line.split() for line in data.splitlines()] == [line.split() for line in plain.splitlines()]
+    assert data.startswith(plain[:-1])
+    assert data.endswith(b"\n")
+    assert decode_offsets(data) == decode_offsets(plain) == {"my-topic-3": 17, "a.b_c-0": 0}
     assert decode_offsets(b"0\n0\n") == {}
 
 
@@ -48,6 +52,48 @@ def test_offset_checkpoints_are_kafkas() -> None:
 def test_a_damaged_offset_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
         decode_offsets(data)
+
+
+def test_an_offset_checkpoint_with_one_wrong_bit_or_a_lost_end_is_refused() -> None:
+    data = encode_offsets([("my-topic-3", 17), ("a.b_c-0", 1 << 40)])
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CheckpointDamaged):
+                decode_offsets(bytes(flipped))
+        with pytest.raises(CheckpointDamaged):
+            decode_offsets(data[:position])
+
+
+@simulate
+async def test_a_damaged_start_offset_removes_nothing(runtime: SimRuntime) -> None:
+    directory = await loaded(runtime, "a-0")
+    fill(directory, "a-0")
+    directory.logs["a-0"].trimmer.advance_start_offset(3)
+    await directory.close()
+    disk = runtime.disk
+    before = {name: disk.read_bytes(f"a-0/{name}") for name in disk.list("a-0")}
+    starts = disk.read_bytes("log-start-offset-checkpoint")
+    assert b"a 0 3" in starts
+    await disk.replace_bytes("log-start-offset-checkpoint", starts.replace(b"a 0 3", b"a 0 7"))
+    again = LogDirectory(runtime)
+    with pytest.raises(CheckpointDamaged, match="log-start-offset-checkpoint: its checksum does not match"):
+        await again.load()
+    assert {name: disk.read_bytes(f"a-0/{name}") for name in disk.list("a-0")} == before
+
+
+@simulate
+async def test_a_loss_that_is_accepted_is_forgotten_by_every_checkpoint(runtime: SimRuntime) -> None:
+    directory = await loaded(runtime, "a-0", "b-0")
+    fill(directory, "a-0")
+    fill(directory, "b-0")
+    await directory.close()
+    assert await accept_loss(runtime.disk, "a-0") == 20
+    assert await accept_loss(runtime.disk, "a-0") is None
+    again = LogDirectory(runtime)
+    await again.load()
+    assert (again.had("a-0"), again.had("b-0"), again.is_clean) == (False, True, True)
 
 
 def test_a_clean_shutdown_checkpoint_is_believed_to_the_last_bit() -> None:
@@ -173,8 +219,8 @@ def test_deleted_records_stay_deleted_once_a_checkpoint_is_written() -> None:
         await directory.logs["a-0"].flush()
         directory.logs["a-0"].trimmer.advance_start_offset(3)
         await directory.checkpoint()
-        assert disk.durable_content("log-start-offset-checkpoint") == b"0\n1\na 0 3\n"
-        assert disk.durable_content("recovery-point-offset-checkpoint") == b"0\n1\na 0 20\n"
+        assert decode_offsets(disk.durable_content("log-start-offset-checkpoint")) == {"a-0": 3}
+        assert decode_offsets(disk.durable_content("recovery-point-offset-checkpoint")) == {"a-0": 20}
 
     async def look(runtime: SimRuntime) -> int:
         return (await loaded(runtime, "a-0")).logs["a-0"].start_offset

@@ -80,9 +80,23 @@ def test_cutting_the_start_keeps_the_epoch_that_goes_on(start: int, entries: lis
 
 
 def test_the_file_is_kafkas() -> None:
-    assert cache().encode() == b"0\n3\n2 10\n4 30\n7 50\n"
+    data = cache().encode()
+    plain = b"0\n3\n2 10\n4 30\n7 50\n"
+    assert data.startswith(plain[:-1])
+    assert [line.split() for line in data.splitlines()] == [line.split() for line in plain.splitlines()]
+    assert decode_epochs(data) == decode_epochs(plain)
     assert decode_epochs(b"0\n3\n2 10\n4 30\n7 50\n") == [(2, 10), (4, 30), (7, 50)]
     assert decode_epochs(b"0\n0\n") == []
+
+
+def test_a_file_with_one_wrong_bit_is_refused() -> None:
+    data = cache().encode()
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(EpochsDamaged):
+                decode_epochs(bytes(flipped))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,13 @@ from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
-from penstock.broker.data_directory import format_new, identity_in, leave_clean_shutdown, take_clean_shutdown
+from penstock.broker.data_directory import (
+    NO_PROOF,
+    format_new,
+    identity_in,
+    leave_clean_shutdown,
+    take_clean_shutdown,
+)
 from penstock.broker.fetch.read_replicas import RackAwareSelector
 from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.net.access import Entrance
@@ -364,6 +370,9 @@ class Broker:
         while (newest := self.quorum.image) is not image:
             await self.manager.on_image(difference(image, newest), newest)
             image = newest
+        if self.manager.lost:
+            # Partitions that are copied again must leave their ISRs, as after a crash.
+            self._clean_epoch = NO_PROOF
         self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
 

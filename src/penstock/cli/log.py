@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.asking import confirm
 from penstock.cli.errors import CliError
 from penstock.cli.formats import json_of_bytes
 from penstock.cli.offline import OfflineDisk, is_in_use
@@ -21,8 +22,13 @@ from penstock.cli.output import Cell, note, plural, print_json, print_line, prin
 if TYPE_CHECKING:
     from penstock.log.tools import BatchDump, Problem, RecordDump, Verdict
     from penstock.runtime import Disk
+    from penstock.runtime.production import ProductionRuntime
 
-app = typer.Typer(no_args_is_help=True, help="Look into a broker's files. Needs no broker, and only `restore` writes.")
+T = TypeVar("T")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look into a broker's files. Needs no broker, and only `restore` and `accept-loss` write.",
+)
 
 SEGMENT_PATTERN = "[0-9]" * 20 + ".log"
 SUGGESTED_MAX = 5
@@ -183,25 +189,59 @@ def restore(
     then, and `penstock metadata recover` makes the topic known; in a cluster it would be set aside again.
     """
     from penstock.log import StrayError, Strays
+
+    try:
+        name = _run_locked(directory, lambda runtime: Strays(runtime).restore(stray))
+    except StrayError as error:
+        raise CliError(str(error), exit_codes.REFUSED, f"penstock log strays {directory} lists them") from None
+    print_line(name)
+
+
+@app.command(
+    "accept-loss",
+    epilog=examples(("penstock log accept-loss data orders-0", "serve what is left of a partition that is refused")),
+)
+def accept_loss(
+    directory: Root,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", show_default=False, help="Such as orders-0.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Give up the lost part of a partition that a broker refuses to serve. The broker must be stopped.
+
+    For a partition whose directory is gone, or whose log is damaged where it was synced, and that no other replica has.
+    The next start serves what is left, which may be nothing. No file of the partition is touched.
+    """
+    from penstock.log import CheckpointDamaged, accepting
+
+    if not yes:
+        confirm(f"Serve what is left of {partition}, and give up the rest?")
+    try:
+        known = _run_locked(directory, lambda runtime: accepting.accept_loss(runtime.disk, partition))
+    except CheckpointDamaged as error:
+        raise CliError(str(error), exit_codes.REFUSED) from None
+    if known is None:
+        raise CliError(f"no checkpoint of {directory} knows {partition}", exit_codes.NOT_FOUND)
+    note(f"{partition} was known to reach offset {known}; start the broker, and it serves what is left")
+
+
+def _run_locked(directory: Path, work: Callable[[ProductionRuntime], Coroutine[Any, Any, T]]) -> T:
+    """Do something with a data directory that no broker uses meanwhile."""
     from penstock.runtime import DirectoryInUse
-    from penstock.runtime.production import ProductionRuntime, run
+    from penstock.runtime.production import run
 
     _require_directory(directory)
 
-    async def main(runtime: ProductionRuntime) -> str:
+    async def main(runtime: ProductionRuntime) -> T:
         lock = runtime.disk.lock("")
         try:
-            return await Strays(runtime).restore(stray)
+            return await work(runtime)
         finally:
             lock.release()
 
     try:
-        name = run(main, root=str(directory))
+        return run(main, root=str(directory))
     except DirectoryInUse:
         raise CliError(f"a broker is using {directory}", exit_codes.REFUSED, "stop it first") from None
-    except StrayError as error:
-        raise CliError(str(error), exit_codes.REFUSED, f"penstock log strays {directory} lists them") from None
-    print_line(name)
 
 
 def _size_below(directory: Path) -> int:

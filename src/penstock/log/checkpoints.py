@@ -6,7 +6,8 @@
 `clean-shutdown-checkpoint`         everything that is needed to open the logs without looking at them
 `last-clean-shutdown-checkpoint`    the same, since the start that found it
 
-The first three are Kafka's text files (version, count, then `topic partition offset` lines). The fourth is written as
+The first three are Kafka's text files (version, count, then `topic partition offset` lines) with a checksum that Kafka
+passes over (`sealing`). The fourth is written as
 the last thing of a clean stop and renamed to the fifth, durably, as the first thing of a start: while it has its first
 name, nobody has written to the logs since. With it ten thousand logs open without one system call each.
 
@@ -26,6 +27,7 @@ from struct import error as StructError
 import msgspec
 from crc32c import crc32c
 
+from penstock.log.sealing import SealBroken, seal, unseal
 from penstock.runtime import Disk
 
 _TEXT_VERSION = 0
@@ -66,19 +68,21 @@ def encode_offsets(offsets: Iterable[tuple[str, int]]) -> bytes:
     for name, offset in offsets:
         topic, _, partition = name.rpartition("-")
         lines.append(f"{topic} {partition} {offset}")
-    return "\n".join([str(_TEXT_VERSION), str(len(lines)), *lines, ""]).encode()
+    return seal("\n".join([str(_TEXT_VERSION), str(len(lines)), *lines, ""]))
 
 
 def decode_offsets(data: bytes) -> dict[str, int]:
     """Raises CheckpointDamaged."""
     try:
-        version, count, *lines = data.decode().splitlines()
+        version, count, *lines = unseal(data).decode().splitlines()
         offsets = {}
         for line in lines:
             topic, partition, offset = line.split(" ")
             offsets[f"{topic}-{int(partition)}"] = int(offset)
         if int(version) != _TEXT_VERSION or int(count) != len(lines):
             raise CheckpointDamaged(f"version {version}, {count} entries announced, {len(lines)} found")
+    except SealBroken as error:
+        raise CheckpointDamaged(str(error)) from None
     except ValueError:
         raise CheckpointDamaged("not a checkpoint of offsets") from None
     return offsets

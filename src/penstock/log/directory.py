@@ -55,6 +55,8 @@ class LogDirectory:
         """What was in the directory when it was loaded, as far as it has not been deleted since."""
         self._written: dict[str, bytes] = {}
         """Checkpoint files as they are on disk, by name."""
+        self._names_new = False
+        """Directories were made that are perhaps not durable."""
         self._asked = 0
         self._done = 0
         self._writing: Future[None] | None = None
@@ -199,13 +201,36 @@ class LogDirectory:
                 self._writing = None
 
     async def delete(self, name: str) -> None:
-        """Remove a log. A new one of that name starts from nothing."""
+        """Remove a log. A new one of that name starts from nothing.
+
+        The checkpoints forget it first: while they list a log, nobody here meant its directory to go (`had`).
+        """
         log = self.logs.pop(name, None)
-        if log is not None:
-            await log.delete()
         self._untouched.pop(name, None)
         self._present.pop(name, None)
         await self._forget(name)
+        if log is not None:
+            await log.delete()
+
+    async def release(self, name: str) -> None:
+        """Close a log, and let the checkpoints forget it, but keep its files: its directory gets another name."""
+        log = self.logs.pop(name, None)
+        self._untouched.pop(name, None)
+        self._present.pop(name, None)
+        if log is not None:
+            await log.detach()
+        await self._forget(name)
+
+    def had(self, name: str) -> bool:
+        """Whether this log was here, and nobody here removed it, as far as the checkpoints tell."""
+        state = self._states.get(name)
+        if name in self._untouched:
+            return state is not None and state.end_offset > 0
+        return name in self._recovery_points or state is not None
+
+    def was_closed(self, name: str) -> bool:
+        """Whether the last stop closed this log cleanly, and it has not been opened since."""
+        return name in self._untouched
 
     async def close(self) -> None:
         """Stop cleanly: close all logs, then write down what the next start needs."""
@@ -264,6 +289,7 @@ class LogDirectory:
             data = encode_clean_shutdown(list(self._states.values()))
             await self.runtime.disk.replace_bytes(self._at(names.LAST_CLEAN_SHUTDOWN_NAME), data)
         for name, log in self.logs.items():
+            self._names_new = self._names_new or name not in self._recovery_points
             self._recovery_points[name] = log.recovery_point
             if log.start_offset > log.segments[0].base_offset:
                 self._start_offsets[name] = log.start_offset
@@ -277,15 +303,22 @@ class LogDirectory:
         points = encode_offsets(self._recovery_points.items())
         # In this order: a start offset without its recovery point empties a log that was to be emptied; a recovery
         # point without its start offset would vouch for records that are not there.
-        await self._replace(names.START_OFFSETS_NAME, starts)
+        is_synced = await self._replace(names.START_OFFSETS_NAME, starts)
+        if self._names_new and not is_synced:
+            # Before the next file lists them: what it lists is missed if it is gone (`had`).
+            await self.runtime.disk.sync_dir(self.path)
+        self._names_new = False
         await self._replace(names.RECOVERY_POINTS_NAME, points)
         if self._clean_ends or names.CLEANER_OFFSETS_NAME in self._written:
             await self._replace(names.CLEANER_OFFSETS_NAME, encode_offsets(self._clean_ends.items()))
 
-    async def _replace(self, name: str, data: bytes) -> None:
-        if self._written.get(name) != data:
-            await self.runtime.disk.replace_bytes(self._at(name), data)
-            self._written[name] = data
+    async def _replace(self, name: str, data: bytes) -> bool:
+        """Returns whether it was written, and with it all names in the directory made durable."""
+        if self._written.get(name) == data:
+            return False
+        await self.runtime.disk.replace_bytes(self._at(name), data)
+        self._written[name] = data
+        return True
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path else name

@@ -1,7 +1,8 @@
 """Which leader epoch wrote which part of a log (KIP-101, KIP-320).
 
 Followers and consumers ask where an epoch ended, to find out where their history and the leader's part. Entries are
-(epoch, first offset), both rising. They live in `leader-epoch-checkpoint`, in Kafka's text format.
+(epoch, first offset), both rising. They live in `leader-epoch-checkpoint`, in Kafka's text format with
+a checksum that Kafka passes over (`sealing`).
 
 The file need not follow every change: entries at or beyond the recovery point are found again in the batches when a
 log is recovered. So it is written when the recovery point is about to move past an entry, and when a log is closed.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import pairwise
+
+from penstock.log.sealing import SealBroken, seal, unseal
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -90,15 +93,17 @@ class EpochCache:
     def encode(self) -> bytes:
         lines = [str(_VERSION), str(len(self._entries))]
         lines += [f"{epoch} {start}" for epoch, start in self._entries]
-        return ("\n".join(lines) + "\n").encode()
+        return seal("\n".join(lines) + "\n")
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
     """The entries of a checkpoint file. Raises EpochsDamaged."""
     try:
-        lines = data.decode("ascii").split()
+        lines = unseal(data).decode("ascii").split()
         version, count = int(lines[0]), int(lines[1])
         numbers = [int(word) for word in lines[2:]]
+    except SealBroken as error:
+        raise EpochsDamaged(str(error)) from None
     except (ValueError, IndexError):
         raise EpochsDamaged("not a leader epoch checkpoint") from None
     entries = list(zip(numbers[0::2], numbers[1::2], strict=False))

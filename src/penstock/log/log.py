@@ -138,15 +138,7 @@ class Log(LogCore):
     async def delete(self) -> None:
         """Remove the log and its directory: durably when this returns. The bytes go a little later."""
         disk = self.runtime.disk
-        self.is_closed = True
-        self.trimmer.changed()
-        if self._flusher is not None:
-            self._flusher.stop()
-        self.trimmer.cancel_unlinks()
-        for segment in self.segments:
-            segment.is_removed = True
-            if segment.loaded_index is not None:
-                segment.loaded_index.discard()
+        self._let_go()
         if not disk.exists(self.directory):
             return
         doomed = names.aside(self.directory, self.runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
@@ -156,6 +148,28 @@ class Log(LogCore):
         except OSError as error:
             self.fail("deleting", error)
         self.runtime.call_later(self._config.file_delete_delay_ms, self._remove_directory, doomed)
+
+    async def detach(self) -> None:
+        """Close the log for good, because its directory gets another name: all of it is durable then."""
+        if self._retaining is not None:
+            await self._retaining
+        try:
+            await self.flush()
+        except OSError as error:
+            self.fail("flushing", error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Nobody may use the files under these names any longer."""
+        self.is_closed = True
+        self.trimmer.changed()
+        if self._flusher is not None:
+            self._flusher.stop()
+        self.trimmer.cancel_unlinks()
+        for segment in self.segments:
+            segment.is_removed = True
+            if segment.loaded_index is not None:
+                segment.loaded_index.discard()
 
     async def _settle(self) -> None:
         """Bring to disk what an unclean stop would have to find out again."""

@@ -296,8 +296,8 @@ class Recovery:
         raise CorruptLog(
             f"{self._disk.root}/{path} is damaged at position {position} (offset {check.expected}), although it was "
             f"synced up to offset {self._recovery_point}. Another replica may have it whole: remove the directory "
-            "and it is copied. To keep what is before the damage and give up what follows, remove the partition's line "
-            f"from {names.RECOVERY_POINTS_NAME} while the broker is stopped."
+            "and it is copied. To keep what is before the damage and give up what follows, stop the broker and run: "
+            f"penstock log accept-loss {self._disk.root} {self._directory}"
         )
 
     def _follows(self, check: Check, later: Segment) -> bool:

@@ -124,6 +124,8 @@ class Strays:
             raise StrayError(f"there is no stray {directory}")
         if stray.note is not None and stray.note.is_part:
             raise StrayError(f"{directory} has only pieces of {stray.name}: they cannot be put back as a directory")
+        if not _is_plain(stray.name):
+            raise StrayError(f"{directory}/{NOTE_NAME} names {stray.name!r}, which is not the name of a directory here")
         if disk.exists(stray.name):
             raise StrayError(f"{stray.name} is there already: move it away first")
         disk.unlink(f"{directory}/{NOTE_NAME}")
@@ -136,6 +138,11 @@ class Strays:
 
     async def _write_note(self, directory: str, note: Note) -> None:
         await self._runtime.disk.replace_bytes(f"{directory}/{NOTE_NAME}", msgspec.json.encode(note))
+
+
+def _is_plain(name: str) -> bool:
+    """A note is a file that anyone may have written: it must not lead out of the data directory."""
+    return bool(name) and name not in (".", "..") and not any(char in name for char in "/\\\0")
 
 
 def _read_note(disk: Disk, directory: str) -> Note | None:

@@ -61,6 +61,9 @@ class MetadataDelta:
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
+        self.is_replayed = True
+        """Made of committed records. False for the `difference` of two images: a topic that is missing from the second
+        one was not necessarily deleted, so nothing may be removed for good because of it."""
         self.topics_created: list[TopicImage] = []
         self.topics_deleted: list[TopicImage] = []
         self.topics_changed: list[TopicChange] = []
@@ -383,6 +386,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     The delta lists what differs; it is not for replaying or applying. It costs a look at every topic.
     """
     delta = MetadataDelta(before)
+    delta.is_replayed = False
     for topic in before.topics():
         successor = after.topic_by_id(topic.topic_id)
         if successor is None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from coordinators.groups.harness import INFO, Groups, subscription
 from penstock.coordinators.groups.records import decode_offset_value
+from penstock.metadata import difference
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -235,6 +236,16 @@ def test_offsets_of_a_deleted_topic_get_tombstones(groups: Groups) -> None:
     for shard in (groups, groups.reloaded()):
         assert shard.fetch_all("g") == shard.fetch_all("h") == {("t", 0): 1}
         assert shard.shard.offsets.count == 2
+
+
+def test_offsets_of_a_topic_that_a_snapshot_only_lacks_are_kept(groups: Groups) -> None:
+    before = groups.image
+    groups.create_topic("u")
+    groups.commit(7, topic="u")
+    delta = difference(groups.image, before)
+    assert [topic.name for topic in delta.topics_deleted] == ["u"]
+    groups.shard.on_image(groups.turn(), delta)
+    assert groups.fetch_all() == {("u", 0): 7}
 
 
 def test_a_group_with_fewer_offsets_than_the_deleted_topic_has_partitions_loses_them_too(groups: Groups) -> None:

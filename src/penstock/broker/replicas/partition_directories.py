@@ -29,7 +29,7 @@ from penstock.broker.layout import (
     partition_metadata_text,
 )
 from penstock.broker.replicas.partition import Partition
-from penstock.broker.replicas.remains import holds_partition, log_bytes
+from penstock.broker.replicas.remains import has_segments, holds_partition, log_bytes
 from penstock.log import LogDirectory, Strays, names
 from penstock.metadata import MetadataImage, TopicImage
 from penstock.runtime import Runtime
@@ -77,6 +77,31 @@ class PartitionDirectories:
             file.truncate(0)
         file.pwrite(text, 0)
 
+    def is_lost(self, partition: Partition) -> bool:
+        """Whether this broker had the log of this partition, and nothing of it is left.
+
+        A crash after a directory was made may leave it empty. So an empty one counts as lost only if records in it had
+        been synced: their owner was synced with them.
+        """
+        name = partition_directory(partition.topic, partition.index)
+        disk = self._runtime.disk
+        if not self._directory.had(name) or has_segments(disk, name):
+            return False
+        if self.owner(name).topic_id == format_uuid(partition.topic_id):
+            return False
+        return not disk.exists(name) or self._directory.recovery_point(name) > 0
+
+    def tell_lost(self, partition: Partition) -> str:
+        """Why a lost partition is refused, and what can be done."""
+        name = partition_directory(partition.topic, partition.index)
+        root = self._runtime.disk.root
+        return (
+            f"{root}/{name} held this partition and is gone, and no other replica is known to have all its records. An "
+            "empty log in its place would hide the loss, so the partition is not served. Put the directory back from a "
+            f"copy, or from what `penstock log strays {root}` lists. To give the records up, stop the broker and run: "
+            f"penstock log accept-loss {root} {name}"
+        )
+
     def unknown(self, image: MetadataImage) -> dict[str, str]:
         """Directories of partitions that the metadata does not know, with the ids of their topics."""
         found = {}
@@ -99,7 +124,7 @@ class PartitionDirectories:
                 continue
             fate, reason = await self._judge(name, image, *parsed, removed)
             if fate is Fate.SET_ASIDE:
-                await self._set_aside(name, reason)
+                await self.set_aside(name, reason)
             elif fate is Fate.REFUSE:
                 refused[name] = reason
             elif fate is Fate.ADOPT:
@@ -114,10 +139,10 @@ class PartitionDirectories:
         """Durably take away a directory that no log is open on, because its topic was deleted or it was moved away.
         Its files go now, or with the next start."""
         disk = self._runtime.disk
+        await self._directory.delete(name)
         aside = names.aside(name, self._runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
         disk.rename(name, aside)
         await disk.sync_dir("")
-        await self._directory.delete(name)
         self._runtime.spawn(self._remove_tree(aside), f"remove {aside}")
 
     async def _judge(
@@ -128,9 +153,10 @@ class PartitionDirectories:
             is_ours = holds_partition(self._runtime.disk, name)
             return (Fate.SET_ASIDE, "the metadata has no such partition") if is_ours else (Fate.KEEP, "")
         is_alone = len(image.brokers) <= 1
-        # After a clean stop no directory can be that of an earlier topic of the same name, unless the others in a
-        # cluster have deleted and created it meanwhile.
-        if self._directory.is_clean and is_alone:
+        # A log that was served until a clean stop cannot be that of an earlier topic of the same name, unless the
+        # others in a cluster have deleted and created it meanwhile. (One that was refused then was not closed, either:
+        # it is judged again.)
+        if self._directory.was_closed(name) and is_alone:
             return Fate.KEEP, ""
         if self._node_id not in topic.partitions[index].replicas:
             return Fate.SET_ASIDE, "it was moved to other brokers"
@@ -160,9 +186,10 @@ class PartitionDirectories:
         state = topic.partitions[index]
         return any(one != self._node_id for one in (*state.isr, *state.elr))
 
-    async def _set_aside(self, name: str, reason: str) -> None:
+    async def set_aside(self, name: str, reason: str) -> None:
+        """Close the log of a directory, if it is open, and keep the directory as a stray."""
+        await self._directory.release(name)
         kept = await self._strays.set_aside(name, reason)
-        await self._directory.delete(name)
         self._events.warning("stray log set aside", directory=name, kept=kept, reason=reason)
 
     async def _remove_tree(self, name: str) -> None:

@@ -47,6 +47,8 @@ from penstock.wire.errors import ErrorCode
 
 FIRST_RETENTION_MS = 30_000
 """A broker that has just started has more urgent things to do."""
+NOT_IN_SNAPSHOT = "a snapshot of the metadata does not have its topic"
+MOVED_BY_SNAPSHOT = "it was moved to other brokers, says a snapshot of the metadata"
 LAG_CHECKS = 8
 """How often followers are looked at within `replica.lag.time.max.ms`, and contacts within a broker's session."""
 
@@ -100,6 +102,9 @@ class PartitionManager:
         """Pieces that were cut off logs since the start, because a batch before them was not whole."""
         self.refused = 0
         """Partitions whose logs could not be opened: someone has to look at them."""
+        self.lost = 0
+        """Partitions whose logs were gone at the start, and are copied again from others. This broker must not count as
+        one that has all records, so it may not claim to have stopped cleanly."""
         self.held = 0
         """Partitions that have a replica here."""
 
@@ -132,22 +137,36 @@ class PartitionManager:
                 name = partition_directory(topic.name, partition.index)
                 if name in refused:
                     self._refuse(partition, refused[name])
-                elif self._directory.is_clean:
-                    if name not in present:
-                        self._directories.claim(partition)  # it was given to this broker while that was down
+                elif name in present and self._directory.was_closed(name):
                     await self._open_partition(partition, config)
+                elif self._directories.is_lost(partition) and not self._others_have(partition):
+                    self._refuse(partition, self._directories.tell_lost(partition))
                 else:
-                    if not self._runtime.disk.exists(name):
-                        await self._directory.delete(name)  # what the checkpoints say is of an earlier one
-                    if not self._directories.owner(name).topic_id:
-                        self._directories.claim(partition)
-                    self._to_recover[name] = partition, config
+                    await self._claim_found(partition)
+                    if name in present:
+                        self._to_recover[name] = partition, config
+                    else:
+                        await self._open_partition(partition, config)
                 await slices.breathe()
         self.recovering = len(self._to_recover)
         if self.recovering:
-            self._events.info("recovering", partitions=self.recovering, reason="the last stop was not a clean one")
+            self._events.info("recovering", partitions=self.recovering, reason="they were not closed cleanly")
             self._recovery = self._runtime.spawn_essential(self._recover(), "recovery")
         self._begin_chores()
+
+    async def _claim_found(self, partition: Partition) -> None:
+        """Before a log is opened that no clean stop vouches for: it has a directory, which says whose it is."""
+        name = partition_directory(partition.topic, partition.index)
+        lost = self._directories.is_lost(partition)
+        if lost:
+            self.lost += 1
+            self._events.error(
+                "log lost", partition=str(partition), what=f"{name} is gone", then="it is copied from other replicas"
+            )
+        if lost or not self._runtime.disk.exists(name):
+            await self._directory.delete(name)  # what the checkpoints say is of an earlier one
+        if not self._directories.owner(name).topic_id:
+            self._directories.claim(partition)
 
     async def _recover(self) -> None:
         """Open the logs after a crash, some at a time; each is served as soon as it is open."""
@@ -206,7 +225,7 @@ class PartitionManager:
         slices = Slices(self._runtime)
         removals: list[Task[None]] = []
         for topic in delta.topics_deleted:
-            await self._delete_topic(topic)
+            await self._delete_topic(topic, is_proven=delta.is_replayed)
         for topic in delta.topics_created:
             config = self._settings.of_topic(image, topic.name)
             for partition in self._enter(topic):
@@ -218,7 +237,7 @@ class PartitionManager:
             for index in change.partitions:
                 state = change.after.partitions[index]
                 if index < len(partitions):
-                    await self._change(partitions[index], state, config, removals)
+                    await self._change(partitions[index], state, config, removals, is_proven=delta.is_replayed)
                 else:
                     partitions.append(self._new_partition(change.after, index))
                     await self._add(partitions[index], state, config)
@@ -275,7 +294,13 @@ class PartitionManager:
             self.roles.take_up(partition, partition.state)
 
     async def _change(
-        self, partition: Partition, state: PartitionState, config: TopicConfig, removals: list[Task[None]]
+        self,
+        partition: Partition,
+        state: PartitionState,
+        config: TopicConfig,
+        removals: list[Task[None]],
+        *,
+        is_proven: bool,
     ) -> None:
         """The controller gave a partition another leader, ISR or set of replicas."""
         held = partition.state is not None and self._holds(partition.state)
@@ -283,11 +308,12 @@ class PartitionManager:
             await self._add(partition, state, config)
         elif held and not self._holds(state):
             partition.follow_state(state)
-            await self._move_away(partition, state, removals)
+            await self._move_away(partition, state, removals, is_proven=is_proven)
         else:
             self.roles.take_up(partition, state)
 
-    async def _delete_topic(self, topic: TopicImage) -> None:
+    async def _delete_topic(self, topic: TopicImage, *, is_proven: bool) -> None:
+        """`is_proven`: a committed record says that it was deleted. A snapshot only lacks it."""
         partitions = self.table.by_id.pop(topic.topic_id)
         if self.table.by_name.get(topic.name.encode()) is partitions:
             del self.table.by_name[topic.name.encode()]
@@ -295,8 +321,9 @@ class PartitionManager:
         for partition in partitions:
             partition.retired = True
             await self.roles.leave(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if await self._remove_log(partition, removals):
+            if partition.state is not None and self._holds(partition.state):
                 self.held -= 1
+                await self._remove_log(partition, removals, "" if is_proven else NOT_IN_SNAPSHOT)
         # Together, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
@@ -304,7 +331,9 @@ class PartitionManager:
             # A topic of that name may come again: what this one had committed says nothing about it.
             await self._high_watermarks.checkpoint()
 
-    async def _move_away(self, partition: Partition, state: PartitionState, removals: list[Task[None]]) -> None:
+    async def _move_away(
+        self, partition: Partition, state: PartitionState, removals: list[Task[None]], *, is_proven: bool
+    ) -> None:
         """This broker is no longer a replica: the partition was moved to others."""
         if self._recovery is not None:
             await self._recovery
@@ -314,22 +343,25 @@ class PartitionManager:
         partition.high_watermark = 0
         self._high_watermarks.forget(partition_directory(partition.topic, partition.index))
         self._events.info("replica removed", partition=str(partition), replicas=str(state.replicas))
-        await self._remove_log(partition, removals)
+        await self._remove_log(partition, removals, "" if is_proven else MOVED_BY_SNAPSHOT)
 
-    async def _remove_log(self, partition: Partition, removals: list[Task[None]]) -> bool:
-        """Returns whether there was one."""
+    async def _remove_log(self, partition: Partition, removals: list[Task[None]], keep_because: str) -> None:
+        """Remove the log of a partition, or set it aside if there is a reason."""
         name = partition_directory(partition.topic, partition.index)
-        if partition.log is not None:
-            partition.log = None
-            removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
-            return True
-        if self._runtime.disk.exists(name):
+        is_open, partition.log = partition.log is not None, None
+        if not is_open:
             # Its log could not be opened.
             self.refused -= partition.refusal is ErrorCode.KAFKA_STORAGE_ERROR
             partition.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not self._runtime.disk.exists(name):
+            await self._directory.delete(name)
+        elif keep_because:
+            await self._directories.set_aside(name, keep_because)
+            self.strays.look()
+        elif is_open:
+            removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
+        else:
             await self._directories.remove(name)
-            return True
-        return False
 
     def _holds(self, state: PartitionState) -> bool:
         return self._config.node_id in state.replicas

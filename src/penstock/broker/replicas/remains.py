@@ -27,6 +27,10 @@ def holds_partition(disk: Disk, directory: str) -> bool:
     )
 
 
+def has_segments(disk: Disk, directory: str) -> bool:
+    return any(names.offset_in(name, names.LOG_SUFFIX) is not None for name in disk.list(directory))
+
+
 def log_bytes(disk: Disk, directory: str) -> int:
     """The size of the segments in a directory."""
     logs = [name for name in disk.list(directory) if names.offset_in(name, names.LOG_SUFFIX) is not None]

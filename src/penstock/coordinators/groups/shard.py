@@ -274,9 +274,11 @@ class GroupShard(Shard):
             turn.set_timer(_DECODE_TIMER, 0, self._decode_some)
 
     def on_image(self, turn: Turn, delta: MetadataDelta) -> None:
+        # Only a record proves that a topic was deleted; an image that merely lacks it costs no offsets.
+        deleted = delta.topics_deleted if delta.is_replayed else []
         entries = [
             entry
-            for topic in delta.topics_deleted
+            for topic in deleted
             for entry in self.offsets.entries_of_topic(topic.name, len(topic.partitions))
         ]
         if entries:
