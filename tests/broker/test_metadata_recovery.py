@@ -8,6 +8,7 @@ from broker.clusters import create
 from broker.damaging import METADATA, METADATA_LOG, Files, Scene, copy_of, flipped, outcome, put, scene
 from broker.session import TOPIC, Session, batch, is_recovered
 from penstock.broker.quorum.metadata_recovery import RecoveryPlan, RecoveryRefused, carry_out, finish, plan
+from penstock.broker.starting import StartRefused
 from penstock.metadata import CONSUMER_OFFSETS
 from penstock.raft import BOOTSTRAP_SNAPSHOT, Voter, VoterSet, snapshot_batches
 from penstock.sim import SimRuntime, World
@@ -267,3 +268,46 @@ def test_an_owner_without_a_checksum_that_names_nobody_is_taken_for_rot() -> Non
     assert recovery.owners == {"orders-1": right}
     assert not recovery.aside
     assert outcome(found, after, "recovered") == "served"
+
+
+# ---- what later starts make of recovered metadata
+
+MARKER = f"{METADATA}/recovered.json"
+
+
+def test_every_start_tells_that_metadata_was_recovered_and_which_topics_lost_their_settings() -> None:
+    _, after = recovered(without_metadata(scene().files))
+    with World("told") as world:
+        node = SimBroker(world)
+        put(node.host.disk, after)
+        node.start()
+        assert node.events.said("metadata was recovered", "topics_that_keep_everything") == ["logs,orders"]
+        assert node.events.said("metadata was recovered", "acls") == ["unknown"]
+
+        async def configure(runtime: SimRuntime) -> None:
+            s = await Session.open(runtime, node)
+            assert (await s.alter("orders", retention_ms="1000")).error_code == 0
+
+        world.execute(configure)
+        node.restart()
+        assert node.events.said("metadata was recovered", "topics_that_keep_everything")[-1] == "logs"
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"{}", b"\0" * 10])
+def test_a_damaged_note_of_a_recovery_is_a_sentence(data: bytes) -> None:
+    _, after = recovered(without_metadata(scene().files))
+    assert "recovered.json is damaged" in refusal(after | {MARKER: data})
+
+
+def refusal(files: Files) -> str:
+    """Why a start from these files is refused; empty if it is not."""
+    with World("refusal") as world:
+        node = SimBroker(world)
+        put(node.host.disk, files)
+        process = node.begin(watched=True)
+        world.run_until(lambda: node.ready or process.is_dead)
+        if node.ready:
+            return ""
+        with pytest.raises(StartRefused) as refused:
+            process.result()
+        return str(refused.value)

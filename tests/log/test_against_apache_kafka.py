@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from penstock.log import LogConfig, LogDirectory
 from penstock.runtime.production import ProductionRuntime, run
 from penstock.wire.compression import Codec
 from penstock.wire.records import BatchHeader, iter_batches
-from support import java
+from support import java, kafka_tools
 from support.apache_kafka import available
 from support.kafka_tools import KafkaTools
 
 pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("logs of Apache Kafka")]
+
+
+SOURCES = kafka_tools.SOURCE.parent
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +88,17 @@ def test_kafka_finds_the_indexes_right(files: Path, dump: Dump) -> None:
     assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 10
     assert len(re.findall(r"^timestamp: \d+ offset: \d+", text, re.MULTILINE)) >= 3
     assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)
+
+
+def test_kafka_reads_sealed_checkpoints_and_passes_over_their_checksums(files: Path) -> None:
+    if reason := java.unavailable():
+        pytest.skip(reason)
+    program = java.command(SOURCES / "CheckpointReader.java", heap="64M")
+    points = files.parent / "recovery-point-offset-checkpoint"
+    assert points.read_bytes().rstrip() != points.read_bytes()[:-1], "it has no checksum"
+    command = [*program, str(points), str(files / "leader-epoch-checkpoint")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert sorted(done.stdout.splitlines()) == ["0 0", "1 120", "2 240", "topic-0 360"]
 
 
 def test_kafka_passes_the_sanity_check_of_the_indexes(files: Path, dump: Dump) -> None:

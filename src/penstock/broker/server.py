@@ -55,6 +55,7 @@ from penstock.broker.quorum.formation import (
 from penstock.broker.quorum.forwarding import Administration
 from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
 from penstock.broker.quorum.metadata_store import DamagedMetadata
+from penstock.broker.quorum.recovered_metadata import read_marker, tell_recovered
 from penstock.broker.quorum.shell import MetadataQuorum, WrongDirectory, WrongRole
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replicas.partition import Wakes
@@ -180,10 +181,13 @@ class Broker:
         if self._config.quorum_servers:
             check = partial(self._check_cluster, self._identity.cluster_id)
             self._runtime.spawn(keep_running(self._runtime, check, "check cluster"), "check cluster")
+        marker = read_marker(self._runtime.disk)
         self._directory = LogDirectory(self._runtime)
         await self._directory.load()
         await self._start_quorum()
         await self._await_quorum()
+        if marker is not None:
+            tell_recovered(self._events, marker, self.quorum.image)
         if self._is_broker:
             await self._start_partitions()
             await self._register()

@@ -14,8 +14,7 @@ lie above all that was seen, and so do each partition's leader epoch and the nex
 new history for the old. What may be lost is listed: configurations of topics whose records are gone.
 
 Access control is never guessed. There is no authoriser in this release. Metadata that has ACLs is refused here, and
-`recovered.json` beside the new metadata says that ACLs are unknown: an authoriser must deny everyone but super users
-while that file says so.
+`recovered.json` beside the new metadata says that ACLs are unknown (`recovered_metadata`, which every start reads).
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from penstock.broker.layout import (
 )
 from penstock.broker.quorum.metadata_evidence import Evidence, collect, segments_in, snapshot_path, whole_batches
 from penstock.broker.quorum.metadata_survey import PartitionFacts, survey
+from penstock.broker.quorum.recovered_metadata import KEEP_EVERYTHING, MARKER_NAME, Marker
 from penstock.log import CheckpointDamaged, LogDirectory, Strays, names
 from penstock.log.checkpoints import read_offsets
 from penstock.metadata import (
@@ -75,9 +75,6 @@ from penstock.wire.uuids import format_uuid, parse_uuid
 
 PREPARED_DIRECTORY = "__cluster_metadata-0.recovered"
 """The new metadata, until it takes the place of the old."""
-MARKER_NAME = "recovered.json"
-KEEP_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""For topics whose settings are lost: the defaults would delete records after a week."""
 OFFSETS_SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer"}
 """Without them committed offsets would expire like records."""
 MARGIN = 1_000
@@ -90,14 +87,6 @@ UNKNOWN_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
 
 class RecoveryRefused(Exception):
     """Recovering would do harm; the message says why and what to do instead."""
-
-
-class Marker(msgspec.Struct, frozen=True, rename="camel"):
-    """Says that this metadata was made anew, and what must not be taken for granted."""
-
-    recovered_ms: int
-    acls: str = "unknown"
-    topics_without_configuration: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -283,7 +272,10 @@ class _Planner:
         node_id = self._identity.node_id
         replicas = known.replicas if known is not None else (node_id,)
         if facts is None and node_id in replicas:
-            plan.notes.append(f"partition {index} has no directory: it begins empty")
+            plan.notes.append(
+                f"partition {index} has no directory: it begins empty, unless this node is known to have had records of "
+                "it; then it is refused until you put the directory back, or run `penstock log accept-loss`"
+            )
         isr = known.isr if known is not None else (node_id,)
         epochs = [known.leader_epoch if known is not None else -1, facts.last_epoch if facts is not None else -1]
         return PartitionState(
@@ -423,6 +415,9 @@ async def carry_out(runtime: Runtime, recovery: RecoveryPlan) -> str:
     disk, strays = runtime.disk, Strays(runtime)
     directory = LogDirectory(runtime)
     await directory.load()
+    for name in recovery.aside:
+        # While the checkpoints list a log, a start misses it.
+        await directory.release(name)
     for name, reason in recovery.aside.items():
         await strays.set_aside(name, reason)
     for name, topic_id in recovery.owners.items():
