@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.net.connection import Connection
-from penstock.broker.produce.preparing import PartitionQueue, Preparation
+from penstock.broker.produce.preparing import Allowance, PartitionQueue, Preparation
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import Service
 from penstock.sim import runtime as sim_runtime
@@ -65,6 +65,11 @@ def working_flag_stays_set(patch: pytest.MonkeyPatch) -> None:
         queue.is_working = False
 
     patch.setattr(Preparation, "_work", stuck)
+
+
+def decompression_has_no_budget(patch: pytest.MonkeyPatch) -> None:
+    """Each batch of a request may unfold to all that the broker has, whatever the others took."""
+    patch.setattr(Preparation, "allowance", lambda self: Allowance(1 << 50))
 
 
 def hosts_reach_the_resolver(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from penstock.broker.quorum import metadata_evidence
 from penstock.broker.replicas.partition import CommitWaiter, Partition
 from penstock.broker.replicas.partitions import PartitionManager
 from penstock.log import Appended, Log, Strays
+from penstock.log.recovery import Recovery
+from penstock.log.segment import Segment
 from penstock.metadata import PartitionState, partition_control
 from penstock.metadata.elections import Rules, elect, without
 from penstock.replication import Leader
@@ -29,6 +31,20 @@ def damage_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metadata_evidence, "_judge", lambda *args: iter(()))
     patch.setattr(PartitionManager, "unknown_directories", lambda self, image: {})
     patch.setattr(Strays, "set_aside", delete)
+
+
+def cut_end_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """A recovery cuts a log at the first batch that is not whole, and throws away what follows."""
+
+    async def cut(self: Recovery, segment: Segment, position: int, size: int, expected: int) -> None:
+        self._cut_bytes += size - position
+
+    async def remove(self: Recovery, segments: list[Segment], expected: int) -> None:
+        for segment in reversed(segments):
+            self._unlink_segment(segment)
+
+    patch.setattr(Recovery, "_look_at_end", cut)
+    patch.setattr(Recovery, "_set_segments_aside", remove)
 
 
 def no_epoch_check(patch: pytest.MonkeyPatch) -> None:

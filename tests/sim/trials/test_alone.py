@@ -67,6 +67,12 @@ def test_a_node_that_deletes_data_on_the_word_of_damaged_metadata_is_found(monke
     assert any(run_trial(alone(seed, "metadata log")).failure for seed in range(SEEDS))
 
 
+def test_a_recovery_that_throws_the_end_of_a_log_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.cut_end_is_not_kept(monkeypatch)
+    failures = [run_trial(alone(seed, "segment")).failure for seed in range(8, 8 + SEEDS)]
+    assert any("were removed from the disk" in failure for failure in failures)
+
+
 def test_a_schedule_of_one_node_replays() -> None:
     schedule = alone(3, "synced-end")
     again = Schedule.from_json(schedule.to_json())

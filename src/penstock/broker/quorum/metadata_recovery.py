@@ -273,8 +273,8 @@ class _Planner:
         replicas = known.replicas if known is not None else (node_id,)
         if facts is None and node_id in replicas:
             plan.notes.append(
-                f"partition {index} has no directory: it begins empty, unless this node is known to have had records of "
-                "it; then it is refused until you put the directory back, or run `penstock log accept-loss`"
+                f"partition {index} has no directory: it begins empty, unless this node is known to have had it: then "
+                "it is refused until you put the directory back, or run `penstock log accept-loss`"
             )
         isr = known.isr if known is not None else (node_id,)
         epochs = [known.leader_epoch if known is not None else -1, facts.last_epoch if facts is not None else -1]

@@ -2,7 +2,7 @@
 
 The recovery leaves `recovered.json` beside the metadata. It says which topics lost their settings, and that nobody
 knows which ACLs there were. Every start reads it and names, in a warning, the topics that still have the settings which
-the recovery gave them. A damaged file is refused: nobody knows what it said. An operator ends this by removing the file.
+the recovery gave them. A damaged file is refused: nobody knows what it said. An operator ends this by removing it.
 
 Lost ACLs cannot open anything in this release, which has no authoriser: everyone may do everything, and a configuration
 with `authorizer.class.name` is refused. An authoriser must refuse to start while there is such a file.

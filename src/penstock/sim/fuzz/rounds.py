@@ -30,6 +30,7 @@ from penstock.sim.cluster import CONTROLLER_PORT, SimCluster
 from penstock.sim.fuzz import bodies
 from penstock.sim.fuzz.decoder import Unreadable, read_values
 from penstock.sim.fuzz.frames import random_frame, with_length
+from penstock.sim.fuzz.unfolding import Unfolded, counting_unfolded
 from penstock.sim.guard import guarded
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.trials.clients import ClusterClient, NoLeader, PartitionClient
@@ -53,10 +54,15 @@ connection would hide what comes behind it."""
 MOMENT_MS = 5.0
 PATIENCE_MS = 60_000.0
 GROWTH_BYTES_MAX = 512 << 20
-MINE, PACKED = "mine", "packed"
-THEIRS = ("t", "u", PACKED)
-PARTITIONS = {MINE: 1, "t": 2, "u": 2, PACKED: bodies.BOMBS_MAX}
-"""Of the last one as many as there are bombs in a request: it unfolds and packs them all again."""
+REQUEST_UNFOLDED_BYTES_MAX = 4 << 20
+UNFOLDED_BYTES_MAX = 512 << 20
+"""By all requests of a batch of cases. One of bombs is refused after some tens of megabytes: each of its batches may be
+under way when the first one has used the request's budget up. Without a budget it unfolds to more than a gigabyte."""
+MINE, PACKED, TARGET = "mine", "packed", "target"
+THEIRS = ("t", "u", PACKED, TARGET)
+PARTITIONS = {MINE: 1, "t": 2, "u": 2, PACKED: bodies.BOMBS_MAX, TARGET: bodies.BOMBS_MAX}
+"""Of the last two as many as there are bombs in a request. The first of them unfolds batches to store them like that,
+as far as they fit; the other one unfolds them whole, to look at every record."""
 CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 7, 9, 12
 
 
@@ -114,7 +120,7 @@ def _produce(rng: Random) -> bytes:
     """Records that are wrong, or that unfold beyond measure, to topics that exist."""
     topic = rng.choice(THEIRS)
     if rng.random() < 0.01:
-        topic = PACKED
+        topic = rng.choice((PACKED, TARGET))
         parts = [PartitionProduceData(index=index, records=bomb) for index, bomb in enumerate(bodies.bombs(rng))]
     else:
         parts = [PartitionProduceData(index=rng.choice((0, 0, 1)), records=bodies.any_body(rng))]
@@ -125,17 +131,21 @@ def _produce(rng: Random) -> bytes:
 
 
 class Round:
-    def __init__(self, world: World, nodes: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, world: World, nodes: int, settings: Mapping[str, str] | None = None, unfolded: Unfolded | None = None
+    ) -> None:
         settings = {
             "auto.create.topics.enable": "false",
             "default.replication.factor": str(min(3, nodes)),
             "offsets.topic.replication.factor": str(min(3, nodes)),
             "offsets.topic.num.partitions": "2",
+            "penstock.decompression.request.bytes.max": str(REQUEST_UNFOLDED_BYTES_MAX),
             **(settings or {}),
         }
         self.world = world
         self.cluster = SimCluster(world, nodes, settings)
         self.report = Report()
+        self._unfolded = unfolded or Unfolded()
         self.kept: list[bytes] = []
         """What the polite client was told is stored, by offset."""
         self._copies = min(3, nodes)
@@ -203,6 +213,10 @@ class Round:
         grown = _peak_bytes() - self._peak_bytes
         if grown > GROWTH_BYTES_MAX:
             raise Failure(f"memory grew by {grown >> 20} MiB")
+        unfolded = self._unfolded.take()
+        self.report.seen["megabyte unfolded"] += unfolded >> 20
+        if unfolded > UNFOLDED_BYTES_MAX:
+            raise Failure(f"{unfolded >> 20} MiB of the attacker's batches were unfolded")
         world.execute(self._be_polite, host="polite")
         world.execute(self._write_to_theirs, host="polite")
         world.execute(self._read_theirs, host="polite")
@@ -347,8 +361,8 @@ def run_cases(
 ) -> Report:
     """A whole round. `cases`: how many to draw, or those that are to be sent. `settings`: of every node."""
     _forget_peak()
-    with guarded(), World(f"fuzz-{seed}") as world:
-        round = Round(world, nodes, settings)
+    with guarded(), counting_unfolded() as unfolded, World(f"fuzz-{seed}") as world:
+        round = Round(world, nodes, settings, unfolded)
         ids = round.start()
         chosen = draw(seed, cases, nodes, ids) if isinstance(cases, int) else cases
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing import get_context
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -25,6 +26,15 @@ RAFT_CHUNK = 50
 STORM_EVERY, KAFKA_EVERY = 50, 10
 SEEDS_PER_PROCESS = 200
 """A process that has built so many worlds is replaced: cycles that outlive a world are collected only between seeds."""
+
+
+class Work(NamedTuple):
+    """What a process is given at a time."""
+
+    function: Any
+    arguments: tuple[int, ...]
+    seeds: int
+    """How many."""
 
 
 @dataclass
@@ -84,50 +94,62 @@ def run_campaign(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with (
-        Progress(*columns, disable=quiet) as progress,
-        ProcessPoolExecutor(
-            jobs, get_context("spawn"), initializer=_prepare_process, max_tasks_per_child=SEEDS_PER_PROCESS
-        ) as pool,
-    ):
+    with Progress(*columns, disable=quiet) as progress:
         bars = {
             _trial: progress.add_task("whole clusters", total=trials, bad="", visible=trials > 0),
             _raft: progress.add_task("raft core", total=raft, bad="", visible=raft > 0),
         }
+
+        def done(function: Any, count: int, result: Any) -> None:
+            if function is _trial:
+                campaign.add(result)
+                bad = len(campaign.failed)
+            else:
+                campaign.add_raft(count, *result)
+                bad = len(campaign.raft_failed)
+            progress.update(bars[function], advance=count, bad=f"{bad} failed" if bad else "")
+
         work = _work(first, trials, raft)
-        running: dict[Future[Any], tuple[Any, int]] = {}
-        while True:
-            while (
-                monotonic() < until_s and len(running) < 2 * jobs and (next_work := next(work, None)) is not None
-            ):
-                function, arguments, count = next_work
-                running[pool.submit(function, *arguments)] = function, count
-            if not running:
-                return campaign
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                function, count = running.pop(future)
-                if function is _trial:
-                    campaign.add(future.result())
-                    bad = len(campaign.failed)
-                else:
-                    campaign.add_raft(count, *future.result())
-                    bad = len(campaign.raft_failed)
-                progress.update(bars[function], advance=count, bad=f"{bad} failed" if bad else "")
+        # New processes now and then (see SEEDS_PER_PROCESS), but not by the executor's `max_tasks_per_child`: in Python
+        # 3.11 it can wait for ever.
+        while monotonic() < until_s and (some := list(islice(work, SEEDS_PER_PROCESS * jobs))):
+            with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_prepare_process) as pool:
+                _run_some(pool, some, jobs, until_s, done)
+    return campaign
 
 
-def _work(first: int, trials: int, raft: int) -> Iterator[tuple[Any, tuple[int, ...], int]]:
+def _run_some(
+    pool: ProcessPoolExecutor,
+    some: list[Work],
+    jobs: int,
+    until_s: float,
+    done: Callable[[Any, int, Any], None],
+) -> None:
+    """Have the work done, and tell `done` of each part; no more is begun after `until_s`."""
+    waiting = iter(some)
+    running: dict[Future[Any], Work] = {}
+    while True:
+        while monotonic() < until_s and len(running) < 2 * jobs and (work := next(waiting, None)) is not None:
+            running[pool.submit(work.function, *work.arguments)] = work
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            work = running.pop(future)
+            done(work.function, work.seeds, future.result())
+
+
+def _work(first: int, trials: int, raft: int) -> Iterator[Work]:
     """Both kinds, mixed, so that the bars end at about the same time."""
     chunks = [(start, min(RAFT_CHUNK, first + raft - start)) for start in range(first, first + raft, RAFT_CHUNK)]
     ratio = len(chunks) / trials if trials else 0.0
     given = 0
     for number in range(trials):
-        yield _trial, (first + number,), 1
+        yield Work(_trial, (first + number,), 1)
         while given < len(chunks) and given < (number + 1) * ratio:
-            yield _raft, chunks[given], chunks[given][1]
+            yield Work(_raft, chunks[given], chunks[given][1])
             given += 1
     for chunk in chunks[given:]:
-        yield _raft, chunk, chunk[1]
+        yield Work(_raft, chunk, chunk[1])
 
 
 def _trial(seed: int) -> Outcome:
