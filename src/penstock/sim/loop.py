@@ -70,7 +70,7 @@ class SimLoop:
         self._clock_offset_ms = clock_offset_ms
         self._clock_rate = clock_rate
         self._tasks: list[SimTask[Any]] = []
-        self._unflushed: list[SimTransport] = []
+        self.unflushed: list[SimTransport] = []
         self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
         world.loops.append(self)
 
@@ -97,7 +97,8 @@ class SimLoop:
         event.context = context or copy_context()
         event.when_s = self.time() + delay
         if not self.is_dead:
-            self.world.push(self.world.now_ms + max(0.0, delay) * 1000 / self._clock_rate, event)
+            # What lies in the past is due now.
+            self.world.push(self.world.now_ms + delay * 1000 / self._clock_rate, event)
         return event
 
     def call_at(
@@ -108,7 +109,8 @@ class SimLoop:
     def enqueue(self, event: Event) -> None:
         if not self.is_dead:
             self.ready.append(event)
-            self.wake()
+            if not self.is_queued:
+                self.wake()
 
     def deliver(self, callback: Callable[..., object], *args: object) -> None:
         """Run something in this process because the kernel has news for it."""
@@ -118,10 +120,6 @@ class SimLoop:
         if not self.is_queued and not self.is_paused:
             self.is_queued = True
             self.world.make_runnable(self)
-
-    @property
-    def may_run(self) -> bool:
-        return not self.is_dead and not self.is_paused
 
     def run_event(self, event: Event) -> None:
         callback, args = event.callback, event.args
@@ -142,12 +140,12 @@ class SimLoop:
     # --- writes that wait for the end of the batch -------------------------------------------------------------
 
     def flush_later(self, transport: SimTransport) -> None:
-        self._unflushed.append(transport)
+        self.unflushed.append(transport)
 
     def end_of_batch(self) -> None:
-        while self._unflushed:
-            unflushed, self._unflushed = self._unflushed, []
-            for transport in unflushed:
+        while self.unflushed:
+            transports, self.unflushed = self.unflushed, []
+            for transport in transports:
                 self.run_event(Event(self, transport.flush, ()))
                 if self.is_dead:
                     return
@@ -229,7 +227,7 @@ class SimLoop:
     def bury(self) -> None:
         """Close what the process left behind. Nothing that its `finally` blocks try has an effect any more."""
         self.kill()
-        self._unflushed.clear()
+        self.unflushed.clear()
         with warnings.catch_warnings():
             # Coroutines that the process had made and not begun yet.
             warnings.simplefilter("ignore", RuntimeWarning)

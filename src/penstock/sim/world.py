@@ -201,8 +201,12 @@ class World:
     # --- trace ---------------------------------------------------------------------------------------------
 
     def trace(self, kind: str, *values: object) -> None:
-        self._trace_lines.append(f"{self.now_ms:.6f} {kind} {' '.join(map(str, values))}\n")
-        if len(self._trace_lines) >= TRACE_BUFFER_LINES:
+        self._trace(f"{self.now_ms!r} {kind} {' '.join(map(str, values))}\n")
+
+    def _trace(self, line: str) -> None:
+        lines = self._trace_lines
+        lines.append(line)
+        if len(lines) >= TRACE_BUFFER_LINES:
             self._flush_trace()
 
     def digest(self) -> str:
@@ -261,12 +265,12 @@ class World:
             if event.loop is not None:
                 event.loop.enqueue(event)
             else:
-                self.trace("kernel", sequence)
+                self._trace(f"{self.now_ms!r} kernel {sequence}\n")
                 assert event.callback is not None
                 event.callback(*event.args)
 
     def _run_batch(self, loop: SimLoop) -> None:
-        if not loop.may_run:
+        if loop.is_dead or loop.is_paused:
             return
         ready, run_event = loop.ready, loop.run_event
         ran = 0
@@ -281,11 +285,12 @@ class World:
                 if loop.is_dead:
                     break
             else:
-                loop.end_of_batch()
+                if loop.unflushed:
+                    loop.end_of_batch()
         finally:
             events._set_running_loop(None)
         self.events += ran
-        self.trace("batch", loop.name, ran, len(ready))
+        self._trace(f"{self.now_ms!r} batch {loop.name} {ran} {len(ready)}\n")
         if ready:
             loop.wake()
 
