@@ -125,7 +125,7 @@ class Strays:
         if stray.note is not None and stray.note.is_part:
             raise StrayError(f"{directory} has only pieces of {stray.name}: they cannot be put back as a directory")
         if not _is_plain(stray.name):
-            raise StrayError(f"{directory}/{NOTE_NAME} names {stray.name!r}, which is not the name of a directory here")
+            raise StrayError(f"{directory}/{NOTE_NAME} names {stray.name!r}, which is not the name of a partition")
         if disk.exists(stray.name):
             raise StrayError(f"{stray.name} is there already: move it away first")
         disk.unlink(f"{directory}/{NOTE_NAME}")
@@ -141,8 +141,10 @@ class Strays:
 
 
 def _is_plain(name: str) -> bool:
-    """A note is a file that anyone may have written: it must not lead out of the data directory."""
-    return bool(name) and name not in (".", "..") and not any(char in name for char in "/\\\0")
+    """A note is a file that anyone may have written: it must not lead out of the data directory, nor take the place of
+    a broker's other files."""
+    topic, _, number = name.rpartition("-")
+    return bool(topic) and "/" not in name and number.isascii() and number.isdigit()
 
 
 def _read_note(disk: Disk, directory: str) -> Note | None:

@@ -12,6 +12,7 @@ from penstock.broker.apis.fetch import PendingFetch
 from penstock.broker.fetch.sessions import FetchItem
 from penstock.broker.quorum import metadata_evidence
 from penstock.broker.replicas.partition import CommitWaiter, Partition
+from penstock.broker.replicas.partition_directories import PartitionDirectories
 from penstock.broker.replicas.partitions import PartitionManager
 from penstock.log import Appended, Log, Strays
 from penstock.log.recovery import Recovery
@@ -31,6 +32,11 @@ def damage_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metadata_evidence, "_judge", lambda *args: iter(()))
     patch.setattr(PartitionManager, "unknown_directories", lambda self, image: {})
     patch.setattr(Strays, "set_aside", delete)
+
+
+def lost_log_is_served_empty(patch: pytest.MonkeyPatch) -> None:
+    """A partition without a directory is taken for a new one."""
+    patch.setattr(PartitionDirectories, "is_lost", lambda self, partition: False)
 
 
 def cut_end_is_not_kept(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.sim.trials import alone as trials
 from penstock.sim.trials.damage import all_files
-from penstock.sim.trials.generators import FILES, alone
+from penstock.sim.trials.generators import DIRECTORY, FILES, alone
 from penstock.sim.trials.running import run_trial
 from penstock.sim.trials.schedule import DAMAGE, Schedule
 from sim.trials import planted
@@ -26,6 +26,18 @@ def test_damage_to_one_kind_of_file_costs_no_acknowledged_record(files: str) -> 
         failures += [f"seed {seed}: {outcome.failure}"] if outcome.failure else []
     assert seen[f"damaged {files}"], "nothing was damaged, so nothing is shown"
     assert not failures
+
+
+def test_a_partition_whose_directory_is_gone_is_not_served_as_if_it_were_empty() -> None:
+    outcomes = [run_trial(alone(seed, DIRECTORY)) for seed in range(3 * SEEDS)]
+    assert not [outcome.failure for outcome in outcomes if outcome.failure]
+    assert sum(outcome.seen["partition refused after damage"] for outcome in outcomes), "nothing was removed"
+
+
+def test_a_node_that_serves_an_empty_log_in_place_of_a_lost_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.lost_log_is_served_empty(monkeypatch)
+    failures = [run_trial(alone(seed, DIRECTORY)).failure for seed in range(3 * SEEDS)]
+    assert any("is served as if it ended at 0" in failure for failure in failures)
 
 
 def test_every_file_of_a_data_directory_belongs_to_a_kind_that_is_damaged() -> None:

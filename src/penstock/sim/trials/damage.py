@@ -16,7 +16,7 @@ from penstock.log import names
 from penstock.log.checkpoints import CheckpointDamaged, decode_offsets
 from penstock.sim.disk import SimDisk
 from penstock.sim.namespace import Directory
-from penstock.sim.trials.schedule import METADATA, Fault, Kind
+from penstock.sim.trials.schedule import LOAD_TOPIC, METADATA, Fault, Kind
 from penstock.wire.records import LENGTH_OVERHEAD
 
 __all__ = ["UNPROTECTED_BYTES", "Damaged", "all_files", "batches", "damage", "still_there", "synced_batch", "torn_end"]
@@ -45,6 +45,8 @@ class Damaged(NamedTuple):
 
 def damage(disk: SimDisk, fault: Fault, pattern: str, rng: Random) -> Damaged | None:
     """Do it to one of the files that match; None if there is none with something in it."""
+    if fault.kind is Kind.REMOVE:
+        return _remove(disk, rng)
     paths = [path for path in all_files(disk) if _matches(path, pattern) and disk.content(path)]
     if not paths:
         return None
@@ -64,6 +66,19 @@ def damage(disk: SimDisk, fault: Fault, pattern: str, rng: Random) -> Damaged | 
         case _:
             inode.write(bytes(len(content) - position), position)
     return Damaged(fault.kind, path, position, offset)
+
+
+def _remove(disk: SimDisk, rng: Random) -> Damaged | None:
+    """Remove the directory of a partition. (One that no checkpoint lists yet is not missed.)"""
+    if disk.namespace.find(names.RECOVERY_POINTS_NAME) is None:
+        return None
+    listed = decode_offsets(disk.content(names.RECOVERY_POINTS_NAME))
+    found = [name for name in listed if name.startswith(f"{LOAD_TOPIC}-") and disk.namespace.find(name) is not None]
+    if not found:
+        return None
+    name = rng.choice(sorted(found))
+    disk.namespace.remove(name)
+    return Damaged(Kind.REMOVE, name, 0, 0)
 
 
 def still_there(disk: SimDisk, values: Iterable[bytes]) -> set[bytes]:

@@ -17,7 +17,7 @@ from penstock.sim.cluster import BOTH, BROKER, CONTROLLER
 from penstock.sim.trials.schedule import (
     CONTROLLER_NODE,
     COORDINATOR,
-    DAMAGE,
+    FILE_DAMAGE,
     LEADER,
     LOAD_TOPIC,
     METADATA,
@@ -27,7 +27,7 @@ from penstock.sim.trials.schedule import (
     Schedule,
 )
 
-__all__ = ["FILES", "alone", "anything", "generate", "pile_up", "storm"]
+__all__ = ["DIRECTORY", "FILES", "alone", "anything", "generate", "pile_up", "storm"]
 
 STORM_EVERY = PILE_UP_EVERY = 5
 PILE_UP_AT = 3
@@ -98,6 +98,8 @@ FILES = {
     "leader epochs": f"{LOAD_TOPIC}-*/leader-epoch-checkpoint",
 }
 """Every kind of file in a data directory, and the paths that it has."""
+DIRECTORY = "directory"
+"""Of a partition: all of it is gone."""
 
 
 def generate(seed: int) -> Schedule:
@@ -160,10 +162,10 @@ def alone(seed: int, files: str = "") -> Schedule:
     kinds = [Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.CRASH_IN_RECOVERY, Kind.STOP, Kind.PAUSE, Kind.SLOW_DISK]
     kinds += [Kind.POWER_ALL] * flushed
     faults = [_fault(rng, rng.choice(kinds), 1, 0, length_ms) for _ in range(rng.randrange(4))]
-    chosen = [files] if files else rng.choices(list(FILES), k=rng.choice((1, 1, 1, 2)))
+    chosen = [files] if files else rng.choices([*FILES, DIRECTORY], k=rng.choice((1, 1, 1, 2)))
     places = [round(rng.choice((0.0, rng.random(), rng.random())), 3) for _ in chosen]
     damage = [
-        Fault(length_ms, rng.choice(DAMAGE), 1, value=place, path=name)
+        Fault(length_ms, Kind.REMOVE if name == DIRECTORY else rng.choice(FILE_DAMAGE), 1, value=place, path=name)
         for place, name in zip(places, chosen, strict=True)
     ]
     return Schedule(

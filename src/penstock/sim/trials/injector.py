@@ -268,7 +268,7 @@ class Injector:
                 node.process.loop.run_at(fault.value)
                 node.host.clock_rate = fault.value
                 return lambda: setattr(node.host, "clock_rate", 1.0)
-            case Kind.POWER_ALL | Kind.FLIP | Kind.TEAR | Kind.ZEROS:
+            case Kind.POWER_ALL | Kind.FLIP | Kind.TEAR | Kind.ZEROS | Kind.REMOVE:
                 raise AssertionError(f"{fault.kind} is not done to a node that runs")
         self._restarts[node.node_id] = self.world.now_ms + fault.for_ms
         return lambda: None

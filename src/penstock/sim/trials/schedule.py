@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["DAMAGE", "Fault", "Kind", "Schedule"]
+__all__ = ["DAMAGE", "FILE_DAMAGE", "Fault", "Kind", "Schedule"]
 
 
 class Kind(StrEnum):
@@ -71,9 +71,12 @@ class Kind(StrEnum):
     """A file that matches `path` ends at `value` of its length."""
     ZEROS = "zeros"
     """A file that matches `path` has only zeros from `value` of its length on, as blocks that were never written."""
+    REMOVE = "remove"
+    """The directory of a partition that the checkpoints know is gone."""
 
 
-DAMAGE = (Kind.FLIP, Kind.TEAR, Kind.ZEROS)
+FILE_DAMAGE = (Kind.FLIP, Kind.TEAR, Kind.ZEROS)
+DAMAGE = (*FILE_DAMAGE, Kind.REMOVE)
 """What is done to the files of a node that has ended."""
 
 
