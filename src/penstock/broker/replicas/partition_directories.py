@@ -10,6 +10,8 @@ At a start the directories are compared with the metadata. Nothing is removed th
   aside (`strays`). So is one whose owner cannot be read, if other replicas have the records: they are copied again.
 - If nobody else has the records of a directory whose owner cannot be read, its partition is refused, and the directory
   is left as it is. To serve an empty log instead would hide the loss.
+- A directory that the checkpoints list and that is gone was lost: whoever removes one on purpose takes it out of the
+  checkpoints first. Its records are copied from other replicas, or the partition is refused (`is_lost`).
 - A crash while a directory was made leaves no owner, or part of one. Without records there is nothing to lose. With
   records they are this topic's, unless an earlier topic of the name was deleted lately: then they are set aside.
 """

@@ -139,10 +139,10 @@ class PartitionManager:
                     self._refuse(partition, refused[name])
                 elif name in present and self._directory.was_closed(name):
                     await self._open_partition(partition, config)
-                elif self._directories.is_lost(partition) and not self._others_have(partition):
+                elif (lost := self._directories.is_lost(partition)) and not self._others_have(partition):
                     self._refuse(partition, self._directories.tell_lost(partition))
                 else:
-                    await self._claim_found(partition)
+                    await self._claim_found(partition, lost=lost)
                     if name in present:
                         self._to_recover[name] = partition, config
                     else:
@@ -154,10 +154,9 @@ class PartitionManager:
             self._recovery = self._runtime.spawn_essential(self._recover(), "recovery")
         self._begin_chores()
 
-    async def _claim_found(self, partition: Partition) -> None:
+    async def _claim_found(self, partition: Partition, *, lost: bool) -> None:
         """Before a log is opened that no clean stop vouches for: it has a directory, which says whose it is."""
         name = partition_directory(partition.topic, partition.index)
-        lost = self._directories.is_lost(partition)
         if lost:
             self.lost += 1
             self._events.error(
@@ -245,6 +244,8 @@ class PartitionManager:
         # Together, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
+        if not delta.is_replayed:
+            self.strays.look()
         for kind, name in delta.configs_changed:
             if kind == ResourceType.TOPIC:
                 self._configure_topic(image, name)
@@ -356,8 +357,8 @@ class PartitionManager:
         if not self._runtime.disk.exists(name):
             await self._directory.delete(name)
         elif keep_because:
-            await self._directories.set_aside(name, keep_because)
-            self.strays.look()
+            aside = self._directories.set_aside(name, keep_because)
+            removals.append(self._runtime.spawn(aside, f"set {partition} aside"))
         elif is_open:
             removals.append(self._runtime.spawn(self._directory.delete(name), f"delete {partition}"))
         else:
