@@ -151,8 +151,7 @@ class Log(LogCore):
 
     async def detach(self) -> None:
         """Close the log for good, because its directory gets another name: all of it is durable then."""
-        if self._retaining is not None:
-            await self._retaining
+        await self.trimmer.settled()
         try:
             await self.flush()
         except OSError as error:
