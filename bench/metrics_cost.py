@@ -15,11 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from penstock.broker.observability.metrics import Histogram
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
 from penstock.metadata import NewTopic
 from penstock.runtime.production import ProductionRuntime, run
+from penstock.telemetry.samples import Histogram
 from penstock.wire.records import Record, build_batch
 
 REQUESTS = 2_000

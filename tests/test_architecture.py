@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 
-ENGINE = ("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "broker")
+ENGINE = ("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "telemetry", "broker")
 
 MAY_IMPORT = {
     # Loops over bytes, compiled where that is possible; only its loader reads a file, its own source.
@@ -22,7 +22,11 @@ MAY_IMPORT = {
     "replication": set(),
     "coordinators": {"wire", "config", "metadata"},
     "runtime": set(),
-    "broker": {"wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel"},
+    # Samples, their text format and a small HTTP server, for the engine and the platform alike.
+    "telemetry": {"runtime"},
+    "broker": {
+        "wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel", "telemetry",
+    },
     # It runs whole brokers and clusters, speaks to them in their own protocol, shows how they see the cluster, and
     # knows which of their files it harms.
     "sim": {"runtime", "broker", "config", "log", "metadata", "raft", "wire"},
@@ -38,11 +42,11 @@ MAY_IMPORT = {
     # What should be where in a cluster, and getting it there through whatever port it is given; pure.
     "balance": set(),
     # A client by hand, and what it reads as Arrow: for any Kafka cluster.
-    "client": {"wire", "config"},
+    "client": {"wire", "config", "telemetry"},
     "arrow": {"wire"},
     # The pipeline, on Spark: from here on nothing knows whose brokers it reads.
-    "spark": {"client", "arrow", "wire"},
-    "pipeline": {"spark", "client", "arrow", "wire"},
+    "spark": {"client", "arrow", "wire", "telemetry"},
+    "pipeline": {"spark", "client", "arrow", "wire", "telemetry"},
     # Breaks clusters, whoever's they are, and talks to them as any client does.
     "chaos": {"client", "wire"},
     "demo": {"pipeline", "spark", "client"},

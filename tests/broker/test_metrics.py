@@ -264,8 +264,8 @@ async def test_fetch_sessions_are_counted(s: Session) -> None:
         (b"GET /metrics?name=x HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
         (b"GET /etc/passwd HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
-        (b"nonsense\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
-        (b"\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+        (b"nonsense\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (b"\r\n\r\n", "HTTP/1.1 400 Bad Request"),
         (b"x" * 8192, "HTTP/1.1 431 Request Header Fields Too Large"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from client.test_consumer import fill, reader
 from penstock.client import Producer, SettingsError, defaults, serve_metrics
 from penstock.client.buffer import BufferAccount
-from penstock.client.metrics import ConsumerMetrics, ProducerMetrics, Sample, render
+from penstock.client.metrics import ConsumerMetrics, ProducerMetrics
 from penstock.client.options import consumer_options, producer_options
 from support.waiting import wait_until
 
@@ -87,14 +87,6 @@ def test_commit_latency_is_that_of_the_last_two_intervals() -> None:
     metrics.take_statistics("{}")
     metrics.take_statistics("{}")
     assert metrics.value("commit-latency-max") == 0
-
-
-def test_names_and_labels_are_those_of_prometheus() -> None:
-    text = render([Sample("a_total", "counter", "What", 1, (("topic", 'q"\\\n'),)), Sample("b", "gauge", "Else", 0.5)])
-    assert text == (
-        '# HELP a_total What\n# TYPE a_total counter\na_total{topic="q\\"\\\\\\n"} 1\n'
-        "# HELP b Else\n# TYPE b gauge\nb 0.5\n"
-    )
 
 
 def test_real_clients_are_served_on_one_page(bootstrap: str, create_topic: Callable[..., str]) -> None:

@@ -13,7 +13,7 @@ from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
 from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.node import ControllerNode, advertised
-from penstock.broker.observability.metrics import BrokerMetrics, Sample
+from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.quorum.controlling import Caller
 from penstock.broker.quorum.formation import CONTROLLERS
 from penstock.broker.quorum.forwarding import Decide
@@ -22,6 +22,7 @@ from penstock.broker.service import RequestContext, Service
 from penstock.config import BrokerConfig
 from penstock.runtime import Listener, Runtime, SocketOptions
 from penstock.runtime.eventlog import EventLog
+from penstock.telemetry.samples import Sample, counter
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -62,7 +63,7 @@ class ControllerListener:
             ("unexpected_errors", "Handlers that raised what they should not", self._metrics.unexpected_errors),
             ("quorum_messages_refused", "Requests and answers of the quorum that make no sense", refused),
         ):
-            yield Sample(f"penstock_controller_{name}_total", "counter", text, (), value)
+            yield counter(f"penstock_controller_{name}_total", text, value)
 
     async def drain(self) -> None:
         await self._service.drain(0)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.broker.observability.metrics import Histogram
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import RequestContext, trace
 from penstock.config import BrokerConfig
@@ -29,6 +28,7 @@ from penstock.replication import Leader
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.tasks import keep_running
+from penstock.telemetry.samples import Histogram
 from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError, WireError

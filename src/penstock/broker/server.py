@@ -36,11 +36,10 @@ from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.net.access import Entrance
 from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
-from penstock.broker.observability.endpoint import MetricsConnection
 from penstock.broker.observability.gauges import Gauges
 from penstock.broker.observability.group_gauges import GroupGauges
 from penstock.broker.observability.lag_gauges import LagGauges
-from penstock.broker.observability.metrics import RATE_INTERVAL_MS, BrokerMetrics, exposition
+from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.producer_ids import Block, ProducerIds
@@ -80,6 +79,10 @@ from penstock.runtime import Listener as ListeningSocket
 from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.tasks import keep_running
+from penstock.telemetry.endpoint import metrics_routes
+from penstock.telemetry.http.messages import HttpRequest
+from penstock.telemetry.http.server import HttpServer
+from penstock.telemetry.samples import RATE_INTERVAL_MS
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -256,12 +259,10 @@ class Broker:
         if self._is_controller and config.controller_listeners:
             await self._listen_for_nodes(options)
         if self._metrics_address is not None:
-            host, port = self._metrics_address
-            metrics = await self._runtime.listen(
-                host, port, lambda: MetricsConnection(self._runtime, self._render_metrics)
-            )
-            self._listeners.append(metrics)
-            self.metrics_port = metrics.port
+            http = HttpServer(self._runtime, metrics_routes(self.metrics.samples), self._http_failed)
+            await http.listen(*self._metrics_address)
+            self._listeners.append(http)
+            self.metrics_port = http.port
 
     async def _listen_for_nodes(self, options: SocketOptions) -> None:
         endpoint = self._config.controller_listeners[0]
@@ -524,8 +525,8 @@ class Broker:
         for late_ms in self._runtime.loop_stalls().samples_ms:
             self.metrics.stalls.record(late_ms)
 
-    def _render_metrics(self) -> str:
-        return exposition(self.metrics.samples())
+    def _http_failed(self, request: HttpRequest, error: Exception) -> None:
+        self._events.limited("http request failed", path=request.path, error=repr(error))
 
     # ---- stop
 

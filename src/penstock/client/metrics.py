@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.client.buffer import BufferAccount
+from penstock.telemetry.exposition import exposition
+from penstock.telemetry.samples import Sample, counter, gauge, labelled
 
 log = logging.getLogger("penstock.client")
 
@@ -30,16 +32,6 @@ FETCHER = "kafka_consumer_consumer_fetch_manager_metrics_"
 COORDINATOR = "kafka_consumer_consumer_coordinator_metrics_"
 
 Json = Mapping[str, Any]
-
-
-class Sample(NamedTuple):
-    """One line of the exposition."""
-
-    name: str
-    kind: str
-    help: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Latency:
@@ -101,12 +93,11 @@ class ClientMetrics(ABC):
 
     def render(self) -> str:
         """The metrics in Prometheus' text format."""
-        return render(self.samples())
+        return exposition(self.samples())
 
     def samples(self) -> list[Sample]:
         with self._lock:
-            labels = (("client_id", self.client_id),)
-            return [sample._replace(labels=(*labels, *sample.labels)) for sample in self._samples()]
+            return labelled(self._samples(), ("client_id", self.client_id))
 
     def value(self, name: str) -> float:
         """One metric by the end of its name, as Kafka writes it: `record-send-rate`."""
@@ -129,8 +120,8 @@ class ClientMetrics(ABC):
 
     def _counted(self, prefix: str, name: str, what: str, key: str) -> Iterator[Sample]:
         """A counter and its rate, as Kafka has both of everything."""
-        yield Sample(f"{prefix}{name}_total", "counter", what, self._totals.get(key, 0.0))
-        yield Sample(f"{prefix}{name}_rate", "gauge", f"{what}, a second", self._rates.get(key, 0.0))
+        yield counter(f"{prefix}{name}_total", what, self._totals.get(key, 0.0))
+        yield gauge(f"{prefix}{name}_rate", f"{what}, a second", self._rates.get(key, 0.0))
 
     def _brokers(self) -> list[Json]:
         brokers: Mapping[str, Json] = self._statistics.get("brokers", {})
@@ -175,38 +166,38 @@ class ProducerMetrics(ClientMetrics):
         yield from self._counted(p, "outgoing_byte", "Bytes sent, as they were on the wire", "bytes")
         yield from self._counted(p, "buffer_exhausted", "Records refused because the buffer stayed full", "exhausted")
         account = self._account
-        yield Sample(f"{p}buffer_total_bytes", "gauge", "The buffer: buffer.memory", account.size_bytes)
-        yield Sample(f"{p}buffer_available_bytes", "gauge", "What is free of it", account.available_bytes)
-        yield Sample(f"{p}waiting_threads", "gauge", "Senders that wait for room in the buffer", self.waiting)
+        yield gauge(f"{p}buffer_total_bytes", "The buffer: buffer.memory", account.size_bytes)
+        yield gauge(f"{p}buffer_available_bytes", "What is free of it", account.available_bytes)
+        yield gauge(f"{p}waiting_threads", "Senders that wait for room in the buffer", self.waiting)
         average = account.total_bytes / account.total_records if account.total_records else 0.0
-        yield Sample(f"{p}record_size_avg", "gauge", "Bytes of a record: key, value, headers", average)
+        yield gauge(f"{p}record_size_avg", "Bytes of a record: key, value, headers", average)
         brokers, topics = self._brokers(), self._topics()
         rtt = _window(broker.get("rtt") for broker in brokers)
-        yield Sample(f"{p}request_latency_avg", "gauge", "A request until its answer, in ms", rtt.average / 1000)
-        yield Sample(f"{p}request_latency_max", "gauge", "The longest, in ms", rtt.maximum / 1000)
-        yield Sample(f"{p}request_latency_p99", "gauge", "99 % were faster, in ms", rtt.p99 / 1000)
+        yield gauge(f"{p}request_latency_avg", "A request until its answer, in ms", rtt.average / 1000)
+        yield gauge(f"{p}request_latency_max", "The longest, in ms", rtt.maximum / 1000)
+        yield gauge(f"{p}request_latency_p99", "99 % were faster, in ms", rtt.p99 / 1000)
         queued = _window(broker.get("int_latency") for broker in brokers)
-        yield Sample(f"{p}record_queue_time_avg", "gauge", "From send to the socket, in ms", queued.average / 1000)
-        yield Sample(f"{p}record_queue_time_max", "gauge", "The longest, in ms", queued.maximum / 1000)
+        yield gauge(f"{p}record_queue_time_avg", "From send to the socket, in ms", queued.average / 1000)
+        yield gauge(f"{p}record_queue_time_max", "The longest, in ms", queued.maximum / 1000)
         throttle = _window(broker.get("throttle") for broker in brokers)
-        yield Sample(f"{p}produce_throttle_time_avg", "gauge", "Delayed by a quota, in ms", throttle.average)
-        yield Sample(f"{p}produce_throttle_time_max", "gauge", "The longest, in ms", throttle.maximum)
+        yield gauge(f"{p}produce_throttle_time_avg", "Delayed by a quota, in ms", throttle.average)
+        yield gauge(f"{p}produce_throttle_time_max", "The longest, in ms", throttle.maximum)
         size = _window(topic.get("batchsize") for topic in topics)
         count = _window(topic.get("batchcnt") for topic in topics)
-        yield Sample(f"{p}batch_size_avg", "gauge", "Bytes of a batch", size.average)
-        yield Sample(f"{p}batch_size_max", "gauge", "The largest", size.maximum)
-        yield Sample(f"{p}records_per_request_avg", "gauge", "Records of a batch", count.average)
+        yield gauge(f"{p}batch_size_avg", "Bytes of a batch", size.average)
+        yield gauge(f"{p}batch_size_max", "The largest", size.maximum)
+        yield gauge(f"{p}records_per_request_avg", "Records of a batch", count.average)
         plain = count.sum * average
         ratio = size.sum / plain if plain else 0.0
-        yield Sample(f"{p}compression_rate_avg", "gauge", "Bytes of batches for each byte of their records", ratio)
+        yield gauge(f"{p}compression_rate_avg", "Bytes of batches for each byte of their records", ratio)
         in_flight = sum(broker.get("waitresp_cnt", 0) for broker in brokers)
-        yield Sample(f"{p}requests_in_flight", "gauge", "Requests that wait for their answer", in_flight)
+        yield gauge(f"{p}requests_in_flight", "Requests that wait for their answer", in_flight)
         up = sum(broker.get("state") == "UP" for broker in brokers)
-        yield Sample(f"{p}connection_count", "gauge", "Connections that are up", up)
-        yield Sample("penstock_producer_slowed_records_total", "counter", "Records slowed down", self.slowed_records)
-        yield Sample("penstock_producer_slowed_seconds_total", "counter", "By how much, in all", self.slowed_ms / 1000)
+        yield gauge(f"{p}connection_count", "Connections that are up", up)
+        yield counter("penstock_producer_slowed_records_total", "Records slowed down", self.slowed_records)
+        yield counter("penstock_producer_slowed_seconds_total", "By how much, in all", self.slowed_ms / 1000)
         quota = self.quota_bytes_per_s or 0.0
-        yield Sample("penstock_producer_quota_bytes", "gauge", "The quota a second, given or estimated; 0: none", quota)
+        yield gauge("penstock_producer_quota_bytes", "The quota a second, given or estimated; 0: none", quota)
 
 
 class ConsumerMetrics(ClientMetrics):
@@ -239,34 +230,34 @@ class ConsumerMetrics(ClientMetrics):
         yield from self._counted(f, "fetch", "Fetch requests", "fetches")
         fetches = self._totals.get("fetches", 0.0)
         per_fetch = self._totals.get("records", 0.0) / fetches if fetches else 0.0
-        yield Sample(f"{f}records_per_request_avg", "gauge", "Records of a fetch", per_fetch)
+        yield gauge(f"{f}records_per_request_avg", "Records of a fetch", per_fetch)
         size = self._totals.get("bytes", 0.0) / fetches if fetches else 0.0
-        yield Sample(f"{f}fetch_size_avg", "gauge", "Bytes of a fetch", size)
+        yield gauge(f"{f}fetch_size_avg", "Bytes of a fetch", size)
         brokers = self._brokers()
         rtt = _window(broker.get("rtt") for broker in brokers)
         what = "A request until its answer, with waiting for data, in ms"
-        yield Sample(f"{f}fetch_latency_avg", "gauge", what, rtt.average / 1000)
-        yield Sample(f"{f}fetch_latency_max", "gauge", "The longest, in ms", rtt.maximum / 1000)
+        yield gauge(f"{f}fetch_latency_avg", what, rtt.average / 1000)
+        yield gauge(f"{f}fetch_latency_max", "The longest, in ms", rtt.maximum / 1000)
         throttle = _window(broker.get("throttle") for broker in brokers)
-        yield Sample(f"{f}fetch_throttle_time_avg", "gauge", "Delayed by a quota, in ms", throttle.average)
+        yield gauge(f"{f}fetch_throttle_time_avg", "Delayed by a quota, in ms", throttle.average)
         lags = list(self._lags())
         most = max((lag for *_, lag in lags), default=0)
-        yield Sample(f"{f}records_lag_max", "gauge", "Records left of the partition that has most", most)
+        yield gauge(f"{f}records_lag_max", "Records left of the partition that has most", most)
         for topic, partition, lag in lags[:PARTITIONS_TOLD_MAX]:
-            yield Sample(f"{f}records_lag", "gauge", "Records left", lag, (("topic", topic), ("partition", partition)))
+            yield gauge(f"{f}records_lag", "Records left", lag, (("topic", topic), ("partition", partition)))
         yield from self._counted(c, "commit", "Commits", "commits")
-        yield Sample(f"{c}commit_failed_total", "counter", "Commits that failed", self.failed_commits)
+        yield counter(f"{c}commit_failed_total", "Commits that failed", self.failed_commits)
         latency = self.commit_latency
-        yield Sample(f"{c}commit_latency_avg", "gauge", "A commit until its answer, in ms", latency.average_ms)
-        yield Sample(f"{c}commit_latency_max", "gauge", "The longest, in ms", latency.maximum_ms)
+        yield gauge(f"{c}commit_latency_avg", "A commit until its answer, in ms", latency.average_ms)
+        yield gauge(f"{c}commit_latency_max", "The longest, in ms", latency.maximum_ms)
         group: Json = self._statistics.get("cgrp", {})
         assigned = group.get("assignment_size", 0)
-        yield Sample(f"{c}assigned_partitions", "gauge", "Partitions that this member has", assigned)
-        yield Sample(f"{c}rebalance_total", "counter", "Rebalances", self._totals.get("rebalances", 0.0))
+        yield gauge(f"{c}assigned_partitions", "Partitions that this member has", assigned)
+        yield counter(f"{c}rebalance_total", "Rebalances", self._totals.get("rebalances", 0.0))
         hourly = self._rates.get("rebalances", 0.0) * 3600
-        yield Sample(f"{c}rebalance_rate_per_hour", "gauge", "Rebalances an hour", hourly)
+        yield gauge(f"{c}rebalance_rate_per_hour", "Rebalances an hour", hourly)
         since = group.get("rebalance_age", 0) / 1000
-        yield Sample(f"{c}last_rebalance_seconds_ago", "gauge", "Since the last one", since)
+        yield gauge(f"{c}last_rebalance_seconds_ago", "Since the last one", since)
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
         for topic in self._topics():
@@ -296,21 +287,3 @@ def _window(windows: Iterable[Json | None]) -> _Window:
         p99=max((window.get("p99", 0) for window in known), default=0.0),
         sum=float(sum(window.get("sum", 0) for window in known)),
     )
-
-
-def render(samples: Iterable[Sample]) -> str:
-    """Prometheus' text format: the lines of a metric together, after its help and type."""
-    families: dict[str, list[Sample]] = {}
-    for sample in samples:
-        families.setdefault(sample.name, []).append(sample)
-    lines: list[str] = []
-    for name, family in families.items():
-        lines += [f"# HELP {name} {family[0].help}", f"# TYPE {name} {family[0].kind}"]
-        for sample in family:
-            labels = ",".join(f'{label}="{_escaped(text)}"' for label, text in sample.labels)
-            lines.append(f"{name}{{{labels}}} {sample.value:.12g}" if labels else f"{name} {sample.value:.12g}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 
 from penstock.pipeline.model import PipelineError, Problem
 from penstock.pipeline.progress import QueryFigures
 from penstock.pipeline.status import RunStatus
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_TIMEOUT_S = 10
+from penstock.telemetry.background import BackgroundServer
+from penstock.telemetry.endpoint import metrics_routes
+from penstock.telemetry.samples import Sample
 
 _PER_QUERY: tuple[tuple[str, str, str, Callable[[QueryFigures], float | None]], ...] = (
     ("rows_read_total", "counter", "Records read from topics.", lambda q: q.rows_read),
@@ -30,53 +27,21 @@ _PER_QUERY: tuple[tuple[str, str, str, Callable[[QueryFigures], float | None]], 
 )
 
 
-def prometheus_text(status: RunStatus) -> str:
-    """All figures in Prometheus' text format."""
-    lines = []
+def samples(status: RunStatus) -> Iterator[Sample]:
+    """All figures of a run."""
     for name, kind, meaning, value_of in _PER_QUERY:
-        lines += [f"# HELP penstock_pipeline_{name} {meaning}", f"# TYPE penstock_pipeline_{name} {kind}"]
         for query in list(status.queries.values()):
             value = value_of(query)
             if value is not None:
-                labels = f'pipeline="{_escaped(status.pipeline)}",query="{_escaped(query.name)}"'
-                lines.append(f"penstock_pipeline_{name}{{{labels}}} {value:g}" if value < 1e6 else
-                             f"penstock_pipeline_{name}{{{labels}}} {value:.0f}")  # fmt: skip
-    return "\n".join(lines) + "\n"
+                labels = (("pipeline", status.pipeline), ("query", query.name))
+                yield Sample(f"penstock_pipeline_{name}", kind, meaning, value, labels)
 
 
-class MetricsServer:
+def serve_metrics(host: str, port: int, status: RunStatus) -> BackgroundServer:
     """Answers GET /metrics until it is closed."""
-
-    def __init__(self, host: str, port: int, status: RunStatus) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_TIMEOUT_S
-
-            def do_GET(self) -> None:
-                found = self.path.partition("?")[0] in ("/", "/metrics")
-                body = prometheus_text(status).encode() if found else b"see /metrics\n"
-                with suppress(OSError):  # whoever asked is gone
-                    self.send_response(200 if found else 404)
-                    self.send_header("Content-Type", CONTENT_TYPE)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """A line per scrape would be all that one sees."""
-
-        try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
-        except OSError as error:
-            raise PipelineError(
-                Problem(f"cannot listen on {host}:{port} for metrics: {error.strerror}", "choose another --metrics")
-            ) from None
-        self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    try:
+        return BackgroundServer(host, port, metrics_routes(lambda: samples(status)))
+    except OSError as error:
+        raise PipelineError(
+            Problem(f"cannot listen on {host}:{port} for metrics: {error.strerror}", "choose another --metrics")
+        ) from None

@@ -130,9 +130,9 @@ class _Run:
         self._is_stopped = False
 
     def serve_metrics(self, host: str, port: int, stack: ExitStack) -> None:
-        from penstock.pipeline.metrics import MetricsServer
+        from penstock.pipeline.metrics import serve_metrics
 
-        server = MetricsServer(host, port, self.status)
+        server = serve_metrics(host, port, self.status)
         self.status.metrics = server.address
         stack.callback(server.close)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.client import TopicPartition
 from penstock.spark.offsets import OURS, positions_of
+from penstock.telemetry.exposition import exposition
+from penstock.telemetry.samples import Sample, gauge
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
         StreamingQueryProgress,
     )
 
-METRICS: Final = (
-    ("penstock_spark_lag_offsets_min", "Offsets behind the log's end, of the partition that is least behind."),
-    ("penstock_spark_lag_offsets_avg", "Offsets behind the log's end, the average over partitions."),
-    ("penstock_spark_lag_offsets_max", "Offsets behind the log's end, of the partition that is most behind."),
-    ("penstock_spark_lag_offsets_sum", "Offsets behind the log's end, of all partitions together."),
+_BEHIND: Final[tuple[tuple[str, str, Callable[[Lag], float]], ...]] = (
+    ("min", "of the partition that is least behind", lambda lag: lag.smallest),
+    ("avg", "the average over partitions", lambda lag: lag.average),
+    ("max", "of the partition that is most behind", lambda lag: lag.largest),
+    ("sum", "of all partitions together", lambda lag: lag.total),
 )
 
 
@@ -102,17 +104,18 @@ class LagListener(StreamingQueryListener):
         with self._lock:
             return list(self._lags.values())
 
+    def samples(self) -> Iterator[Sample]:
+        """The same as samples, for `penstock.telemetry`."""
+        lags = self.lags()
+        for name, which, value_of in _BEHIND:
+            for lag in lags:
+                labels = (("query", lag.query_name or ""), ("query_id", lag.query_id), ("source", str(lag.source)))
+                text = f"Offsets behind the log's end, {which}."
+                yield gauge(f"penstock_spark_lag_offsets_{name}", text, value_of(lag), labels)
+
     def prometheus_text(self) -> str:
         """The same in Prometheus' text format."""
-        lags = self.lags()
-        lines: list[str] = []
-        for name, meaning in METRICS:
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-            for lag in lags:
-                value = {"min": lag.smallest, "avg": lag.average, "max": lag.largest, "sum": lag.total}[name[-3:]]
-                labels = f'query="{_escaped(lag.query_name or "")}",query_id="{lag.query_id}",source="{lag.source}"'
-                lines.append(f"{name}{{{labels}}} {value}")
-        return "\n".join(lines) + "\n"
+        return exposition(self.samples())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         for lag in lags_of(event.progress):
@@ -138,7 +141,3 @@ def _read(text: str | None) -> dict[str, object] | None:
     except ValueError:
         return None
     return read if isinstance(read, dict) else None
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -17,10 +17,11 @@ from rich.console import Console
 
 from penstock.cli.pipeline_view import StatusView, heading, line_of, rows_of
 from penstock.pipeline.checkpoints import LOCK_NAME, held, is_held
-from penstock.pipeline.metrics import MetricsServer, prometheus_text
+from penstock.pipeline.metrics import samples, serve_metrics
 from penstock.pipeline.model import Pipeline, PipelineError
 from penstock.pipeline.progress import QueryFigures, Report, lag_of, records_read
 from penstock.pipeline.status import RunStatus, read_status, write_status
+from penstock.telemetry.exposition import exposition
 
 REPORT = {
     "id": "9c1d", "runId": "f3", "name": "revenue", "timestamp": "2026-01-31T12:00:00.000Z", "batchId": 7,
@@ -157,7 +158,7 @@ class TestStatusFile:
 
 class TestMetrics:
     def test_every_figure_is_there_by_query(self) -> None:
-        text = prometheus_text(status())
+        text = exposition(samples(status()))
         assert 'penstock_pipeline_rows_read_total{pipeline="shop",query="revenue"} 100' in text.splitlines()
         assert 'penstock_pipeline_lag_records{pipeline="shop",query="revenue"} 10' in text.splitlines()
         assert 'penstock_pipeline_late_rows_total{pipeline="shop",query="revenue"} 3' in text.splitlines()
@@ -168,19 +169,19 @@ class TestMetrics:
     def test_names_and_large_numbers_are_written_as_prometheus_reads_them(self) -> None:
         run = status(pipeline='a"b\\c')
         run.queries["revenue"].rows_read = 12_345_678_901
-        line = prometheus_text(run).splitlines()[2]
+        line = exposition(samples(run)).splitlines()[2]
         assert line == 'penstock_pipeline_rows_read_total{pipeline="a\\"b\\\\c",query="revenue"} 12345678901'
 
     def test_they_are_served_over_http(self) -> None:
-        server = MetricsServer("127.0.0.1", 0, status())
+        server = serve_metrics("127.0.0.1", 0, status())
         try:
             with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=5) as answer:
                 assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-                assert answer.read().decode() == prometheus_text(status())
+                assert answer.read().decode() == exposition(samples(status()))
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(f"http://{server.address}/secrets", timeout=5)
             with pytest.raises(PipelineError, match="cannot listen on"):
-                MetricsServer("127.0.0.1", int(server.address.rpartition(":")[2]), status())
+                serve_metrics("127.0.0.1", int(server.address.rpartition(":")[2]), status())
         finally:
             server.close()
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.node import Node
-from penstock.broker.observability.metrics import Sample
 from penstock.broker.service import Service
 from penstock.metadata import is_reassigning
 from penstock.runtime import Runtime
+from penstock.telemetry.samples import Sample, counter, gauge
 
 BYTES_OF_PARTITIONS_MAX = 2_000
 """Above so many partitions sizes are told per topic only: a scrape must not hold the loop."""
@@ -30,10 +30,8 @@ class Gauges:
         disk = self._runtime.disk
         yield gauge("penstock_disk_total_bytes", "Size of the data directory's volume", disk.total_bytes())
         yield gauge("penstock_disk_usable_bytes", "Free bytes of that volume", disk.free_bytes())
-        yield Sample(
-            "penstock_unhandled_errors_total", "counter", "Exceptions that callbacks and tasks let escape", (),
-            self._runtime.unhandled_errors,
-        )  # fmt: skip
+        escaped = "Exceptions that callbacks and tasks let escape"
+        yield counter("penstock_unhandled_errors_total", escaped, self._runtime.unhandled_errors)
 
     def _partitions(self) -> Iterable[Sample]:
         node = self._node
@@ -69,7 +67,7 @@ class Gauges:
         strays = "Directories that were set aside: penstock log strays lists them"
         yield gauge("penstock_log_strays", strays, node.manager.strays.count)
         cut = "Pieces that recoveries cut off logs since the start, and set aside"
-        yield Sample("penstock_log_cuts_total", "counter", cut, (), node.manager.cut_logs)
+        yield counter("penstock_log_cuts_total", cut, node.manager.cut_logs)
 
     def _connections(self) -> Iterable[Sample]:
         service, sessions = self._service, self._sessions
@@ -86,7 +84,7 @@ class Gauges:
         yield gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions", len(sessions))
         yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions in them", sessions.partition_count)
         evicted = "Fetch sessions that had to make room"
-        yield Sample(f"{cache}_incrementalfetchsessionevictions_total", "counter", evicted, (), sessions.evictions)
+        yield counter(f"{cache}_incrementalfetchsessionevictions_total", evicted, sessions.evictions)
 
     def _sizes(self) -> Iterable[Sample]:
         per_partition = self._node.manager.held <= BYTES_OF_PARTITIONS_MAX
@@ -96,11 +94,7 @@ class Gauges:
             if per_partition:
                 for index, size in sizes:
                     labels = (("topic", topic), ("partition", str(index)))
-                    yield Sample("kafka_log_log_size", "gauge", "Bytes of a partition's log", labels, size)
+                    yield gauge("kafka_log_log_size", "Bytes of a partition's log", size, labels)
             else:
                 total = sum(size for _, size in sizes)
-                yield Sample("kafka_log_log_size", "gauge", "Bytes of a topic's logs", (("topic", topic),), total)
-
-
-def gauge(name: str, text: str, value: float) -> Sample:
-    return Sample(name, "gauge", text, (), value)
+                yield gauge("kafka_log_log_size", "Bytes of a topic's logs", total, (("topic", topic),))

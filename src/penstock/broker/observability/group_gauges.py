@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.broker.coordination import Coordinators
-from penstock.broker.observability.metrics import Sample
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinators.groups.shard import GroupShard
+from penstock.telemetry.samples import Sample, counter, gauge
 
 GROUPS_COUNTED_MAX = 50_000
 """Above so many groups only totals are told: a scrape must not hold the loop."""
@@ -31,35 +31,35 @@ class GroupGauges:
         shards = [host.shard for host in self._coordinators.hosts()]
         total = sum(len(shard.groups) + len(shard.offsets.groups) for shard in shards)
         if total > GROUPS_COUNTED_MAX:
-            yield _gauge(f"{MANAGER}_numgroups", "Groups, or a little more", total)
+            yield gauge(f"{MANAGER}_numgroups", "Groups, or a little more", total)
             return
         classic = {state.value: 0 for state in ClassicState}
         consumer = dict.fromkeys(CONSUMER_STATES, 0)
         for shard in shards:
             _count(shard, classic, consumer)
         groups = sum(classic.values()) + sum(consumer.values())
-        yield _gauge(f"{MANAGER}_numgroups", "Groups", groups)
-        yield _gauge(f"{MANAGER}_numoffsets", "Committed offsets", sum(shard.offsets.count for shard in shards))
+        yield gauge(f"{MANAGER}_numgroups", "Groups", groups)
+        yield gauge(f"{MANAGER}_numoffsets", "Committed offsets", sum(shard.offsets.count for shard in shards))
         for state, count in classic.items():
-            yield _gauge(f"{MANAGER}_numgroups{state.lower()}", f"Classic groups in the state {state}", count)
+            yield gauge(f"{MANAGER}_numgroups{state.lower()}", f"Classic groups in the state {state}", count)
         text = "Groups by protocol"
         for protocol, count in (("classic", sum(classic.values())), ("consumer", sum(consumer.values()))):
-            yield Sample(f"{METRICS}_group_count", "gauge", text, (("protocol", protocol),), count)
+            yield gauge(f"{METRICS}_group_count", text, count, (("protocol", protocol),))
         text = "Consumer groups by state"
         for state, count in consumer.items():
-            yield Sample(f"{METRICS}_consumer_group_count", "gauge", text, (("state", state.lower()),), count)
+            yield gauge(f"{METRICS}_consumer_group_count", text, count, (("state", state.lower()),))
 
     def _hosts(self) -> Iterable[Sample]:
         counts = self._coordinators.counts()
         text = "Partitions of __consumer_offsets that this broker coordinates, by state"
         for state, count in (("loading", counts.loading), ("active", counts.active), ("failed", counts.failed)):
-            yield Sample(f"{METRICS}_num_partitions", "gauge", text, (("state", state),), count)
+            yield gauge(f"{METRICS}_num_partitions", text, count, (("state", state),))
         times = self._coordinators.load_times
-        yield _gauge(f"{METRICS}_partition_load_time_max", "Longest load of a partition, in ms", times.max_ms)
+        yield gauge(f"{METRICS}_partition_load_time_max", "Longest load of a partition, in ms", times.max_ms)
         average_ms = times.sum_ms / times.count if times.count else 0.0
-        yield _gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
+        yield gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
         waiting = "Requests that wait for a rebalance or for their commit"
-        yield _gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
+        yield gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
 
     def _totals(self) -> Iterable[Sample]:
         written = self._coordinators.written
@@ -69,13 +69,13 @@ class GroupGauges:
             ("group_completed_rebalance_count", "Assignments of classic groups", written.classic_groups),
             ("consumer_group_rebalance_count", "New epochs of consumer groups", written.consumer_epochs),
         ):
-            yield Sample(f"{METRICS}_{name}_total", "counter", text, (), value)
+            yield counter(f"{METRICS}_{name}_total", text, value)
         for name, text, value in (
             ("batches", "Batches that coordinators wrote", written.batches),
             ("records", "Records that coordinators wrote", written.records),
             ("failures", "Coordinators that had to be loaded again", self._coordinators.failures),
         ):
-            yield Sample(f"penstock_coordinator_{name}_total", "counter", text, (), value)
+            yield counter(f"penstock_coordinator_{name}_total", text, value)
 
 
 def _count(shard: GroupShard, classic: dict[str, int], consumer: dict[str, int]) -> None:
@@ -88,7 +88,3 @@ def _count(shard: GroupShard, classic: dict[str, int], consumer: dict[str, int])
             classic[group.state.value] += 1
         else:
             consumer[group.state] += 1
-
-
-def _gauge(name: str, text: str, value: float) -> Sample:
-    return Sample(name, "gauge", text, (), value)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from penstock.broker.coordination import Coordinators
-from penstock.broker.observability.metrics import Sample
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.coordinators.groups.records import decode_offset_value
+from penstock.telemetry.samples import Sample, gauge
 
 OFFSETS_TOLD_MAX = 5_000
 """Above so many committed offsets, and above so many partitions, they are left out: a scrape must not hold the loop."""
@@ -33,7 +33,7 @@ class LagGauges:
         if len(ends) <= OFFSETS_TOLD_MAX:
             for (topic, partition), end in sorted(ends.items()):
                 labels = (("topic", topic), ("partition", str(partition)))
-                yield Sample(END, "gauge", "High watermark of a partition that this broker leads", labels, end)
+                yield gauge(END, "High watermark of a partition that this broker leads", end, labels)
         if sum(host.shard.offsets.count for host in self._coordinators.hosts()) <= OFFSETS_TOLD_MAX:
             yield from self._groups(ends)
 
@@ -49,15 +49,15 @@ class LagGauges:
         sums: dict[str, int] = {}
         for group_id, topic, partition, offset in sorted(self._committed()):
             labels = (("consumergroup", group_id), ("topic", topic), ("partition", str(partition)))
-            yield Sample(COMMITTED, "gauge", "Offset that a group has committed", labels, offset)
+            yield gauge(COMMITTED, "Offset that a group has committed", offset, labels)
             end = ends.get((topic, partition))
             if end is not None:
                 lag = max(0, end - offset)
                 sums[group_id] = sums.get(group_id, 0) + lag
-                yield Sample(LAG, "gauge", "Records that a group has not committed yet", labels, lag)
+                yield gauge(LAG, "Records that a group has not committed yet", lag, labels)
         for group_id, lag in sums.items():
             text = "The same over all partitions that this broker leads"
-            yield Sample(LAG_SUM, "gauge", text, (("consumergroup", group_id),), lag)
+            yield gauge(LAG_SUM, text, lag, (("consumergroup", group_id),))
 
     def _committed(self) -> Iterator[tuple[str, str, int, int]]:
         for host in self._coordinators.hosts():

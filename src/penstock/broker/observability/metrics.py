@@ -7,70 +7,8 @@ looked up) happens when someone scrapes. `docs/metrics.md` lists every metric wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
-QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-RATE_INTERVAL_MS = 5_000
-_ONE_MINUTE_ALPHA = 1 - 2.718281828459045 ** (-5 / 60)
-
-
-class Histogram:
-    """Durations in log-linear buckets: eight per power of two of microseconds, so a quantile is right to 12 %."""
-
-    __slots__ = ("buckets", "count", "max_ms", "sum_ms")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * 280
-        self.count = 0
-        self.sum_ms = 0.0
-        self.max_ms = 0.0
-
-    def record(self, duration_ms: float) -> None:
-        micros = int(duration_ms * 1000)
-        if micros < 16:
-            slot = micros if micros > 0 else 0
-        else:
-            shift = micros.bit_length() - 4
-            slot = (shift << 3) + (micros >> shift)
-            if slot > 279:
-                slot = 279
-        self.buckets[slot] += 1
-        self.count += 1
-        self.sum_ms += duration_ms
-        if duration_ms > self.max_ms:
-            self.max_ms = duration_ms
-
-    def quantile(self, q: float) -> float:
-        """The upper edge, in ms, of the bucket that holds this quantile; 0 if nothing was recorded."""
-        rank = q * self.count
-        seen = 0
-        for slot, count in enumerate(self.buckets):
-            seen += count
-            if count and seen >= rank:
-                return min(_upper_micros(slot) / 1000, self.max_ms)
-        return 0.0
-
-
-def _upper_micros(slot: int) -> int:
-    if slot < 16:
-        return slot + 1
-    shift = (slot >> 3) - 1
-    return ((slot - (shift << 3)) + 1) << shift
-
-
-class Rate:
-    """Kafka's one-minute moving average of a counter."""
-
-    __slots__ = ("_last", "per_second")
-
-    def __init__(self) -> None:
-        self._last = 0
-        self.per_second = 0.0
-
-    def tick(self, value: int) -> None:
-        now = (value - self._last) / (RATE_INTERVAL_MS / 1000)
-        self._last = value
-        self.per_second += _ONE_MINUTE_ALPHA * (now - self.per_second)
+from penstock.telemetry.samples import Histogram, Rate, Sample, counter, gauge, summary
 
 
 class RequestMetrics:
@@ -93,17 +31,7 @@ class RequestMetrics:
         self.at_once = 0
 
 
-class Sample(NamedTuple):
-    """One line of the exposition."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-Gauge = Callable[[], Iterable[Sample]]
+Gauges = Callable[[], Iterable[Sample]]
 
 
 class BrokerMetrics:
@@ -153,72 +81,37 @@ class BrokerMetrics:
         self.stalls = Histogram()
         self.requests: dict[int, RequestMetrics] = {}
         self._rates = {name: Rate() for name, _, _ in self.COUNTERS}
-        self._gauges: list[Gauge] = []
+        self._gauges: list[Gauges] = []
 
-    def add_gauges(self, gauge: Gauge) -> None:
+    def add_gauges(self, gauges: Gauges) -> None:
         """Values that are looked up at each scrape."""
-        self._gauges.append(gauge)
+        self._gauges.append(gauges)
 
     def tick(self) -> None:
-        """Every `RATE_INTERVAL_MS`."""
+        """Every `RATE_INTERVAL_MS` of `penstock.telemetry.samples`."""
         for name, rate in self._rates.items():
             rate.tick(getattr(self, name))
 
     def samples(self) -> Iterable[Sample]:
         for attribute, name, text in self.COUNTERS:
-            yield Sample(name + "_total", "counter", text, (), getattr(self, attribute))
+            yield counter(name + "_total", text, getattr(self, attribute))
         for attribute, name, text in self.COUNTERS:
             rate = self._rates[attribute].per_second
-            yield Sample(name + "persec_oneminuterate", "gauge", text + " per second, one-minute average", (), rate)
+            yield gauge(name + "persec_oneminuterate", text + " per second, one-minute average", rate)
         for attribute, name, text in self.OWN_COUNTERS:
-            yield Sample(name + "_total", "counter", text, (), getattr(self, attribute))
-        requests = [metrics for _, metrics in sorted(self.requests.items()) if metrics.requests]
-        for metrics in requests:
-            labels = (("request", metrics.name),)
-            yield Sample("kafka_network_requestmetrics_requests_total", "counter", "Requests", labels, metrics.requests)
-        for metrics in requests:
-            labels = (("request", metrics.name),)
-            yield Sample("kafka_network_requestmetrics_errors_total", "counter", "Failed", labels, metrics.errors)
+            yield counter(name + "_total", text, getattr(self, attribute))
         total = "Time from the last byte of the request to its answer, in ms"
-        for metrics in requests:
-            yield from summary("kafka_network_requestmetrics_totaltimems", total, metrics.name, metrics.total)
         queue = "Time a whole request waited to be served, in ms"
-        for metrics in requests:
-            metrics.settle()
-            yield from summary("kafka_network_requestmetrics_requestqueuetimems", queue, metrics.name, metrics.queue)
+        for _, metrics in sorted(self.requests.items()):
+            if metrics.requests:
+                metrics.settle()
+                labels = (("request", metrics.name),)
+                prefix = "kafka_network_requestmetrics_"
+                yield counter(prefix + "requests_total", "Requests", metrics.requests, labels)
+                yield counter(prefix + "errors_total", "Failed", metrics.errors, labels)
+                yield from summary(prefix + "totaltimems", total, metrics.total, labels)
+                yield from summary(prefix + "requestqueuetimems", queue, metrics.queue, labels)
         stall = "How late the event loop was, in ms: what garbage collection is to a JVM"
-        yield from summary("penstock_event_loop_stall_ms", stall, None, self.stalls)
-        for gauge in self._gauges:
-            yield from gauge()
-
-
-def summary(name: str, text: str, request: str | None, histogram: Histogram) -> Iterable[Sample]:
-    labels = () if request is None else (("request", request),)
-    for q in QUANTILES:
-        yield Sample(name, "summary", text, (*labels, ("quantile", str(q))), histogram.quantile(q))
-    yield Sample(name + "_count", "summary", text, labels, histogram.count)
-    yield Sample(name + "_sum", "summary", text, labels, histogram.sum_ms)
-
-
-def exposition(samples: Iterable[Sample]) -> str:
-    """Prometheus' text format."""
-    lines: list[str] = []
-    headed = ""
-    for name, kind, text, labels, value in samples:
-        family = name.removesuffix("_count").removesuffix("_sum") if kind == "summary" else name
-        if family != headed:
-            lines.append(f"# HELP {family} {text}")
-            lines.append(f"# TYPE {family} {kind}")
-            headed = family
-        said = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
-        lines.append(f"{name}{{{said}}} {_number(value)}" if said else f"{name} {_number(value)}")
-    lines.append("")
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        yield from summary("penstock_event_loop_stall_ms", stall, self.stalls)
+        for gauges in self._gauges:
+            yield from gauges()

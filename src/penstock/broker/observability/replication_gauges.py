@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.broker.apis.replica_fetch import ReplicaFetch
-from penstock.broker.observability.gauges import gauge
-from penstock.broker.observability.metrics import Sample
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partitions import PartitionManager
 from penstock.runtime import Runtime
+from penstock.telemetry.samples import Sample, counter, gauge
 
 
 class ReplicationGauges:
@@ -33,7 +32,7 @@ class ReplicationGauges:
             ("penstock_replica_truncations_total", "Logs cut back to their leader's", fetchers.truncations),
         )
         for name, text, value in counters:
-            yield Sample(name, "counter", text, (), value)
+            yield counter(name, text, value)
         throttles, now_ms = self._manager.throttles, self._runtime.now_ms()
         rates = (("leaderreplication", throttles.leader), ("followerreplication", throttles.follower))
         for name, throttle in rates:

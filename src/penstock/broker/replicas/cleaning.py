@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.broker.net.slices import Slices
-from penstock.broker.observability.metrics import Sample
 from penstock.broker.replicas.partition import Partition
 from penstock.config import BrokerConfig
 from penstock.log import Log, LogDirectory
@@ -22,6 +21,7 @@ from penstock.log.compaction_job import CorruptBatch
 from penstock.log.config import NEVER
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.telemetry.samples import Sample, counter, gauge
 from penstock.wire.errors import KafkaError
 
 RETRY_AFTER_MS = 600_000
@@ -230,11 +230,11 @@ class Cleaner:
             ),
         )
         for name, text, value in values:
-            yield Sample(name, "gauge", text, (), value)
+            yield gauge(name, text, value)
         totals = (
             ("penstock_compactions_total", "Compactions that were completed", self._compactions),
             ("penstock_compaction_read_bytes_total", "What compaction has read", self._read_bytes),
             ("penstock_compaction_written_bytes_total", "What compaction has written", self._written_bytes),
         )
         for name, text, value in totals:
-            yield Sample(name, "counter", text, (), value)
+            yield counter(name, text, value)

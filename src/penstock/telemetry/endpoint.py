@@ -1,0 +1,22 @@
+"""`GET /metrics`: the routes with which a process shows its samples to Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.telemetry.exposition import CONTENT_TYPE, exposition
+from penstock.telemetry.http.messages import HttpRequest, HttpResponse
+from penstock.telemetry.http.routes import Routes
+from penstock.telemetry.samples import Sample
+
+
+def metrics_routes(samples: Callable[[], Iterable[Sample]]) -> Routes:
+    """Routes that look the samples up at each scrape. `/` answers as well, for people who look with a browser."""
+
+    def scrape(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(exposition(samples()).encode("utf-8", "replace"), content_type=CONTENT_TYPE)
+
+    routes = Routes()
+    for path in ("/metrics", "/"):
+        routes.add("GET", path, scrape)
+    return routes

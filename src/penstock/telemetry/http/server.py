@@ -1,0 +1,330 @@
+"""Connections on the runtime seam.
+
+A connection is in one of these phases, and in each something bounds its life:
+
+| phase | waits for | bound |
+|---|---|---|
+| new | the first byte | `request_ms` |
+| idle | the next request | `idle_ms`; also closed when a new connection needs its place |
+| reading | the rest of a request | `request_ms` from its first byte, then 408 |
+| handling | the handler | the handler's own |
+| writing | the peer to read | `write_ms` |
+| leaving | the peer to close | `LINGER_MS` |
+
+A connection that ends with an error leaves in the last phase: closing it while bytes of the peer are unread would
+reset it, and the peer might never see why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from penstock.runtime import BufferedProtocol, Future, Listener, Task, Timer, Transport
+from penstock.telemetry.http.messages import HttpError, HttpRequest, HttpResponse
+from penstock.telemetry.http.reader import Head, RequestReader
+from penstock.telemetry.http.routes import Handler, Routes
+
+READ_BYTES = 16 * 1024
+LINGER_MS = 1_000
+
+T = TypeVar("T")
+
+
+class HttpRuntime(Protocol):
+    """What a server needs of a `Runtime`."""
+
+    def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
+    def future(self) -> Future[Any]: ...
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Task[T]: ...
+    async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> Listener: ...
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Limits:
+    """What a peer may take. All connections together hold at most `connections_max` heads, bodies and responses."""
+
+    connections_max: int = 64
+    head_bytes_max: int = 8 * 1024
+    request_ms: int = 10_000
+    """From the first byte of a request to its last."""
+    idle_ms: int = 120_000
+    """Longer than anyone waits between two scrapes."""
+    write_ms: int = 30_000
+    """Without the peer reading enough of its response."""
+    drain_ms: int = 5_000
+    """For requests that are under way when the server closes."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class HttpServer:
+    """Serves `routes` wherever it listens. `report` is told of handlers that raise anything but HttpError."""
+
+    def __init__(
+        self,
+        runtime: HttpRuntime,
+        routes: Routes,
+        report: Callable[[HttpRequest, Exception], object],
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.runtime = runtime
+        self.routes = routes
+        self.report = report
+        self.limits = limits
+        self.is_closing = False
+        self._listeners: list[Listener] = []
+        self._connections: dict[HttpConnection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
+        """In the order in which they became idle."""
+        self._emptied: Future[None] | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Accept connections at this address; 0 takes a free port."""
+        self._listeners.append(await self.runtime.listen(host, port, lambda: HttpConnection(self)))
+
+    @property
+    def port(self) -> int:
+        """The port of the first address."""
+        return self._listeners[0].port
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Accept nothing more. Idle connections end now, the others with their response or after `drain_ms`."""
+        self.is_closing = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._idle):
+            connection.end()
+        if self._connections:
+            self.runtime.call_later(self.limits.drain_ms, self.abort)
+
+    async def stop(self) -> None:
+        """Close, and wait until every connection has ended."""
+        self.close()
+        if self._connections:
+            self._emptied = self.runtime.future()
+            await self._emptied
+
+    def abort(self) -> None:
+        """End every connection that is left, whatever it is doing."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    # ---- for connections
+
+    def admit(self, connection: HttpConnection) -> bool:
+        if self.is_closing:
+            return False
+        if len(self._connections) >= self.limits.connections_max:
+            longest = next(iter(self._idle), None)
+            if longest is None:
+                return False
+            longest.abort()
+            self.forget(longest)
+        self._connections[connection] = None
+        return True
+
+    def set_idle(self, connection: HttpConnection, is_idle: bool) -> None:
+        self._idle.pop(connection, None)
+        if is_idle:
+            self._idle[connection] = None
+
+    def forget(self, connection: HttpConnection) -> None:
+        self._connections.pop(connection, None)
+        self._idle.pop(connection, None)
+        if self._emptied is not None and not self._connections and not self._emptied.done():
+            self._emptied.set_result(None)
+
+
+class HttpConnection(BufferedProtocol):
+    """One connection: it reads a request, has it handled, writes the response, and begins again."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._runtime = server.runtime
+        self._limits = server.limits
+        self._reader = RequestReader(self._limits.head_bytes_max)
+        self._buffer = bytearray(READ_BYTES)
+        self._handler: Handler | None = None
+        self._timer: Timer | None = None
+        self._has_begun = False
+        """Whether part of a request has come and its time is running."""
+        self._is_handling = False
+        self._is_blocked = False
+        self._is_leaving = False
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        if not self._server.admit(self):
+            busy = HttpError(503, "too many connections; try again later", headers=(("Retry-After", "1"),))
+            self._is_leaving = True
+            transport.write(busy.response().encode(keep_alive=False))
+            transport.close()
+            return
+        self._server.set_idle(self, True)
+        self._set_timer(self._limits.request_ms, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_leaving = True
+        self._set_timer(None)
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_leaving:
+            return
+        with memoryview(self._buffer) as received:
+            self._reader.feed(received[:nbytes])
+        self._advance()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer asks and does not read: nothing more is served to it until it does."""
+        self._is_blocked = True
+        self._has_begun = False
+        self._transport.pause_reading()
+        self._set_timer(self._limits.write_ms, self.abort)
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        if self._is_leaving:
+            return
+        self._transport.resume_reading()
+        self._await_request()
+        self._advance()
+
+    def end(self) -> None:
+        """Close, after what was written has been sent."""
+        self._is_leaving = True
+        self._transport.close()
+        self._set_timer(self._limits.write_ms, self._transport.abort)
+
+    def abort(self) -> None:
+        self._is_leaving = True
+        self._set_timer(None)
+        self._transport.abort()
+
+    # ---- requests
+
+    def _advance(self) -> None:
+        """Serve the next request, if it is there and nothing is in its way."""
+        if self._is_handling or self._is_blocked or self._is_leaving:
+            return
+        try:
+            request = self._reader.take(self._accept)
+        except HttpError as error:
+            self._leave(error.response())
+            return
+        if request is None:
+            self._await_request()
+            return
+        assert self._handler is not None
+        self._is_handling = True
+        self._has_begun = False
+        self._server.set_idle(self, False)
+        self._set_timer(None)
+        try:
+            response = self._handler(request)
+        except Exception as error:
+            self._respond(request, self._failed(request, error))
+            return
+        if isinstance(response, HttpResponse):
+            self._respond(request, response)
+        else:
+            self._transport.pause_reading()
+            self._runtime.spawn(self._respond_later(request, response), "http request")
+
+    def _accept(self, head: Head) -> HttpRequest:
+        """Find the handler. A request without a body that has none is answered like any other, and the connection
+        goes on; one with a body ends the connection, because nobody wants the body."""
+        request, body_bytes = head
+        try:
+            route, values = self._server.routes.find(request.method, request.path)
+        except HttpError as error:
+            if body_bytes:
+                raise
+            self._handler = partial(_refuse, error)
+            return request
+        if body_bytes > route.body_bytes_max:
+            raise HttpError(413, f"a body of at most {route.body_bytes_max} bytes is taken here")
+        if body_bytes and request.headers.get("expect", "").lower() == "100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._handler = route.handler
+        return replace(request, values=values) if values else request
+
+    async def _respond_later(self, request: HttpRequest, response: Awaitable[HttpResponse]) -> None:
+        try:
+            served = await response
+        except Exception as error:
+            served = self._failed(request, error)
+        if not self._is_leaving:
+            if not self._is_blocked:
+                self._transport.resume_reading()
+            self._respond(request, served)
+
+    def _failed(self, request: HttpRequest, error: Exception) -> HttpResponse:
+        if isinstance(error, HttpError):
+            return error.response()
+        self._server.report(request, error)
+        return HttpError(500, "the request failed; the server's log says why").response()
+
+    def _respond(self, request: HttpRequest, response: HttpResponse) -> None:
+        self._is_handling = False
+        keep_alive = request.keep_alive and not self._server.is_closing
+        head_only = request.method == "HEAD"
+        if not keep_alive and self._reader.is_empty:
+            self._transport.write(response.encode(keep_alive=False, head_only=head_only))
+            self.end()
+        elif not keep_alive:
+            self._leave(response, head_only=head_only)
+        else:
+            self._transport.write(response.encode(keep_alive=True, head_only=head_only))
+            if not self._reader.is_empty:
+                self._runtime.call_later(0, self._advance)
+            elif not self._is_blocked:
+                self._await_request()
+
+    def _await_request(self) -> None:
+        """Bound the time until the next request has come; a request that has begun keeps the bound it has."""
+        if self._is_handling:
+            return
+        if self._reader.is_empty:
+            self._server.set_idle(self, True)
+            self._set_timer(self._limits.idle_ms, self.end)
+        elif not self._has_begun:
+            self._has_begun = True
+            self._server.set_idle(self, False)
+            self._set_timer(self._limits.request_ms, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._leave(HttpError(408, f"the request took longer than {self._limits.request_ms} ms").response())
+
+    def _leave(self, response: HttpResponse, *, head_only: bool = False) -> None:
+        """Answer and end the connection. What the peer still sends is dropped until it has had time to read why."""
+        self._is_leaving = True
+        self._server.set_idle(self, False)
+        self._transport.write(response.encode(keep_alive=False, head_only=head_only))
+        self._set_timer(LINGER_MS, self.end)
+
+    def _set_timer(self, delay_ms: int | None, callback: Callable[[], object] | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if delay_ms is not None:
+            assert callback is not None
+            self._timer = self._runtime.call_later(delay_ms, callback)
+
+
+def _refuse(error: HttpError, request: HttpRequest) -> HttpResponse:
+    raise error

@@ -1,0 +1,107 @@
+"""Samples, and the two accumulators that produce them: latency histograms and one-minute rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+Labels = tuple[tuple[str, str], ...]
+
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+RATE_INTERVAL_MS = 5_000
+_ONE_MINUTE_ALPHA = 1 - 2.718281828459045 ** (-5 / 60)
+_SLOTS = 280
+
+
+class Sample(NamedTuple):
+    """One line of the exposition. Samples of one name form a family, which has one kind and one help text."""
+
+    name: str
+    kind: str
+    help: str
+    value: float
+    labels: Labels = ()
+    suffix: str = ""
+    """What the line's name has after the family's: `_count`, `_sum`."""
+
+
+def gauge(name: str, text: str, value: float, labels: Labels = ()) -> Sample:
+    """A value that goes up and down."""
+    return Sample(name, "gauge", text, value, labels)
+
+
+def counter(name: str, text: str, value: float, labels: Labels = ()) -> Sample:
+    """A value that only rises. By Prometheus' convention its name ends in `_total`."""
+    return Sample(name, "counter", text, value, labels)
+
+
+def summary(name: str, text: str, histogram: Histogram, labels: Labels = ()) -> Iterator[Sample]:
+    """The quantiles, the count and the sum of a histogram."""
+    for q in QUANTILES:
+        yield Sample(name, "summary", text, histogram.quantile(q), (*labels, ("quantile", str(q))))
+    yield Sample(name, "summary", text, histogram.count, labels, "_count")
+    yield Sample(name, "summary", text, histogram.sum_ms, labels, "_sum")
+
+
+def labelled(samples: Iterable[Sample], *labels: tuple[str, str]) -> list[Sample]:
+    """The same samples with these labels before their own."""
+    return [sample._replace(labels=(*labels, *sample.labels)) for sample in samples]
+
+
+class Histogram:
+    """Durations in log-linear buckets: eight per power of two of microseconds, so a quantile is right to 12 %."""
+
+    __slots__ = ("buckets", "count", "max_ms", "sum_ms")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * _SLOTS
+        self.count = 0
+        self.sum_ms = 0.0
+        self.max_ms = 0.0
+
+    def record(self, duration_ms: float) -> None:
+        micros = int(duration_ms * 1000)
+        if micros < 16:
+            slot = micros if micros > 0 else 0
+        else:
+            shift = micros.bit_length() - 4
+            slot = (shift << 3) + (micros >> shift)
+            if slot > 279:
+                slot = 279
+        self.buckets[slot] += 1
+        self.count += 1
+        self.sum_ms += duration_ms
+        if duration_ms > self.max_ms:
+            self.max_ms = duration_ms
+
+    def quantile(self, q: float) -> float:
+        """The upper edge, in ms, of the bucket that holds this quantile; 0 if nothing was recorded."""
+        rank = q * self.count
+        seen = 0
+        for slot, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= rank:
+                return min(_upper_micros(slot) / 1000, self.max_ms)
+        return 0.0
+
+
+def _upper_micros(slot: int) -> int:
+    if slot < 16:
+        return slot + 1
+    shift = (slot >> 3) - 1
+    return ((slot - (shift << 3)) + 1) << shift
+
+
+class Rate:
+    """Kafka's one-minute moving average of a counter. `tick` is called every `RATE_INTERVAL_MS`."""
+
+    __slots__ = ("_last", "per_second")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.per_second = 0.0
+
+    def tick(self, value: int) -> None:
+        now = (value - self._last) / (RATE_INTERVAL_MS / 1000)
+        self._last = value
+        self.per_second += _ONE_MINUTE_ALPHA * (now - self.per_second)
