@@ -157,6 +157,8 @@ class HttpConnection(BufferedProtocol):
         self._has_begun = False
         """Whether part of a request has come and its time is running."""
         self._is_handling = False
+        self._is_queued = False
+        """Whether a further request has come, and waits for the next turn of the loop."""
         self._is_blocked = False
         self._is_leaving = False
 
@@ -198,11 +200,10 @@ class HttpConnection(BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        if self._is_leaving:
-            return
-        self._transport.resume_reading()
-        self._await_request()
-        self._advance()
+        if not self._is_leaving:
+            self._set_timer(None)
+            self._await_request()
+            self._advance()
 
     def end(self) -> None:
         """Close, after what was written has been sent."""
@@ -219,7 +220,7 @@ class HttpConnection(BufferedProtocol):
 
     def _advance(self) -> None:
         """Serve the next request, if it is there and nothing is in its way."""
-        if self._is_handling or self._is_blocked or self._is_leaving:
+        if self._is_handling or self._is_queued or self._is_blocked or self._is_leaving:
             return
         try:
             request = self._reader.take(self._accept)
@@ -227,6 +228,7 @@ class HttpConnection(BufferedProtocol):
             self._leave(error.response())
             return
         if request is None:
+            self._transport.resume_reading()
             self._await_request()
             return
         assert self._handler is not None
@@ -234,6 +236,8 @@ class HttpConnection(BufferedProtocol):
         self._has_begun = False
         self._server.set_idle(self, False)
         self._set_timer(None)
+        # Nothing more is read until this is answered: what has come is all that a connection may hold.
+        self._transport.pause_reading()
         try:
             response = self._handler(request)
         except Exception as error:
@@ -242,7 +246,6 @@ class HttpConnection(BufferedProtocol):
         if isinstance(response, HttpResponse):
             self._respond(request, response)
         else:
-            self._transport.pause_reading()
             self._runtime.spawn(self._respond_later(request, response), "http request")
 
     def _accept(self, head: Head) -> HttpRequest:
@@ -269,8 +272,6 @@ class HttpConnection(BufferedProtocol):
         except Exception as error:
             served = self._failed(request, error)
         if not self._is_leaving:
-            if not self._is_blocked:
-                self._transport.resume_reading()
             self._respond(request, served)
 
     def _failed(self, request: HttpRequest, error: Exception) -> HttpResponse:
@@ -290,10 +291,15 @@ class HttpConnection(BufferedProtocol):
             self._leave(response, head_only=head_only)
         else:
             self._transport.write(response.encode(keep_alive=True, head_only=head_only))
-            if not self._reader.is_empty:
-                self._runtime.call_later(0, self._advance)
-            elif not self._is_blocked:
-                self._await_request()
+            if self._reader.is_empty:
+                self._advance()
+            else:
+                self._is_queued = True
+                self._runtime.call_later(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_queued = False
+        self._advance()
 
     def _await_request(self) -> None:
         """Bound the time until the next request has come; a request that has begun keeps the bound it has."""
@@ -314,6 +320,7 @@ class HttpConnection(BufferedProtocol):
         """Answer and end the connection. What the peer still sends is dropped until it has had time to read why."""
         self._is_leaving = True
         self._server.set_idle(self, False)
+        self._transport.resume_reading()
         self._transport.write(response.encode(keep_alive=False, head_only=head_only))
         self._set_timer(LINGER_MS, self.end)
 
