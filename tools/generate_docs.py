@@ -18,9 +18,8 @@ from itertools import groupby
 from pathlib import Path
 
 from penstock.config import INERT, NOT_YET, TOPIC, WITHOUT_MEANING, Definition, Kind, UpdateMode
-from penstock.config.broker_table import SECTIONS, SYNONYM_CHAIN
+from penstock.config.broker_table import BROKER, SECTIONS, SYNONYM_CHAIN
 from penstock.config.definitions import INT32_MAX, INT64_MAX, Value, render
-from penstock.config.topic_table import BROKER_NAME
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Written by tools/generate_docs.py; change the tables in the code and run it again. -->"
@@ -57,7 +56,7 @@ def pages() -> dict[Path, str]:
 
 
 def configuration() -> str:
-    parts = [GENERATED, CONFIGURATION_HEAD, *(_section(title, definitions) for title, definitions in SECTIONS)]
+    parts = [GENERATED, CONFIGURATION_HEAD, *(_section(one.title, one.definitions.values()) for one in SECTIONS)]
     parts += [TOPICS_HEAD, _topic_table(), NOT_YET_HEAD, _not_yet_table()]
     parts += [WITHOUT_MEANING_HEAD, _without_meaning_table()]
     parts += [INERT_HEAD, _inert_table()]
@@ -277,8 +276,8 @@ def _text(definition: Definition) -> str:
 
 
 def _origin(definition: Definition) -> str:
-    name = BROKER_NAME.get(definition.name)
-    if name is None:
+    name = definition.origin
+    if name not in BROKER:
         return ""
     return ", ".join(f"`{link}`" for link, _ in SYNONYM_CHAIN.get(name, ((name, 1),)))
 

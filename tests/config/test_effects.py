@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 import penstock
-from penstock.config import BROKER, TOPIC, BrokerConfig, TopicConfig
+from penstock.config import BROKER, GROUP, TOPIC, BrokerConfig, TopicConfig
+from penstock.config.group import GroupSettings
 
 SOURCE = Path(penstock.__file__).parent
 ENGINE = ("broker", "cli", "coordinators", "log", "metadata", "raft", "replication", "runtime")
@@ -23,6 +24,12 @@ TOPIC_DEFAULTS = {
     "log_message_timestamp_type", "log_retention_bytes", "log_retention_ms", "log_roll_jitter_ms", "log_roll_ms",
     "log_segment_bytes", "log_segment_delete_delay_ms", "message_max_bytes", "min_insync_replicas",
 }  # fmt: skip
+# Read through what they are the defaults and the limits of: a group's own properties.
+GROUP_DEFAULTS = {BROKER[d.origin].attribute for d in GROUP.values()} | {
+    d.origin.replace("group.consumer.", f"group.consumer.{limit}.").replace(".", "_")
+    for d in GROUP.values()
+    for limit in ("min", "max")
+}
 NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
 
 
@@ -37,10 +44,15 @@ def attributes_read() -> set[str]:
 
 
 def test_every_broker_property_is_read_by_the_engine() -> None:
-    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS
+    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS - GROUP_DEFAULTS
     assert sorted(wanted - attributes_read()) == []
 
 
 def test_every_topic_property_is_read_by_the_engine() -> None:
     assert sorted(set(TopicConfig.__slots__) - CLUSTER_ONLY - attributes_read()) == []
-    assert {d.attribute for d in TOPIC.values() if not d.only_default and not d.hidden} == set(TopicConfig.__slots__)
+    assert {d.attribute for d in TOPIC.values() if not d.is_folded} == set(TopicConfig.__slots__)
+
+
+def test_every_group_property_is_read_by_the_engine() -> None:
+    assert sorted(set(GroupSettings.__slots__) - attributes_read()) == []
+    assert {d.attribute for d in GROUP.values()} == set(GroupSettings.__slots__)

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.config import (
     BROKER,
+    GROUP,
     INERT,
     NOT_YET,
     SETTABLE,
@@ -17,19 +18,19 @@ from penstock.config import (
     WITHOUT_MEANING,
     BrokerConfig,
     Endpoint,
+    Kind,
     TopicConfig,
 )
 from penstock.config.broker_table import SYNONYM_CHAIN
 from penstock.config.definitions import parse, render
-from penstock.config.moving_table import THROTTLED_TOPICS
-from penstock.config.topic_table import BROKER_NAME, UNSERVED_BROKER_NAME
+from penstock.config.group import GroupSettings
+from penstock.config.group_table import ClassicGroups
+from penstock.config.tables import prop, replace
 from penstock.config.unserved import refusal
+from penstock.coordinators.groups import GroupConfig
 
-# Properties that are told under another name, parsed further, or that only feed into others.
+# Properties that only feed into others.
 WITHOUT_ATTRIBUTE = {
-    "controller.listener.names",
-    "controller.quorum.bootstrap.servers",
-    "controller.quorum.voters",
     "listener.security.protocol.map",
     "log.dirs",
     "log.flush.scheduler.interval.ms",
@@ -38,10 +39,7 @@ WITHOUT_ATTRIBUTE = {
     "log.roll.hours",
     "log.roll.jitter.hours",
 }
-NOT_PROPERTIES = {
-    "controller_listeners", "dynamic_broker", "dynamic_default", "quorum_servers", "quorum_voters", "static",
-    "topic_defaults", "values", "warnings",
-}
+NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
 
 
 def test_a_property_is_in_one_table_only() -> None:
@@ -62,6 +60,7 @@ def test_planned_properties_accept_their_default(name: str) -> None:
 
 
 def test_every_property_has_its_attribute() -> None:
+    assert {name for name, definition in BROKER.items() if definition.is_folded} == WITHOUT_ATTRIBUTE
     attributes = {definition.attribute for name, definition in BROKER.items() if name not in WITHOUT_ATTRIBUTE}
     assert attributes == set(BrokerConfig.__slots__) - NOT_PROPERTIES
 
@@ -70,25 +69,58 @@ def test_every_topic_property_has_its_attribute_and_its_broker_property() -> Non
     attributes = {d.attribute for d in TOPIC.values() if not d.only_default and not d.hidden}
     assert attributes == set(TopicConfig.__slots__)
     # Which replicas are throttled is a matter of the topic alone.
-    assert {TOPIC[name].attribute for name in BROKER_NAME} == attributes - {d.attribute for d in THROTTLED_TOPICS}
-    assert set(BROKER_NAME.values()) <= set(BROKER)
-    assert set(UNSERVED_BROKER_NAME.values()) <= {*NOT_YET, *INERT}
+    own = {"leader_replication_throttled_replicas", "follower_replication_throttled_replicas"}
+    assert {d.attribute for d in TOPIC.values() if d.origin in BROKER} == attributes - own
+    assert {d.origin for d in TOPIC.values()} <= {*BROKER, *INERT, ""}
 
 
 def test_a_topic_default_is_its_broker_propertys_default() -> None:
-    for name, origin in BROKER_NAME.items():
-        assert TOPIC[name].kind == BROKER[origin].kind
-        if origin not in SYNONYM_CHAIN:
-            assert TOPIC[name].default == BROKER[origin].default, name
     broker = BrokerConfig.resolve({})
-    for name in BROKER_NAME:
-        assert getattr(broker.topic_defaults, TOPIC[name].attribute) == TOPIC[name].default, name
+    for name, definition in TOPIC.items():
+        if definition.origin in BROKER:
+            assert definition.kind == BROKER[definition.origin].kind
+            if definition.origin not in SYNONYM_CHAIN:
+                assert definition.default == BROKER[definition.origin].default, name
+            assert getattr(broker.topic_defaults, definition.attribute) == definition.default, name
+
+
+def test_a_group_setting_has_its_default_from_the_broker_and_stays_within_its_limits() -> None:
+    assert {d.origin for d in GROUP.values()} <= set(BROKER)
+    broker = BrokerConfig.resolve({"group.consumer.session.timeout.ms": "50000"})
+    assert GroupSettings.resolve({}, broker) == GroupSettings(
+        session_timeout_ms=50_000, heartbeat_interval_ms=5_000, assignment_interval_ms=1_000
+    )
+    own = {"consumer.session.timeout.ms": "1", "consumer.heartbeat.interval.ms": "999999"}
+    clamped = GroupSettings.resolve(own, broker)
+    assert (clamped.session_timeout_ms, clamped.heartbeat_interval_ms) == (45_000, 15_000)
+
+
+def test_a_view_of_some_sections_takes_its_values_from_the_whole() -> None:
+    broker = BrokerConfig.resolve({"group.max.size": "7", "offsets.retention.minutes": "3"})
+    part = GroupConfig.part_of(broker)
+    assert (part.group_max_size, part.offsets_retention_ms) == (7, 180_000)
+    assert GroupConfig.part_of(BrokerConfig.resolve({})) == GroupConfig()
+    assert replace(part, group_max_size=8) != part
+    assert replace(part, group_max_size=7) == part
+    assert "group_max_size=7" in repr(part)
+    with pytest.raises(TypeError, match="group_max_sizes"):
+        GroupConfig.of({"group_max_sizes": 1})
+
+
+def test_a_property_cannot_be_declared_twice() -> None:
+    with pytest.raises(AssertionError, match=r"group\.max\.size is declared twice"):
+
+        class _(ClassicGroups):
+            another: int = prop("group.max.size", Kind.INT, 1, None, "Once more.")
 
 
 def test_attributes_have_the_types_they_declare() -> None:
     broker = BrokerConfig.resolve({})
     for config in (broker, broker.topic_defaults):
         for name, declared in typing.get_type_hints(type(config)).items():
+            if declared is type(None):
+                assert not hasattr(config, name), name
+                continue
             value = getattr(config, name)
             if declared in (int, bool, str):
                 assert type(value) is declared, name
@@ -101,9 +133,9 @@ def test_attributes_have_the_types_they_declare() -> None:
 def test_a_config_is_never_changed() -> None:
     broker = BrokerConfig.resolve({})
     with pytest.raises(AttributeError):
-        broker.num_partitions = 5
+        broker.num_partitions = 5  # type: ignore[misc]
     with pytest.raises(AttributeError):
-        broker.topic_defaults.retention_ms = 5
+        broker.topic_defaults.retention_ms = 5  # type: ignore[misc]
 
 
 def test_the_import_brings_nothing_heavy() -> None:

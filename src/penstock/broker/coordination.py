@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import RequestContext, trace
 from penstock.config import BrokerConfig
 from penstock.coordinators.clock import SteadyClock
-from penstock.coordinators.groups.config import GroupConfig
+from penstock.coordinators.groups.config import GroupConfig, replace
 from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked, Pair, ShardHost
@@ -111,7 +110,7 @@ class Coordinators:
         self._runtime = runtime
         self._events = events
         self._config = config
-        self._group_config = group_config(config)
+        self._group_config = GroupConfig.part_of(config)
         self._quorum = quorum
         self._manager = manager
         self._administration = administration
@@ -134,7 +133,7 @@ class Coordinators:
 
     def configure(self, config: BrokerConfig) -> None:
         self._config = config
-        self._group_config = group_config(config)
+        self._group_config = GroupConfig.part_of(config)
         for index, host in self._hosts.items():
             self._configure(host, self._partitions[index])
 
@@ -432,29 +431,3 @@ def nobody(refused: Refused) -> Asked:
     asked = Asked(refused)
     asked.refuse(ErrorCode.NOT_COORDINATOR)
     return asked
-
-
-def group_config(config: BrokerConfig) -> GroupConfig:
-    """What groups need of the broker's configuration."""
-    return GroupConfig(
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        group_consumer_min_session_timeout_ms=config.group_consumer_min_session_timeout_ms,
-        group_consumer_max_session_timeout_ms=config.group_consumer_max_session_timeout_ms,
-        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
-        group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
-        group_consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-        group_consumer_min_assignment_interval_ms=config.group_consumer_min_assignment_interval_ms,
-        group_consumer_max_assignment_interval_ms=config.group_consumer_max_assignment_interval_ms,
-        group_consumer_max_size=config.group_consumer_max_size,
-        group_consumer_assignors=config.group_consumer_assignors,
-        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
-        group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-    )

@@ -40,10 +40,9 @@ from penstock.config.describe import (
 from penstock.config.group import GROUP
 from penstock.config.inert_table import INERT, SETTABLE
 from penstock.config.listeners import Endpoint, listener_of, parse_host_port
-from penstock.config.moving_table import RACK_AWARE_SELECTOR
 from penstock.config.properties import parse_assignment, parse_properties
-from penstock.config.topic import TopicConfig, validate_topic_config, validate_topic_configs
-from penstock.config.topic_table import TOPIC
+from penstock.config.replication_table import RACK_AWARE_SELECTOR
+from penstock.config.topic import TOPIC, TopicConfig, validate_topic_config, validate_topic_configs
 from penstock.config.unserved import NOT_YET, WITHOUT_MEANING
 
 __all__ = [

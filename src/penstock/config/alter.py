@@ -10,8 +10,7 @@ from penstock.config.broker import BrokerConfig, validate_broker_configs
 from penstock.config.definitions import Definition, Kind, render
 from penstock.config.group import GROUP, validate_group_configs
 from penstock.config.inert_table import SETTABLE
-from penstock.config.topic import validate_topic_configs
-from penstock.config.topic_table import TOPIC
+from penstock.config.topic import TOPIC, validate_topic_configs
 from penstock.wire.errors import ErrorCode, KafkaError
 
 

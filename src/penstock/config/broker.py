@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from penstock.config.broker_table import BROKER, SYNONYMS
+from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
 from penstock.config.inert_table import SETTABLE
 from penstock.config.listeners import Endpoint, parse_endpoints, parse_host_port, parse_protocol_map
 from penstock.config.quorum import QuorumVoter, parse_voters
+from penstock.config.tables import View
 from penstock.config.topic import TopicConfig
 from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -23,132 +24,9 @@ WILDCARD_HOSTS = ("0.0.0.0", "::")
 LISTENER_PREFIX = "listener.name."
 
 
-class BrokerConfig:
+class BrokerConfig(BrokerProperties, View):
     """What a broker runs with. Attributes carry effective values: where a property has fallbacks in other units
     (`log.retention.ms`, `log.retention.minutes`, `log.retention.hours`), the finest carries the result in ms."""
-
-    node_id: int
-    process_roles: tuple[str, ...]
-    broker_rack: str | None
-    log_dir: str
-    listeners: tuple[Endpoint, ...]
-    controller_listeners: tuple[Endpoint, ...]
-    advertised_listeners: tuple[Endpoint, ...]
-    inter_broker_listener_name: str
-    quorum_voters: tuple[QuorumVoter, ...]
-    """`controller.quorum.voters`; empty where the node finds the quorum by its servers, or is one by itself."""
-    quorum_servers: tuple[tuple[str, int], ...]
-    """Where other nodes of the quorum may be found, by either property. Empty: this node is a cluster of one."""
-    controller_quorum_auto_join_enable: bool
-    controller_quorum_election_timeout_ms: int
-    controller_quorum_election_backoff_max_ms: int
-    controller_quorum_fetch_timeout_ms: int
-    controller_quorum_request_timeout_ms: int
-    controller_quorum_retry_backoff_ms: int
-    metadata_log_max_record_bytes_between_snapshots: int
-    num_partitions: int
-    default_replication_factor: int
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    min_insync_replicas: int
-    unclean_leader_election_enable: bool
-    message_max_bytes: int
-    log_message_timestamp_type: str
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_after_max_ms: int
-    compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    penstock_produce_validation: str
-    penstock_decompression_request_bytes_max: int
-    penstock_decompression_bytes_max: int
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
-    log_segment_bytes: int
-    log_roll_ms: int
-    log_roll_jitter_ms: int
-    log_index_interval_bytes: int
-    log_index_size_max_bytes: int
-    log_segment_delete_delay_ms: int
-    log_cleanup_policy: tuple[str, ...]
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_backoff_ms: int
-    log_cleaner_io_max_bytes_per_second: float
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_load_factor: float
-    log_retention_ms: int
-    log_retention_bytes: int
-    log_retention_check_interval_ms: int
-    penstock_stray_retention_ms: int
-    log_flush_interval_messages: int
-    log_flush_interval_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    num_recovery_threads_per_data_dir: int
-    num_io_threads: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: Mapping[str, int]
-    max_connection_creation_rate: int
-    connections_max_idle_ms: int
-    socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
-    socket_listen_backlog_size: int
-    queued_max_request_bytes: int
-    fetch_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-    replica_lag_time_max_ms: int
-    replica_fetch_min_bytes: int
-    replica_fetch_max_bytes: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_wait_max_ms: int
-    replica_fetch_backoff_ms: int
-    replica_socket_timeout_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    leader_replication_throttled_rate: int
-    follower_replication_throttled_rate: int
-    replication_quota_window_num: int
-    replication_quota_window_size_seconds: int
-    replica_selector_class: str | None
-    broker_heartbeat_interval_ms: int
-    broker_session_timeout_ms: int
-    initial_broker_registration_timeout_ms: int
-    auto_leader_rebalance_enable: bool
-    leader_imbalance_check_interval_seconds: int
-    controlled_shutdown_enable: bool
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_max_size: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
-    group_coordinator_append_linger_ms: int
-    group_consumer_session_timeout_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_size: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_migration_policy: str
-    group_consumer_regex_refresh_interval_ms: int
-    offset_metadata_max_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-    offsets_commit_timeout_ms: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    offsets_topic_compression_codec: int
 
     topic_defaults: TopicConfig
     """What a topic has that sets nothing itself."""
@@ -159,12 +37,6 @@ class BrokerConfig:
     static: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     dynamic_broker: Mapping[str, str]
-
-    __slots__ = tuple(__annotations__)
-
-    def __init__(self, attributes: Mapping[str, object]) -> None:
-        for attribute in self.__slots__:
-            object.__setattr__(self, attribute, attributes[attribute])
 
     @classmethod
     def resolve(
@@ -200,7 +72,7 @@ class BrokerConfig:
             dynamic_default=dict(dynamic_default or {}),
             dynamic_broker=dict(dynamic_broker or {}),
         )
-        return cls(attributes)
+        return cls.of(attributes)
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
         """The same static settings under other dynamic ones."""
@@ -209,9 +81,6 @@ class BrokerConfig:
     def changed_since(self, older: BrokerConfig) -> tuple[str, ...]:
         """Kafka's names of the properties whose values differ, sorted."""
         return tuple(name for name in sorted(SETTABLE) if self.values[name] != older.values[name])
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a config is never changed, it is resolved again ({name})")
 
 
 def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> Value:
@@ -329,10 +198,13 @@ def _dynamic_value(name: str, text: str) -> Value:
 
 def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[str]) -> dict[str, object]:
     """Attributes from values, with all that depends on more than one property; problems are added to the list."""
-    effective = dict(values)
-    for chain in SYNONYMS:
-        effective[chain[0][0]] = _first_set(chain, values)
-    attributes: dict[str, object] = {name.replace(".", "_"): value for name, value in effective.items()}
+    effective = {
+        name: _first_set(definition, values) if definition.fallbacks else definition.scaled(values[name])
+        for name, definition in BROKER.items()
+    }
+    attributes: dict[str, object] = {
+        definition.attribute: effective[name] for name, definition in BROKER.items() if not definition.is_folded
+    }
     attributes["log_dir"] = _data_directory(values, problems)
     attributes["max_connections_per_ip_overrides"] = _ip_overrides(values, problems)
     attributes["topic_defaults"] = TopicConfig.of_broker(effective)
@@ -342,13 +214,14 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
     return attributes
 
 
-def _first_set(chain: tuple[tuple[str, int], ...], values: Mapping[str, Value]) -> int:
-    for name, factor in chain:
+def _first_set(definition: Definition, values: Mapping[str, Value]) -> int:
+    """The value of a property that has fallbacks: that of the first that is set, in the property's own unit."""
+    for name, factor in ((definition.name, 1), *definition.fallbacks):
         value = values[name]
         if value is not None:
             assert isinstance(value, int)
             return value * factor if value >= 0 else -1
-    raise AssertionError(f"{chain[-1][0]} has no default")
+    raise AssertionError(f"the last fallback of {definition.name} has no default")
 
 
 def _data_directory(values: Mapping[str, Value], problems: list[str]) -> str:

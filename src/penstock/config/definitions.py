@@ -84,11 +84,19 @@ class Definition(NamedTuple):
     """Why the property has no effect here; empty where it has one."""
     hidden: bool = False
     """Neither described nor documented: for tests that would otherwise need a lot of data."""
+    fallbacks: tuple[tuple[str, int], ...] = ()
+    """The properties that count where this one is not set, in their order, each with its factor to this one's unit."""
+    scale: int = 1
+    """Factor from the property's unit to the attribute's."""
+    origin: str = ""
+    """Of a topic's or a group's property: the broker property that gives its default."""
+    attribute: str = ""
+    """The name under which a typed config offers the value; empty where none does."""
+    is_folded: bool = False
+    """Whether there is no attribute on purpose: see `penstock.config.tables`."""
 
-    @property
-    def attribute(self) -> str:
-        """The name under which a typed config offers the value."""
-        return self.name.replace(".", "_")
+    def scaled(self, value: Value) -> Value:
+        return value if self.scale == 1 or not isinstance(value, int) else value * self.scale
 
 
 def parse(definition: Definition, text: str | None) -> Value:

@@ -7,12 +7,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.broker_table import SYNONYM_CHAIN
+from penstock.config.broker_table import BROKER, SYNONYM_CHAIN
 from penstock.config.definitions import Definition, Kind, UpdateMode, Value, parse, render
-from penstock.config.group import GROUP, GROUP_BROKER_NAME
+from penstock.config.group import GROUP
 from penstock.config.inert_table import SETTABLE
-from penstock.config.topic import TopicConfig
-from penstock.config.topic_table import BROKER_NAME, TOPIC, UNSERVED_BROKER_NAME
+from penstock.config.topic import TOPIC, TopicConfig
 
 
 class ConfigSource(IntEnum):
@@ -55,8 +54,9 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[D
     for name, definition in TOPIC.items():
         if definition.hidden:
             continue
-        value = parse(definition, overrides.get(name)) if name not in BROKER_NAME else _attribute(config, definition)
-        synonyms = _topic_synonyms(name, definition, broker)
+        is_own = definition.origin not in BROKER
+        value = parse(definition, overrides.get(name)) if is_own else getattr(config, definition.attribute)
+        synonyms = _topic_synonyms(definition, broker)
         if name in overrides:
             synonyms = (Synonym(name, render(value), ConfigSource.TOPIC_CONFIG), *synonyms)
         described.append(_describe(definition, value, synonyms, read_only=False))
@@ -89,9 +89,8 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[D
     """All properties of a group with these settings of its own, by name."""
     described = []
     for name, definition in GROUP.items():
-        origin = GROUP_BROKER_NAME[name]
-        synonyms = _broker_synonyms(origin, broker)
-        value = broker.values[origin]
+        synonyms = _broker_synonyms(definition.origin, broker)
+        value = broker.values[definition.origin]
         if name in overrides:
             value = parse(definition, overrides[name])
             synonyms = (Synonym(name, render(value), ConfigSource.GROUP_CONFIG), *synonyms)
@@ -114,19 +113,16 @@ def _describe(
     )
 
 
-def _attribute(config: TopicConfig, definition: Definition) -> Value:
-    value: Value = getattr(config, definition.attribute)
-    return value
-
-
-def _topic_synonyms(name: str, definition: Definition, broker: BrokerConfig) -> tuple[Synonym, ...]:
-    if name in BROKER_NAME:
+def _topic_synonyms(definition: Definition, broker: BrokerConfig) -> tuple[Synonym, ...]:
+    origin = definition.origin
+    if origin in BROKER:
         # Of the defaults only the property's own is told, as in Kafka: `log.retention.hours` is what `retention.ms` has
         # its 168 hours from, but is listed for brokers alone.
-        synonyms = _broker_synonyms(BROKER_NAME[name], broker)
-        return tuple(s for s in synonyms if s.source != ConfigSource.DEFAULT_CONFIG or s.name == BROKER_NAME[name])
-    if name in UNSERVED_BROKER_NAME:
-        return (Synonym(UNSERVED_BROKER_NAME[name], render(definition.default), ConfigSource.DEFAULT_CONFIG),)
+        synonyms = _broker_synonyms(origin, broker)
+        return tuple(s for s in synonyms if s.source != ConfigSource.DEFAULT_CONFIG or s.name == origin)
+    if origin:
+        # A broker property that is not served itself, told because tools compare synonyms.
+        return (Synonym(origin, render(definition.default), ConfigSource.DEFAULT_CONFIG),)
     return ()
 
 

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from penstock.config.definitions import Definition, UpdateMode, parse
-from penstock.config.group_table import CONSUMER_GROUPS
+from penstock.config.group_table import ConsumerGroups
+from penstock.config.tables import View
 from penstock.wire.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from penstock.config.broker import BrokerConfig
 
-_PREFIX = "group."
-_CONSUMER = (
-    "consumer.assignment.interval.ms",
-    "consumer.heartbeat.interval.ms",
-    "consumer.session.timeout.ms",
-)
-_BROKER_DEFINITIONS = {definition.name: definition for definition in CONSUMER_GROUPS}
+def of_broker(name: str) -> Any:
+    """Declare a property that has its type, default and meaning from the broker's of the same name after `group.`."""
+    origin = ConsumerGroups.definitions[f"group.{name}"]
+    return origin._replace(name=name, origin=origin.name, mode=UpdateMode.CLUSTER_WIDE)
 
-GROUP: dict[str, Definition] = {
-    name: _BROKER_DEFINITIONS[_PREFIX + name]._replace(name=name, mode=UpdateMode.CLUSTER_WIDE) for name in _CONSUMER
-}
-GROUP_BROKER_NAME: dict[str, str] = {name: _PREFIX + name for name in GROUP}
-"""The broker property that gives a group property its default."""
+
+class GroupSettings(View):
+    """What holds for one group: its broker's settings, unless the group has its own."""
+
+    session_timeout_ms: int = of_broker("consumer.session.timeout.ms")
+    heartbeat_interval_ms: int = of_broker("consumer.heartbeat.interval.ms")
+    assignment_interval_ms: int = of_broker("consumer.assignment.interval.ms")
+
+    @classmethod
+    def resolve(cls, own: Mapping[str, str], broker: ConsumerGroups) -> GroupSettings:
+        """A group's own values count as far as the broker's limits go, which may have changed since they were set."""
+        values: dict[str, object] = {}
+        for name, definition in GROUP.items():
+            if name in own:
+                least, most = _limit(name, "min", broker), _limit(name, "max", broker)
+                values[definition.attribute] = min(max(int(own[name]), least), most)
+            else:
+                values[definition.attribute] = _value(definition.origin, broker)
+        return cls.of(values)
+
+
+GROUP: dict[str, Definition] = dict(sorted(GroupSettings.definitions.items()))
+
+
+def _limit_name(name: str, which: str) -> str:
+    """The broker property that bounds a group property: `group.consumer.min.session.timeout.ms`."""
+    return f"group.consumer.{which}.{name.removeprefix('consumer.')}"
+
+
+def _limit(name: str, which: str, broker: ConsumerGroups) -> int:
+    return _value(_limit_name(name, which), broker)
+
+
+def _value(name: str, broker: ConsumerGroups) -> int:
+    value: int = getattr(broker, ConsumerGroups.definitions[name].attribute)
+    return value
+
 
 UNSERVED_GROUP_PREFIXES = {
     "share.": "share groups are not served yet",
@@ -32,7 +60,7 @@ UNSERVED_GROUP_PREFIXES = {
 }
 
 
-def validate_group_configs(settings: Mapping[str, str | None], broker: BrokerConfig) -> None:
+def validate_group_configs(settings: Mapping[str, str | None], broker: ConsumerGroups) -> None:
     """Refuse, with KafkaError(INVALID_CONFIG), what a group could not have on this broker."""
     values: dict[str, int] = {}
     for name, text in settings.items():
@@ -53,13 +81,11 @@ def validate_group_configs(settings: Mapping[str, str | None], broker: BrokerCon
         raise _invalid("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
 
 
-def _check_limits(name: str, value: int, broker: BrokerConfig) -> None:
-    for word, bound in (("greater", "min"), ("less", "max")):
-        limit = f"group.consumer.{bound}.{name.removeprefix('consumer.')}"
-        allowed = broker.values[limit]
-        assert isinstance(allowed, int)
-        if value < allowed if bound == "min" else value > allowed:
-            raise _invalid(f"{name} must be {word} than or equal to {limit}")
+def _check_limits(name: str, value: int, broker: ConsumerGroups) -> None:
+    if value < _limit(name, "min", broker):
+        raise _invalid(f"{name} must be greater than or equal to {_limit_name(name, 'min')}")
+    if value > _limit(name, "max", broker):
+        raise _invalid(f"{name} must be less than or equal to {_limit_name(name, 'max')}")
 
 
 def _invalid(message: str) -> KafkaError:

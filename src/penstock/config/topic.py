@@ -3,90 +3,177 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
-from penstock.config.definitions import Definition, Value, parse
-from penstock.config.moving_table import THROTTLED_TOPICS
-from penstock.config.topic_table import BROKER_NAME, TOPIC
+from penstock.config.broker_table import BROKER
+from penstock.config.definitions import Definition, Importance, Kind, UpdateMode, Validator, Value, at_least, parse
+from penstock.config.tables import NoAttribute, View, folded, prop
+from penstock.config.unserved import TIERED
 from penstock.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
 
+CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+EVERY_REPLICA = "*"
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
-class TopicConfig:
+def of_broker(name: str, origin: str, *, valid: Validator | None = None, doc: str = "") -> Any:
+    """Declare a property that has its type, limits, default and meaning from a broker property.
+
+    Where that one is not set by default and falls back to others, the default is what they amount to.
+    """
+    broker = BROKER[origin]
+    default = broker.default
+    if broker.fallbacks:
+        last, factor = broker.fallbacks[-1]
+        value = BROKER[last].default
+        assert isinstance(value, int)
+        default = value * factor
+    return broker._replace(
+        name=name, origin=origin, default=default, validator=valid or broker.validator, doc=doc or broker.doc,
+        mode=CLUSTER_WIDE, importance=Importance.MEDIUM, fallbacks=(),
+    )  # fmt: skip
+
+
+def _is_replica_list(value: Value) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return value in ((), (EVERY_REPLICA,)) or all(_is_pair(item) for item in value)
+
+
+def _is_pair(item: str) -> bool:
+    partition, colon, broker = item.partition(":")
+    return bool(colon) and all(part.isascii() and part.isdigit() for part in (partition, broker))
+
+
+THROTTLED_REPLICAS = Validator(
+    "the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    _is_replica_list,
+)
+
+
+class TopicConfig(View):
     """The settings in force for one topic. Topics that set nothing of their own share one instance per broker."""
 
-    cleanup_policy: tuple[str, ...]
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
-    delete_retention_ms: int
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    follower_replication_throttled_replicas: tuple[str, ...]
-    index_interval_bytes: int
-    leader_replication_throttled_replicas: tuple[str, ...]
-    max_compaction_lag_ms: int
-    max_message_bytes: int
-    message_timestamp_after_max_ms: int
-    message_timestamp_before_max_ms: int
-    message_timestamp_type: str
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    min_insync_replicas: int
-    penstock_produce_validation: str
-    retention_bytes: int
-    retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    segment_jitter_ms: int
-    segment_ms: int
-    unclean_leader_election_enable: bool
-
-    __slots__ = tuple(__annotations__)
-
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        """`values` by attribute name, all of them, already parsed."""
-        for attribute in self.__slots__:
-            object.__setattr__(self, attribute, values[attribute])
+    cleanup_policy: tuple[str, ...] = of_broker("cleanup.policy", "log.cleanup.policy")
+    compression_gzip_level: int = of_broker("compression.gzip.level", "compression.gzip.level")
+    compression_lz4_level: int = of_broker("compression.lz4.level", "compression.lz4.level")
+    compression_type: str = of_broker("compression.type", "compression.type")
+    compression_zstd_level: int = of_broker("compression.zstd.level", "compression.zstd.level")
+    delete_retention_ms: int = of_broker("delete.retention.ms", "log.cleaner.delete.retention.ms")
+    file_delete_delay_ms: int = of_broker("file.delete.delay.ms", "log.segment.delete.delay.ms")
+    flush_messages: int = of_broker(
+        "flush.messages", "log.flush.interval.messages",
+        doc="Sync a log of the topic to disk after so many records. With 1 a record is acknowledged only once "
+        "it is on disk.",
+    )
+    flush_ms: int = of_broker(
+        "flush.ms", "log.flush.interval.ms",
+        doc="Sync a log of the topic to disk when its oldest unsynced record is this old.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = prop(
+        "follower.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
+        "Replicas that count against `follower.replication.throttled.rate` of the brokers that hold them: "
+        "`partition:broker`, several separated by commas, or `*` for all.",
+        CLUSTER_WIDE,
+    )
+    index_interval_bytes: int = of_broker("index.interval.bytes", "log.index.interval.bytes")
+    # Kafka refuses segments below 1 MB, and has the same back door for tests of what happens at a segment's end.
+    internal_segment_bytes: NoAttribute = folded(
+        "internal.segment.bytes", Kind.INT, None, at_least(64), "`segment.bytes` for tests, without its lower limit.",
+        CLUSTER_WIDE, hidden=True,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = prop(
+        "leader.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
+        "Replicas that count against `leader.replication.throttled.rate` of the brokers that lead them: "
+        "`partition:broker`, several separated by commas, or `*` for all.",
+        CLUSTER_WIDE,
+    )
+    local_retention_bytes: NoAttribute = folded(
+        "local.retention.bytes", Kind.LONG, -2, None, "How many bytes of tiered segments also stay on disk.",
+        CLUSTER_WIDE, only_default=TIERED, origin="log.local.retention.bytes",
+    )
+    local_retention_ms: NoAttribute = folded(
+        "local.retention.ms", Kind.LONG, -2, None, "How long tiered segments also stay on disk.",
+        CLUSTER_WIDE, only_default=TIERED, origin="log.local.retention.ms",
+    )
+    max_compaction_lag_ms: int = of_broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = of_broker(
+        "max.message.bytes", "message.max.bytes",
+        doc="The largest record batch a producer may send to the topic, after compression.",
+    )
+    message_timestamp_after_max_ms: int = of_broker(
+        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"
+    )
+    message_timestamp_before_max_ms: int = of_broker(
+        "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"
+    )
+    message_timestamp_type: str = of_broker("message.timestamp.type", "log.message.timestamp.type")
+    min_cleanable_dirty_ratio: float = of_broker("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = of_broker("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = of_broker("min.insync.replicas", "min.insync.replicas")
+    penstock_produce_validation: str = of_broker("penstock.produce.validation", "penstock.produce.validation")
+    preallocate: NoAttribute = folded(
+        "preallocate", Kind.BOOLEAN, False, None, "Reserve the whole file when a segment is begun.",
+        CLUSTER_WIDE, only_default="files grow as they are written, which current file systems do well",
+        origin="log.preallocate",
+    )
+    remote_log_copy_disable: NoAttribute = folded(
+        "remote.log.copy.disable", Kind.BOOLEAN, False, None, "Stop copying to object storage.",
+        CLUSTER_WIDE, only_default=TIERED,
+    )
+    remote_log_delete_on_disable: NoAttribute = folded(
+        "remote.log.delete.on.disable", Kind.BOOLEAN, False, None,
+        "Delete what is in object storage when it is switched off.",
+        CLUSTER_WIDE, only_default=TIERED,
+    )
+    remote_storage_enable: NoAttribute = folded(
+        "remote.storage.enable", Kind.BOOLEAN, False, None, "Keep closed segments in object storage.",
+        CLUSTER_WIDE, only_default=TIERED,
+    )
+    retention_bytes: int = of_broker("retention.bytes", "log.retention.bytes")
+    retention_ms: int = of_broker(
+        "retention.ms", "log.retention.ms",
+        valid=at_least(-1), doc="How long records are kept; -1 keeps them for ever.",
+    )
+    segment_bytes: int = of_broker("segment.bytes", "log.segment.bytes")
+    segment_index_bytes: int = of_broker("segment.index.bytes", "log.index.size.max.bytes")
+    segment_jitter_ms: int = of_broker(
+        "segment.jitter.ms", "log.roll.jitter.ms",
+        doc="Take a random time up to this off the age at which a segment is closed, so that many partitions "
+        "do not all do it at once.",
+    )
+    segment_ms: int = of_broker(
+        "segment.ms", "log.roll.ms",
+        doc="A segment older than this is closed even if it is not full, so that retention can remove it.",
+    )
+    unclean_leader_election_enable: bool = of_broker("unclean.leader.election.enable", "unclean.leader.election.enable")
 
     @classmethod
-    def of_broker(cls, effective: Mapping[str, Value]) -> Self:
+    def of_broker(cls, effective: Mapping[str, Value]) -> TopicConfig:
         """What a topic has that sets nothing itself; `effective` has the broker's values, fallbacks resolved."""
-        own = {definition.attribute: definition.default for definition in THROTTLED_TOPICS}
-        return cls(own | {name.replace(".", "_"): effective[origin] for name, origin in BROKER_NAME.items()})
+        return cls.of({d.attribute: effective[d.origin] for d in cls.definitions.values() if d.origin in effective})
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
         """The settings of a topic with these of its own; KafkaError(INVALID_CONFIG) names the first that is wrong."""
         if not overrides:
             return broker.topic_defaults
-        values: dict[str, Value] = {name: getattr(broker.topic_defaults, name) for name in cls.__slots__}
+        values = broker.topic_defaults.as_dict()
         for name, text in overrides.items():
             value = validate_topic_config(name, text)
-            if TOPIC[name].attribute in values:
+            if not TOPIC[name].is_folded:
                 values[TOPIC[name].attribute] = value
         small_segment = overrides.get("internal.segment.bytes")
         if small_segment is not None:
             values["segment_bytes"] = validate_topic_config("internal.segment.bytes", small_segment)
-        return cls(values)
+        return cls.of(values)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a config is never changed, it is resolved again ({name})")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TopicConfig) and self._key() == other._key()
-
-    def __repr__(self) -> str:
-        return f"TopicConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
-
-    def _key(self) -> tuple[Value, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+TOPIC: dict[str, Definition] = dict(sorted(TopicConfig.definitions.items()))
 
 
 def topic_definition(name: str) -> Definition:

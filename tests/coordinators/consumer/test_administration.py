@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from coordinators.consumer.harness import CONFIG, GROUP, Cluster, Consumer, answered, rounds
 from penstock.coordinators.groups import RequestInfo
+from penstock.coordinators.groups.config import replace
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.delete_groups import DeletableGroupResult
 from penstock.wire.messages.offset_commit import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -11,6 +10,7 @@ from coordinators.consumer.classic_client import INFO, ClassicConsumer, embedded
 from coordinators.consumer.harness import CONFIG, GROUP, Cluster, Consumer, all_partitions
 from coordinators.consumer.test_conversions import owned, run
 from penstock.coordinators.groups import RequestInfo
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer.embedded import read_assignment
 from penstock.coordinators.groups.consumer.member import MemberState
 from penstock.wire.errors import ErrorCode

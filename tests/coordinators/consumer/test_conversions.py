@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -21,6 +20,7 @@ from coordinators.consumer.harness import (
     all_partitions,
 )
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer import ConsumerGroup
 from penstock.wire.errors import ErrorCode
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from coordinators.consumer.harness import CONFIG, Cluster, Consumer, all_partitions, owned_by_all, rounds
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer.regexes import REGEX_BYTES_MAX, SLICE_NAMES_MAX
 from penstock.wire.errors import ErrorCode
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from coordinators.consumer.harness import (
@@ -16,6 +14,7 @@ from coordinators.consumer.harness import (
     owned_by_all,
     rounds,
 )
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer.member import MemberState
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequestTopicPartitions

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from coordinators.consumer.harness import CONFIG, GROUP, Cluster, Consumer, owned_by_all, rounds
 from penstock.coordinators.groups import GroupShard
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer import records
 from penstock.coordinators.groups.consumer.group import ConsumerGroup
 from penstock.coordinators.groups.consumer.member import CurrentAssignment, MemberState

@@ -6,7 +6,6 @@ is over everything settles, and at any time a coordinator that loads the log has
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -23,6 +22,7 @@ from coordinators.consumer.harness import (
     owned_by_all,
     rounds,
 )
+from penstock.coordinators.groups.config import replace
 from penstock.coordinators.groups.consumer import ConsumerGroup
 
 TOPICS = ("orders", "refunds", "returns")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import Struct
 from typing import TypeVar, cast
 
 from coordinators.support import Answer, ShardDriver
 from penstock.coordinators.groups import GroupConfig, GroupShard, RequestInfo
 from penstock.coordinators.groups.classic_group import ClassicGroup
+from penstock.coordinators.groups.config import replace
 from penstock.wire.codec import Encoded, Message, decode_whole, to_bytes
 from penstock.wire.commits import PlainCommit, decode_commit
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

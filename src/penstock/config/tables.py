@@ -1,0 +1,159 @@
+"""How properties are declared: once, in a class that is both the table and the type of the values.
+
+    class Retention(Section, title="Retention"):
+        log_retention_bytes: int = prop(
+            "log.retention.bytes", LONG, -1, at_least(-1),
+            "Remove the oldest segments of a partition once it is larger than this; -1 sets no bound.",
+            CLUSTER_WIDE, HIGH,
+        )
+
+The assignment declares the property: its name, type, default, limits, effect, and when it may change. The annotation
+gives the type of the value that the engine reads as `config.log_retention_bytes`. Tables by name (`BROKER`), the
+documentation and DescribeConfigs are made from `Section.definitions`.
+
+- A `Section` has properties that belong together. It is never instantiated: it is a base of views, and the type of an
+  argument that needs no more than these properties.
+- A `View` is a section with values: an object that never changes. `BrokerConfig` is the view of all broker sections,
+  `GroupConfig` of those that a group coordinator reads; a component declares its own by naming its sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias, TypeVar, dataclass_transform
+
+from penstock.config.definitions import (
+    Definition,
+    Importance,
+    Kind,
+    UpdateMode,
+    Validator,
+    Value,
+)
+
+_REQUIRED = object()
+
+NoAttribute: TypeAlias = None
+"""The annotation of a property that is `folded`: reading it is a type error."""
+
+
+def prop(
+    name: str,
+    kind: Kind,
+    default: Value,
+    valid: Validator | None,
+    doc: str,
+    mode: UpdateMode = UpdateMode.READ_ONLY,
+    importance: Importance = Importance.MEDIUM,
+    **more: Any,
+) -> Any:
+    """Declare a property. `more` are further fields of `Definition`."""
+    return Definition(name, kind, default, valid, doc, mode, importance, **more)
+
+
+def folded(*arguments: Any, **more: Any) -> Any:
+    """Declare a property without an attribute: another one carries its value, or it may have its default only."""
+    definition: Definition = prop(*arguments, **more)
+    return definition._replace(is_folded=True)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Table(type):
+    """The class of sections and views. It collects declarations, and makes slots of them where there are values."""
+
+    title: str
+    definitions: Mapping[str, Definition]
+    """By Kafka's name, those of base classes first."""
+    attributes: tuple[str, ...]
+    """What a view of this table has; most of it are properties."""
+    defaults: Mapping[str, object]
+    """By attribute. An attribute that must be given is missing here."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = ""
+    ) -> Table:
+        definitions: dict[str, Definition] = {}
+        defaults: dict[str, object] = {}
+        attributes: dict[str, None] = {}
+        for base in bases:
+            if isinstance(base, Table):
+                definitions.update(base.definitions)
+                defaults.update(base.defaults)
+                attributes.update(dict.fromkeys(base.attributes))
+        for attribute in namespace.get("__annotations__", ()):
+            value = namespace.pop(attribute, _REQUIRED)
+            if isinstance(value, Definition):
+                assert value.name not in definitions, f"{value.name} is declared twice"
+                definitions[value.name] = value if value.is_folded else value._replace(attribute=attribute)
+                if value.is_folded:
+                    continue
+                value = value.scaled(value.default)
+            attributes[attribute] = None
+            if value is not _REQUIRED:
+                defaults[attribute] = value
+        has_values = any(getattr(base, "HAS_VALUES", False) for base in bases)
+        namespace["__slots__"] = tuple(attributes) if has_values else ()
+        table = super().__new__(mcs, name, bases, namespace)
+        table.title = title
+        table.definitions = definitions
+        table.defaults = defaults
+        table.attributes = tuple(attributes)
+        return table
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = "") -> None:
+        super().__init__(name, bases, namespace)
+
+
+class Section(metaclass=Table):
+    """Properties that belong together."""
+
+
+class View(Section):
+    """Values of properties, as attributes. It is never changed: a change makes a new one."""
+
+    HAS_VALUES = True
+
+    def __init__(self, **values: object) -> None:
+        """`values` by attribute; properties that are missing have their defaults."""
+        table = type(self)
+        unknown = [name for name in values if name not in table.attributes]
+        if unknown:
+            raise TypeError(f"{table.__name__} has no {', '.join(unknown)}")
+        for attribute in table.attributes:
+            object.__setattr__(self, attribute, values[attribute] if attribute in values else table.defaults[attribute])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a config is never changed, it is resolved again ({name})")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and type(other) is type(self) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"{type(self).__name__}({told})"
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> Self:
+        """A view of values whose types are checked already, or known only at run time."""
+        view = cls.__new__(cls)
+        View.__init__(view, **values)
+        return view
+
+    @classmethod
+    def part_of(cls, whole: Section) -> Self:
+        """This view's properties with the values that another view has; what is no property has its default."""
+        attributes = [definition.attribute for definition in cls.definitions.values() if not definition.is_folded]
+        return cls.of({attribute: getattr(whole, attribute) for attribute in attributes})
+
+    def as_dict(self) -> dict[str, object]:
+        return {attribute: getattr(self, attribute) for attribute in type(self).attributes}
+
+
+V = TypeVar("V", bound=View)
+
+
+def replace(view: V, **changes: object) -> V:
+    """The same values but for these."""
+    return view.of(view.as_dict() | changes)
