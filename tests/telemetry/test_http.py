@@ -103,7 +103,7 @@ class Scene:
         routes.add("GET", "/things/{name}", lambda request: HttpResponse.of_json(dict(request.values)))
         routes.add("GET", "/things/all", lambda request: HttpResponse.of_json("all"))
         routes.add("DELETE", "/things/{name}", lambda request: HttpResponse(status=204))
-        self.server = HttpServer(runtime, routes, lambda _, error: self.failures.append(error), LIMITS)
+        self.server = HttpServer(runtime, routes, lambda what, error: self.failures.append(error), LIMITS)
 
     def _hello(self, request: HttpRequest) -> HttpResponse:
         self.served += 1

@@ -79,9 +79,6 @@ from penstock.runtime import Listener as ListeningSocket
 from penstock.runtime import Lock, Runtime, SocketOptions, Timer
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.tasks import keep_running
-from penstock.telemetry.endpoint import metrics_routes
-from penstock.telemetry.http.messages import HttpRequest
-from penstock.telemetry.http.server import HttpServer
 from penstock.telemetry.samples import RATE_INTERVAL_MS
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
@@ -259,7 +256,10 @@ class Broker:
         if self._is_controller and config.controller_listeners:
             await self._listen_for_nodes(options)
         if self._metrics_address is not None:
-            http = HttpServer(self._runtime, metrics_routes(self.metrics.samples), self._http_failed)
+            # A broker that shows no metrics starts without the modules that do it.
+            from penstock.telemetry.endpoint import metrics_server
+
+            http = metrics_server(self._runtime, self.metrics.samples, self._http_failed)
             await http.listen(*self._metrics_address)
             self._listeners.append(http)
             self.metrics_port = http.port
@@ -525,8 +525,8 @@ class Broker:
         for late_ms in self._runtime.loop_stalls().samples_ms:
             self.metrics.stalls.record(late_ms)
 
-    def _http_failed(self, request: HttpRequest, error: Exception) -> None:
-        self._events.limited("http request failed", path=request.path, error=repr(error))
+    def _http_failed(self, what: str, error: Exception) -> None:
+        self._events.limited("http request failed", request=what, error=repr(error))
 
     # ---- stop
 

@@ -13,8 +13,14 @@ from typing import Self
 from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
 from penstock.config.inert_table import SETTABLE
-from penstock.config.listeners import Endpoint, parse_endpoints, parse_host_port, parse_protocol_map
-from penstock.config.quorum import QuorumVoter, parse_voters
+from penstock.config.listeners import (
+    Endpoint,
+    QuorumVoter,
+    parse_endpoints,
+    parse_host_port,
+    parse_protocol_map,
+    parse_voters,
+)
 from penstock.config.tables import View
 from penstock.config.topic import TopicConfig
 from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal

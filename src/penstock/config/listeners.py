@@ -1,4 +1,4 @@
-"""Listeners and advertised listeners: `NAME://HOST:PORT`, separated by commas.
+"""Addresses: listeners and advertised listeners (`NAME://HOST:PORT`), and voters of the quorum (`ID@HOST:PORT`).
 
 A listener's name leads to its security protocol through `listener.security.protocol.map`. An empty host means every
 interface; port 0 means a free one. What a broker tells its clients when host or port are open in this way is decided
@@ -15,6 +15,7 @@ from penstock.wire.valid import PORT_MAX, check_host, check_listener_name
 
 SECURITY_PROTOCOLS_SERVED = ("PLAINTEXT",)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NODE_ID_MAX = 2**31 - 1
 
 
 class Endpoint(NamedTuple):
@@ -28,6 +29,14 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
+
+
+class QuorumVoter(NamedTuple):
+    """A controller that votes from the beginning of the cluster."""
+
+    id: int
+    host: str
+    port: int
 
 
 def parse_endpoints(entries: tuple[str, ...], protocol_of: Mapping[str, str]) -> tuple[Endpoint, ...]:
@@ -77,6 +86,24 @@ def listener_of(address: str) -> str:
     """The `listeners` entry that `--listen HOST:PORT` stands for."""
     host, port = parse_host_port(address)
     return str(Endpoint("PLAINTEXT", host, port, "PLAINTEXT"))
+
+
+def parse_voters(entries: tuple[str, ...]) -> tuple[QuorumVoter, ...]:
+    """The voters in the order of their ids; ValueError says which entry is wrong, and why."""
+    voters: dict[int, QuorumVoter] = {}
+    for entry in entries:
+        number, separator, address = entry.partition("@")
+        number = number.strip()
+        if not separator or not number.isascii() or not number.isdigit() or int(number) > NODE_ID_MAX:
+            raise ValueError(f"has {entry!r}, which is not ID@HOST:PORT, as in 1@localhost:9093")
+        host, port = parse_host_port(address)
+        if not host or not port:
+            raise ValueError(f"has {entry!r}, but other nodes need a host and a port to reach it")
+        voter = QuorumVoter(int(number), host, port)
+        if voter.id in voters:
+            raise ValueError(f"names node {voter.id} twice; every node has its own id")
+        voters[voter.id] = voter
+    return tuple(voters[node_id] for node_id in sorted(voters))
 
 
 def _parse_endpoint(entry: str, protocol_of: Mapping[str, str]) -> Endpoint:

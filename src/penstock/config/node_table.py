@@ -14,8 +14,7 @@ from penstock.config.definitions import (
     distinct_of,
     non_empty,
 )
-from penstock.config.listeners import Endpoint
-from penstock.config.quorum import QuorumVoter
+from penstock.config.listeners import Endpoint, QuorumVoter
 from penstock.config.tables import NoAttribute, Section, folded, prop
 
 HIGH, LOW = Importance.HIGH, Importance.LOW

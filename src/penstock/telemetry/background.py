@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Self
 
 from penstock.runtime.background import BackgroundLoop
-from penstock.telemetry.http.messages import HttpRequest
 from penstock.telemetry.http.routes import Routes
 from penstock.telemetry.http.server import DEFAULT_LIMITS, HttpServer, Limits
 
@@ -23,7 +22,7 @@ class BackgroundServer:
     def __init__(self, host: str, port: int, routes: Routes, limits: Limits = DEFAULT_LIMITS) -> None:
         self.host = host
         self._loop = BackgroundLoop("penstock-http")
-        self._server = HttpServer(self._loop, routes, self._report, limits)
+        self._server = HttpServer(self._loop, routes, self._loop.report, limits)
         try:
             self._loop.run(self._server.listen(host, port))
         except BaseException:
@@ -48,9 +47,6 @@ class BackgroundServer:
         if self._loop.is_running:
             self._loop.run(self._server.stop())
             self._loop.stop()
-
-    def _report(self, request: HttpRequest, error: Exception) -> None:
-        self._loop.report(f"{request.method} {request.path}", error)
 
     def __enter__(self) -> Self:
         return self

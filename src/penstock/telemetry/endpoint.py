@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable
 from penstock.telemetry.exposition import CONTENT_TYPE, exposition
 from penstock.telemetry.http.messages import HttpRequest, HttpResponse
 from penstock.telemetry.http.routes import Routes
+from penstock.telemetry.http.server import HttpRuntime, HttpServer
 from penstock.telemetry.samples import Sample
+
+
+def metrics_server(
+    runtime: HttpRuntime, samples: Callable[[], Iterable[Sample]], report: Callable[[str, Exception], object]
+) -> HttpServer:
+    return HttpServer(runtime, metrics_routes(samples), report)
 
 
 def metrics_routes(samples: Callable[[], Iterable[Sample]]) -> Routes:

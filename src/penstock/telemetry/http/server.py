@@ -68,7 +68,7 @@ class HttpServer:
         self,
         runtime: HttpRuntime,
         routes: Routes,
-        report: Callable[[HttpRequest, Exception], object],
+        report: Callable[[str, Exception], object],
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.runtime = runtime
@@ -277,7 +277,7 @@ class HttpConnection(BufferedProtocol):
     def _failed(self, request: HttpRequest, error: Exception) -> HttpResponse:
         if isinstance(error, HttpError):
             return error.response()
-        self._server.report(request, error)
+        self._server.report(f"{request.method} {request.path}", error)
         return HttpError(500, "the request failed; the server's log says why").response()
 
     def _respond(self, request: HttpRequest, response: HttpResponse) -> None:
