@@ -63,6 +63,11 @@ from penstock.broker.replicas.remains import NAMED_MAX, remains_in
 from penstock.broker.service import Service
 from penstock.broker.starting import Start, StartInterrupted, StartRefused
 from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig, ConfigError
+from penstock.config.group_table import ConsumerGroups
+from penstock.config.live import LiveConfig
+from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
+from penstock.config.node_table import Connections
+from penstock.config.replication_table import Moving
 from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
     Controller,
@@ -133,7 +138,8 @@ class Broker:
         metrics_address: tuple[str, int] | None = None,
     ) -> None:
         self._runtime = runtime
-        self._config = config
+        self._live = LiveConfig(config)
+        self._live.subscribe(lambda config: runtime.disk.use_io_threads(config.num_io_threads), "num.io.threads")
         self._events = events
         self._metrics_address = metrics_address
         self._listeners: list[ListeningSocket] = []
@@ -154,6 +160,11 @@ class Broker:
         self.address = ("", 0)
         """Where clients connect; of a node that is no broker, where other nodes do."""
 
+    @property
+    def _config(self) -> BrokerConfig:
+        """The configuration in force."""
+        return self._live.current
+
     # ---- start
 
     async def start(self) -> None:
@@ -163,6 +174,7 @@ class Broker:
         runtime.on_stop(self._starting.stop)
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes)
+        self._live.subscribe(self.service.configure, Connections)
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is found before anything is written, and the port may be the system's choice.
         await self._listen()
@@ -336,6 +348,7 @@ class Broker:
                 decide[type(request)](shared, Caller(version), request)
             )
         self._shared = shared
+        self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
@@ -365,8 +378,9 @@ class Broker:
     # ---- the broker
 
     async def _start_partitions(self) -> None:
+        config = self._config
         self.manager = PartitionManager(
-            self._runtime, self._events, self._config, self._wakes, self._directory, self.peers, self.quorum
+            self._runtime, self._events, config, self._wakes, self._directory, self.peers, self.quorum
         )
         image = self.quorum.image
         await self._expect_directories_known(image)
@@ -380,6 +394,11 @@ class Broker:
             self._clean_epoch = NO_PROOF
         self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
+        self._live.subscribe(
+            self._configure_partitions, Topics, Records, Segments, Retention, Compaction, Durability, Moving
+        )
+        if self._config is not config:
+            self._configure_partitions(self._config)
 
     async def _expect_directories_known(self, image: MetadataImage) -> None:
         """Where this node alone keeps the metadata, nobody could contradict metadata that lost topics.
@@ -440,6 +459,8 @@ class Broker:
             self.coordinators,
             self.producer_ids,
         )
+        self._live.subscribe(self._configure_node)
+        self._live.subscribe(self.coordinators.configure, ConsumerGroups)
         sessions = FetchSessions(
             runtime.rng, runtime.now_ms, self._config.max_incremental_fetch_session_cache_slots
         )
@@ -494,7 +515,7 @@ class Broker:
         if (defaults, own) == (before.dynamic_default, before.dynamic_broker):
             return
         try:
-            self._config = before.with_dynamic(defaults, own)
+            changed = self._live.update(defaults, own)
         except ConfigError as error:
             # The controller checked them against its own static settings; this node's may be others.
             self._events.error("config not applied", problems="; ".join(error.problems), then="the old ones stay")
@@ -502,22 +523,19 @@ class Broker:
         for warning in self._config.warnings:
             if warning not in before.warnings:
                 self._events.warning("config", message=warning)
-        changed = self._config.changed_since(before)
         if changed:
             self._events.info("config changed", properties=",".join(changed))
-        if "num.io.threads" in changed:
-            self._runtime.disk.use_io_threads(self._config.num_io_threads)
-        self.service.configure(self._config)
-        self._shared.config = self._config
-        self.duties.configure(self._config)
+
+    def _configure_controller(self, config: BrokerConfig) -> None:
+        self._shared.config = config
         if self.quorum.controller is not None:
-            self.quorum.controller.config = self._config
-        if self.stage >= Stage.SERVING and self._is_broker:
-            self.node.config = self._config
-            self._fetch.response_bytes_max = self._config.fetch_max_bytes
-            self._fetch.sessions.slots = self._config.max_incremental_fetch_session_cache_slots
-            self.manager.configure(self._config, image)
-            self.coordinators.configure(self._config)
+            self.quorum.controller.config = config
+
+    def _configure_node(self, config: BrokerConfig) -> None:
+        self.node.config = config
+
+    def _configure_partitions(self, config: BrokerConfig) -> None:
+        self.manager.configure(config, self.quorum.image)
 
     def _tick(self) -> None:
         self._ticker = self._runtime.call_later(RATE_INTERVAL_MS, self._tick)

@@ -5,17 +5,21 @@ Theory of operation
 A property that is set takes effect, is refused, or is reported as one without effect. So there are four tables, and
 every broker property of Kafka 4 is in exactly one of them:
 
-- `BROKER` (`broker_table.py`): what this broker does, with Kafka's names, types, limits and defaults. Where a
-  default differs from Kafka's, the definition says so.
+- `BROKER` (`broker_table.py`, with a module for each subject): what this broker does, with Kafka's names, types, limits
+  and defaults. Where a default differs from Kafka's, the definition says so.
 - `NOT_YET` (`unserved.py`): what is still to come. Kafka's default is accepted, anything else is refused with the
   reason.
 - `WITHOUT_MEANING` (`unserved.py`): machinery that is not here. Accepted with a warning that names the substitute.
 - `INERT` (`inert_table.py`): the same, for what Kafka lets operators change at run time. Checked, kept and described.
 
-`TOPIC` (`topic_table.py`) has the properties of topics; each one's default is a broker property, through the chain
+`TOPIC` (`topic.py`) has the properties of topics; each one's default is a broker property, through the chain
 of fallbacks that Kafka has (`retention.ms` ← `log.retention.ms` ← `log.retention.minutes` ← `log.retention.hours`).
 
 `GROUP` (`group.py`) has those of single groups, which have their defaults from the broker in the same way.
+
+Each property is declared once, in a class that is the table and the type of the values at the same time: see
+`tables.py`. While a broker runs, `LiveConfig` (`live.py`) holds the configuration in force, and tells components of the
+changes that concern them.
 
 `BrokerConfig.resolve` and `TopicConfig.resolve` turn text into objects with typed attributes that never change:
 reading `config.num_partitions` costs a slot, and a change at run time makes a new object. `describe.py` and

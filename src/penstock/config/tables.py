@@ -142,10 +142,10 @@ class View(Section):
         return view
 
     @classmethod
-    def part_of(cls, whole: Section) -> Self:
-        """This view's properties with the values that another view has; what is no property has its default."""
+    def part_of(cls, whole: Section, **more: object) -> Self:
+        """This view's properties with the values that another view has; `more` is what is no property."""
         attributes = [definition.attribute for definition in cls.definitions.values() if not definition.is_folded]
-        return cls.of({attribute: getattr(whole, attribute) for attribute in attributes})
+        return cls.of({attribute: getattr(whole, attribute) for attribute in attributes} | more)
 
     def as_dict(self) -> dict[str, object]:
         return {attribute: getattr(self, attribute) for attribute in type(self).attributes}

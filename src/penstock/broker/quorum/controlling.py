@@ -69,10 +69,6 @@ class ControllerDuties:
         quorum.on_leader.append(self._leader_changed)
         quorum.add_publisher(self.on_image)
 
-    def configure(self, config: BrokerConfig) -> None:
-        self._config = config
-        self.sessions.timeout_ms = config.broker_session_timeout_ms
-
     # ---- coming and going of the role
 
     def _leader_changed(self) -> None:
