@@ -90,7 +90,7 @@ def test_a_group_setting_has_its_default_from_the_broker_and_stays_within_its_li
     assert GroupSettings.resolve({}, broker) == GroupSettings(
         session_timeout_ms=50_000, heartbeat_interval_ms=5_000, assignment_interval_ms=1_000
     )
-    own = {"consumer.session.timeout.ms": "1", "consumer.heartbeat.interval.ms": "999999"}
+    own = {"consumer.session.timeout.ms": "1", "consumer.heartbeat.interval.ms": "999999", "of.another.version": "x"}
     clamped = GroupSettings.resolve(own, broker)
     assert (clamped.session_timeout_ms, clamped.heartbeat_interval_ms) == (45_000, 15_000)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from penstock.config.definitions import Definition, UpdateMode, parse
 from penstock.config.group_table import ConsumerGroups
@@ -27,32 +28,51 @@ class GroupSettings(View):
     @classmethod
     def resolve(cls, own: Mapping[str, str], broker: ConsumerGroups) -> GroupSettings:
         """A group's own values count as far as the broker's limits go, which may have changed since they were set."""
-        values: dict[str, object] = {}
-        for name, definition in GROUP.items():
-            if name in own:
-                least, most = _limit(name, "min", broker), _limit(name, "max", broker)
-                values[definition.attribute] = min(max(int(own[name]), least), most)
-            else:
-                values[definition.attribute] = _value(definition.origin, broker)
-        return cls.of(values)
+        # Asked for at every heartbeat, so not made in the general way, which takes several times as long.
+        settings = cls.__new__(cls)
+        session_ms, heartbeat_ms, assignment_ms = _broker_defaults(broker)
+        _FILL(settings, "session_timeout_ms", session_ms)
+        _FILL(settings, "heartbeat_interval_ms", heartbeat_ms)
+        _FILL(settings, "assignment_interval_ms", assignment_ms)
+        for name in own:
+            found = _BROKER_ATTRIBUTES.get(name)
+            # A name that another version knew is no reason to refuse heartbeats.
+            if found is not None:
+                value = min(max(int(own[name]), getattr(broker, found.least)), getattr(broker, found.most))
+                _FILL(settings, found.attribute, value)
+        return settings
 
 
+_FILL = object.__setattr__
 GROUP: dict[str, Definition] = dict(sorted(GroupSettings.definitions.items()))
 
 
-def _limit_name(name: str, which: str) -> str:
+def _limit(name: str, which: str) -> str:
     """The broker property that bounds a group property: `group.consumer.min.session.timeout.ms`."""
     return f"group.consumer.{which}.{name.removeprefix('consumer.')}"
 
 
-def _limit(name: str, which: str, broker: ConsumerGroups) -> int:
-    return _value(_limit_name(name, which), broker)
+class _BrokerAttributes(NamedTuple):
+    """A group's attribute, and those of the broker that give its default and its limits."""
+
+    attribute: str
+    default: str
+    least: str
+    most: str
 
 
-def _value(name: str, broker: ConsumerGroups) -> int:
-    value: int = getattr(broker, ConsumerGroups.definitions[name].attribute)
-    return value
+_BROKER_ATTRIBUTES = {
+    name: _BrokerAttributes(
+        definition.attribute,
+        *(
+            ConsumerGroups.definitions[one].attribute
+            for one in (definition.origin, _limit(name, "min"), _limit(name, "max"))
+        ),
+    )
+    for name, definition in GROUP.items()
+}
 
+_broker_defaults = attrgetter(*(_BROKER_ATTRIBUTES[name].default for name in GroupSettings.definitions))
 
 UNSERVED_GROUP_PREFIXES = {
     "share.": "share groups are not served yet",
@@ -82,10 +102,11 @@ def validate_group_configs(settings: Mapping[str, str | None], broker: ConsumerG
 
 
 def _check_limits(name: str, value: int, broker: ConsumerGroups) -> None:
-    if value < _limit(name, "min", broker):
-        raise _invalid(f"{name} must be greater than or equal to {_limit_name(name, 'min')}")
-    if value > _limit(name, "max", broker):
-        raise _invalid(f"{name} must be less than or equal to {_limit_name(name, 'max')}")
+    bounds = _BROKER_ATTRIBUTES[name]
+    if value < getattr(broker, bounds.least):
+        raise _invalid(f"{name} must be greater than or equal to {_limit(name, 'min')}")
+    if value > getattr(broker, bounds.most):
+        raise _invalid(f"{name} must be less than or equal to {_limit(name, 'max')}")
 
 
 def _invalid(message: str) -> KafkaError:

@@ -64,8 +64,8 @@ class Table(type):
     title: str
     definitions: Mapping[str, Definition]
     """By Kafka's name, those of base classes first."""
-    attributes: tuple[str, ...]
-    """What a view of this table has; most of it are properties."""
+    attributes: dict[str, None]
+    """What a view of this table has, in order; most of it are properties."""
     defaults: Mapping[str, object]
     """By attribute. An attribute that must be given is missing here."""
 
@@ -79,7 +79,7 @@ class Table(type):
             if isinstance(base, Table):
                 definitions.update(base.definitions)
                 defaults.update(base.defaults)
-                attributes.update(dict.fromkeys(base.attributes))
+                attributes.update(base.attributes)
         for attribute in namespace.get("__annotations__", ()):
             value = namespace.pop(attribute, _REQUIRED)
             if isinstance(value, Definition):
@@ -97,7 +97,7 @@ class Table(type):
         table.title = title
         table.definitions = definitions
         table.defaults = defaults
-        table.attributes = tuple(attributes)
+        table.attributes = attributes
         return table
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = "") -> None:
@@ -115,12 +115,17 @@ class View(Section):
 
     def __init__(self, **values: object) -> None:
         """`values` by attribute; properties that are missing have their defaults."""
+        self._fill(values)
+
+    def _fill(self, values: Mapping[str, object]) -> None:
         table = type(self)
-        unknown = [name for name in values if name not in table.attributes]
-        if unknown:
-            raise TypeError(f"{table.__name__} has no {', '.join(unknown)}")
-        for attribute in table.attributes:
-            object.__setattr__(self, attribute, values[attribute] if attribute in values else table.defaults[attribute])
+        complete = {**table.defaults, **values}
+        if complete.keys() != table.attributes.keys():
+            wrong = ", ".join(complete.keys() ^ table.attributes.keys())
+            raise TypeError(f"{table.__name__}: unknown or missing: {wrong}")
+        fill = object.__setattr__
+        for attribute, value in complete.items():
+            fill(self, attribute, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a config is never changed, it is resolved again ({name})")
@@ -138,7 +143,7 @@ class View(Section):
     def of(cls, values: Mapping[str, object]) -> Self:
         """A view of values whose types are checked already, or known only at run time."""
         view = cls.__new__(cls)
-        View.__init__(view, **values)
+        view._fill(values)
         return view
 
     @classmethod
