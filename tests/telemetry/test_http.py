@@ -360,6 +360,20 @@ async def test_with_all_connections_busy_a_new_one_is_told_to_come_back(scene: S
 
 
 @simulated
+async def test_a_peer_that_is_gone_before_its_answer_is_forgotten(scene: Scene) -> None:
+    peers = [await scene.connect() for _ in range(3)]
+    for peer in peers:
+        peer.transport.write(b"GET /later HTTP/1.1\r\n\r\n" + HELLO)
+    await scene.runtime.sleep(100)
+    peers[0].transport.abort()
+    peers[1].transport.close()
+    scene.gate.set_result(None)
+    assert (await peers[2].answer()).body == b"at last"
+    await peers[2].until(lambda: scene.server.connection_count == 1)
+    assert scene.failures == []
+
+
+@simulated
 async def test_closing_lets_requests_finish_and_waits_no_longer_than_it_must(scene: Scene) -> None:
     idle, busy = await scene.connect(), await scene.connect()
     await idle.ask(HELLO)

@@ -220,7 +220,7 @@ class HttpConnection(BufferedProtocol):
 
     def _advance(self) -> None:
         """Serve the next request, if it is there and nothing is in its way."""
-        if self._is_handling or self._is_queued or self._is_blocked or self._is_leaving:
+        if self._is_handling or self._is_queued or self._is_blocked or self._is_gone:
             return
         try:
             request = self._reader.take(self._accept)
@@ -271,7 +271,7 @@ class HttpConnection(BufferedProtocol):
             served = await response
         except Exception as error:
             served = self._failed(request, error)
-        if not self._is_leaving:
+        if not self._is_gone:
             self._respond(request, served)
 
     def _failed(self, request: HttpRequest, error: Exception) -> HttpResponse:
@@ -297,6 +297,11 @@ class HttpConnection(BufferedProtocol):
                 self._is_queued = True
                 self._runtime.call_later(0, self._next_turn)
 
+    @property
+    def _is_gone(self) -> bool:
+        """Whether there is nobody to answer any more. A broken transport says so before `connection_lost` comes."""
+        return self._is_leaving or self._transport.is_closing()
+
     def _next_turn(self) -> None:
         self._is_queued = False
         self._advance()
@@ -314,7 +319,8 @@ class HttpConnection(BufferedProtocol):
             self._set_timer(self._limits.request_ms, self._too_slow)
 
     def _too_slow(self) -> None:
-        self._leave(HttpError(408, f"the request took longer than {self._limits.request_ms} ms").response())
+        if not self._is_gone:
+            self._leave(HttpError(408, f"the request took longer than {self._limits.request_ms} ms").response())
 
     def _leave(self, response: HttpResponse, *, head_only: bool = False) -> None:
         """Answer and end the connection. What the peer still sends is dropped until it has had time to read why."""
