@@ -103,6 +103,7 @@ def test_a_view_of_some_sections_takes_its_values_from_the_whole() -> None:
     assert replace(part, group_max_size=8) != part
     assert replace(part, group_max_size=7) == part
     assert "group_max_size=7" in repr(part)
+    assert "static" not in repr(broker), "what was written into the file may have secrets"
     with pytest.raises(TypeError, match="group_max_sizes"):
         GroupConfig.of({"group_max_sizes": 1})
 

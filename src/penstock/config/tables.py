@@ -22,14 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, TypeAlias, TypeVar, dataclass_transform
 
-from penstock.config.definitions import (
-    Definition,
-    Importance,
-    Kind,
-    UpdateMode,
-    Validator,
-    Value,
-)
+from penstock.config.definitions import Definition, Importance, Kind, UpdateMode, Validator, Value
 
 _REQUIRED = object()
 
@@ -65,13 +58,11 @@ class Table(type):
     definitions: Mapping[str, Definition]
     """By Kafka's name, those of base classes first."""
     attributes: dict[str, None]
-    """What a view of this table has, in order; most of it are properties."""
-    defaults: Mapping[str, object]
-    """By attribute. An attribute that must be given is missing here."""
+    """What a view of this table has, in order; most are properties."""
+    defaults: Mapping[str, Any]
+    """By attribute, fallbacks resolved. An attribute that must be given is missing here."""
 
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = ""
-    ) -> Table:
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = "") -> Table:
         definitions: dict[str, Definition] = {}
         defaults: dict[str, object] = {}
         attributes: dict[str, None] = {}
@@ -91,6 +82,12 @@ class Table(type):
             attributes[attribute] = None
             if value is not _REQUIRED:
                 defaults[attribute] = value
+        for definition in definitions.values():
+            if definition.fallbacks:
+                last, factor = definition.fallbacks[-1]
+                value = definitions[last].default
+                assert isinstance(value, int), f"the last fallback of {definition.name} has no default"
+                defaults[definition.attribute] = value * factor
         has_values = any(getattr(base, "HAS_VALUES", False) for base in bases)
         namespace["__slots__"] = tuple(attributes) if has_values else ()
         table = super().__new__(mcs, name, bases, namespace)
@@ -121,7 +118,7 @@ class View(Section):
         table = type(self)
         complete = {**table.defaults, **values}
         if complete.keys() != table.attributes.keys():
-            wrong = ", ".join(complete.keys() ^ table.attributes.keys())
+            wrong = ", ".join(sorted(complete.keys() ^ table.attributes.keys()))
             raise TypeError(f"{table.__name__}: unknown or missing: {wrong}")
         fill = object.__setattr__
         for attribute, value in complete.items():
@@ -136,7 +133,9 @@ class View(Section):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        """Properties alone, and no secrets: it ends up in logs."""
+        attributes = [d.attribute for d in type(self).definitions.values() if not d.is_folded and not d.sensitive]
+        told = ", ".join(f"{attribute}={getattr(self, attribute)!r}" for attribute in attributes)
         return f"{type(self).__name__}({told})"
 
     @classmethod

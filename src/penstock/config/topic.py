@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.broker_table import BROKER
+from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import Definition, Importance, Kind, UpdateMode, Validator, Value, at_least, parse
 from penstock.config.tables import NoAttribute, View, folded, prop
 from penstock.config.unserved import TIERED
@@ -25,12 +25,7 @@ def of_broker(name: str, origin: str, *, valid: Validator | None = None, doc: st
     Where that one is not set by default and falls back to others, the default is what they amount to.
     """
     broker = BROKER[origin]
-    default = broker.default
-    if broker.fallbacks:
-        last, factor = broker.fallbacks[-1]
-        value = BROKER[last].default
-        assert isinstance(value, int)
-        default = value * factor
+    default = BrokerProperties.defaults[broker.attribute] if broker.fallbacks else broker.default
     return broker._replace(
         name=name, origin=origin, default=default, validator=valid or broker.validator, doc=doc or broker.doc,
         mode=CLUSTER_WIDE, importance=Importance.MEDIUM, fallbacks=(),
