@@ -25,7 +25,7 @@ from penstock.config.broker_table import SYNONYM_CHAIN
 from penstock.config.definitions import parse, render
 from penstock.config.group import GroupSettings
 from penstock.config.group_table import ClassicGroups
-from penstock.config.tables import prop, replace
+from penstock.config.tables import View, fresh, prop, replace
 from penstock.config.unserved import refusal
 from penstock.coordinators.groups import GroupConfig
 
@@ -106,6 +106,15 @@ def test_a_view_of_some_sections_takes_its_values_from_the_whole() -> None:
     assert "static" not in repr(broker), "what was written into the file may have secrets"
     with pytest.raises(TypeError, match="group_max_sizes"):
         GroupConfig.of({"group_max_sizes": 1})
+
+
+def test_what_must_not_be_shared_is_made_for_each_view() -> None:
+    class Own(ClassicGroups, View):
+        members: list[str] = fresh(list)
+
+    one, other = Own(), Own.part_of(BrokerConfig.resolve({}))
+    one.members.append("a")
+    assert (one.members, other.members, replace(one, group_max_size=1).members) == (["a"], [], ["a"])
 
 
 def test_a_property_cannot_be_declared_twice() -> None:

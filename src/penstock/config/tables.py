@@ -19,8 +19,8 @@ documentation and DescribeConfigs are made from `Section.definitions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self, TypeAlias, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 from penstock.config.definitions import Definition, Importance, Kind, UpdateMode, Validator, Value
 
@@ -50,6 +50,15 @@ def folded(*arguments: Any, **more: Any) -> Any:
     return definition._replace(is_folded=True)
 
 
+def fresh(make: Callable[[], object]) -> Any:
+    """The default of an attribute that is no property and must not be shared: each view gets its own."""
+    return _Fresh(make)
+
+
+class _Fresh(NamedTuple):
+    make: Callable[[], object]
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Table(type):
     """The class of sections and views. It collects declarations, and makes slots of them where there are values."""
@@ -61,15 +70,19 @@ class Table(type):
     """What a view of this table has, in order; most are properties."""
     defaults: Mapping[str, Any]
     """By attribute, fallbacks resolved. An attribute that must be given is missing here."""
+    makers: Mapping[str, Callable[[], object]]
+    """Of attributes whose defaults are made for each view."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = "") -> Table:
         definitions: dict[str, Definition] = {}
         defaults: dict[str, object] = {}
+        makers: dict[str, Callable[[], object]] = {}
         attributes: dict[str, None] = {}
         for base in bases:
             if isinstance(base, Table):
                 definitions.update(base.definitions)
                 defaults.update(base.defaults)
+                makers.update(base.makers)
                 attributes.update(base.attributes)
         for attribute in namespace.get("__annotations__", ()):
             value = namespace.pop(attribute, _REQUIRED)
@@ -80,7 +93,9 @@ class Table(type):
                     continue
                 value = value.scaled(value.default)
             attributes[attribute] = None
-            if value is not _REQUIRED:
+            if isinstance(value, _Fresh):
+                makers[attribute] = value.make
+            elif value is not _REQUIRED:
                 defaults[attribute] = value
         for definition in definitions.values():
             if definition.fallbacks:
@@ -94,6 +109,7 @@ class Table(type):
         table.title = title
         table.definitions = definitions
         table.defaults = defaults
+        table.makers = makers
         table.attributes = attributes
         return table
 
@@ -117,6 +133,9 @@ class View(Section):
     def _fill(self, values: Mapping[str, object]) -> None:
         table = type(self)
         complete = {**table.defaults, **values}
+        for attribute, make in table.makers.items():
+            if attribute not in complete:
+                complete[attribute] = make()
         if complete.keys() != table.attributes.keys():
             wrong = ", ".join(sorted(complete.keys() ^ table.attributes.keys()))
             raise TypeError(f"{table.__name__}: unknown or missing: {wrong}")
