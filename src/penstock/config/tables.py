@@ -20,7 +20,7 @@ documentation and DescribeConfigs are made from `Section.definitions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Self, TypeAlias, TypeVar, dataclass_transform
 
 from penstock.config.definitions import Definition, Importance, Kind, UpdateMode, Validator, Value
 
@@ -55,8 +55,9 @@ def fresh(make: Callable[[], object]) -> Any:
     return _Fresh(make)
 
 
-class _Fresh(NamedTuple):
-    make: Callable[[], object]
+class _Fresh:
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.make = make
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
