@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from penstock.chaos.copies import Blame, Copies, Copy, Stamps, judged
 
 EXAMPLES_MAX: Final = 10
 """How many violations of a kind are kept in words; the others are counted."""
@@ -45,6 +47,19 @@ class Name(NamedTuple):
     number: int
 
 
+def encode(name: Name) -> bytes:
+    """The value of the record that has this name."""
+    return b"penstock chaos %d %d" % name
+
+
+def decode(value: bytes | None) -> Name | None:
+    """The name of the record that has this value; None if it is none of ours."""
+    words = (value or b"").split()
+    if len(words) != 4 or words[:2] != [b"penstock", b"chaos"] or not (words[2].isdigit() and words[3].isdigit()):
+        return None
+    return Name(int(words[2]), int(words[3]))
+
+
 class Violation(NamedTuple):
     kind: Kind
     partition: int
@@ -58,6 +73,8 @@ class Counts:
     failed: int = 0
     pending: int = 0
     stored: int = 0
+    resent: int = 0
+    """Stored twice because the client sent them again under a new producer epoch: no fault of the cluster."""
     read: int = 0
     read_again: int = 0
     """By the group, after something was reassigned: at least once means just that."""
@@ -69,14 +86,18 @@ class Verdict:
     counts: Counts
     violations: Counter[Kind] = field(default_factory=Counter)
     examples: list[Violation] = field(default_factory=list)
+    copies: list[Copies] = field(default_factory=list)
+    """All records that are stored twice, whoever is to blame for it."""
+    _told: Counter[Kind] = field(default_factory=Counter)
 
     @property
     def holds(self) -> bool:
         return not self.violations
 
-    def add(self, kind: Kind, partition: int, text: str) -> None:
-        self.violations[kind] += 1
-        if self.violations[kind] <= EXAMPLES_MAX:
+    def add(self, kind: Kind, partition: int, text: str, count: int = 1) -> None:
+        self.violations[kind] += count
+        self._told[kind] += 1
+        if self._told[kind] <= EXAMPLES_MAX:
             self.examples.append(Violation(kind, partition, text))
 
 
@@ -169,12 +190,18 @@ class Ledger:
 
     # ---- the end
 
-    def judge(self, stored: Iterable[tuple[int, int, Name | None]]) -> Verdict:
+    def judge(
+        self,
+        stored: Iterable[tuple[int, int, Name | None]],
+        stamps: Callable[[], Sequence[Stamps]] | None = None,
+    ) -> Verdict:
         """What does not fit, given all that is there: (partition, offset, name), by offset in each partition.
 
-        The name is None for a record that is none of ours.
+        The name is None for a record that is none of ours. `stamps` is called if records are stored twice: it reads
+        what their producers wrote on them, for each partition. Without it every duplicate is a violation.
         """
         verdict = Verdict(self.counts)
+        copies: list[Copy] = []
         found = [Column() for _ in range(self.partitions)]
         places = {key: array("q", [UNSEEN]) * len(lane) for key, lane in self._lanes.items()}
         newest: dict[tuple[int, int], int] = {}
@@ -187,21 +214,33 @@ class Ledger:
                 continue
             found[partition][offset] = name
             if place[name.number] != UNSEEN:
-                verdict.add(
-                    Kind.DUPLICATED, partition, f"{tell(name)} is at offset {place[name.number]} and at {offset}"
-                )
+                copies.append(Copy(name.producer, name.number, partition, place[name.number], offset))
                 continue
             place[name.number] = offset
             before = newest.get((name.producer, partition), -1)
             if name.number < before:
                 verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} comes after number {before}")
             newest[name.producer, partition] = max(before, name.number)
-        self._check_acknowledged(verdict, places)
+        if copies:
+            known = [Stamps() for _ in range(self.partitions)] if stamps is None else stamps()
+            verdict.copies = judged(copies, known)
+            self._check_copies(verdict)
+        self._check_acknowledged(verdict, places, copies)
         for reader in self._readers.values():
             reader.judge(verdict, found)
         return verdict
 
-    def _check_acknowledged(self, verdict: Verdict, places: dict[tuple[int, int], array[int]]) -> None:
+    def _check_copies(self, verdict: Verdict) -> None:
+        self.counts.resent = sum(run.count for run in verdict.copies if run.blame is Blame.CLIENT)
+        for run in verdict.copies:
+            if run.blame is not Blame.CLIENT:
+                verdict.add(Kind.DUPLICATED, run.first.partition, f"{run} (blame: {run.blame})", run.count)
+
+    def _check_acknowledged(
+        self, verdict: Verdict, places: dict[tuple[int, int], array[int]], copies: list[Copy]
+    ) -> None:
+        # The acknowledgement may be for either copy.
+        copied = {(copy.producer, copy.partition, copy.number, copy.again) for copy in copies}
         for (producer, partition), lane in sorted(self._lanes.items()):
             for number, (offset, place) in enumerate(zip(lane, places[producer, partition], strict=True)):
                 if offset in (PENDING, FAILED, place):
@@ -210,7 +249,7 @@ class Ledger:
                 if place == UNSEEN:
                     told = "" if offset == UNKNOWN_OFFSET else f" at offset {offset}"
                     verdict.add(Kind.LOST, partition, f"{tell(name)} was acknowledged{told}, and is not there")
-                elif offset != UNKNOWN_OFFSET:
+                elif offset != UNKNOWN_OFFSET and (producer, partition, number, offset) not in copied:
                     verdict.add(
                         Kind.MOVED, partition, f"{tell(name)} was acknowledged at offset {offset}, and is at {place}"
                     )

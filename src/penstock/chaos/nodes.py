@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.chaos.isolation import Network, SmallDisk
+from penstock.chaos.reach import Reach
 
 RESTART_PAUSE_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 60.0
@@ -128,6 +129,19 @@ class Nodes:
         node = self.by_id[id]
         node.version = (node.version + 1) % len(node.commands)
 
+    def reach(self) -> Reach:
+        """Which nodes and links are out of order at this moment."""
+        network = self.network
+        off = frozenset() if network is None else network.isolated
+        halted = {node.id for node in self.by_id.values() if node.paused or not node.running}
+        return Reach(off | halted, frozenset() if network is None else network.cuts)
+
+    def keep(self) -> None:
+        """Copy the data to where it outlives this process. The nodes must have been closed."""
+        for node in self.by_id.values():
+            if node.disk is not None:
+                node.disk.keep()
+
     def tail(self, id: int) -> str:
         try:
             lines = self.by_id[id].log_path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -168,7 +182,7 @@ class Nodes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for us: we stop them in order
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
 
@@ -176,6 +190,6 @@ def ended(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the new process: end when we do, however that is."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
