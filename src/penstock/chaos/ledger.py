@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -142,6 +142,8 @@ class Column:
 NOTHING: Final = 0
 FOREIGN: Final = -1
 NUMBERS_MAX: Final = 1 << 40
+NOBODY: Final = -1
+"""In place of a producer, for what is not of one."""
 
 
 def _code(name: Name | None) -> int:
@@ -151,9 +153,12 @@ def _code(name: Name | None) -> int:
 class Ledger:
     """One topic, from the first record sent to the last one found."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, probes: Collection[int] = ()) -> None:
+        """`probes`: producers that never send a record again. They have counts and no order of their own."""
         self.partitions = partitions
         self.counts = Counts()
+        self.probe_counts = Counts()
+        self._probes = frozenset(probes)
         self._lanes: dict[tuple[int, int], array[int]] = {}
         """By producer and partition: the offset of each record, or what else became of it."""
         self._readers: dict[str, Reader] = {}
@@ -164,29 +169,38 @@ class Ledger:
         """The name of the next record of this lane."""
         lane = self._lanes.setdefault((producer, partition), array("q"))
         lane.append(PENDING)
-        self.counts.sent += 1
-        self.counts.pending += 1
+        counts = self._counts_of(producer)
+        counts.sent += 1
+        counts.pending += 1
         return Name(producer, len(lane) - 1)
 
     def acknowledged(self, name: Name, partition: int, offset: int) -> None:
         self._settle(name, partition, offset if offset >= 0 else UNKNOWN_OFFSET)
-        self.counts.acknowledged += 1
+        self._counts_of(name.producer).acknowledged += 1
 
     def failed(self, name: Name, partition: int) -> None:
         """The producer gave up: the record may be there or not."""
         self._settle(name, partition, FAILED)
-        self.counts.failed += 1
+        self._counts_of(name.producer).failed += 1
 
     def _settle(self, name: Name, partition: int, outcome: int) -> None:
         lane = self._lanes[name.producer, partition]
         assert lane[name.number] == PENDING, f"{name} was told about twice"
         lane[name.number] = outcome
-        self.counts.pending -= 1
+        self._counts_of(name.producer).pending -= 1
+
+    def _counts_of(self, producer: int) -> Counts:
+        return self.probe_counts if producer in self._probes else self.counts
+
+    @property
+    def pending(self) -> int:
+        """Records of all producers of which nobody knows yet."""
+        return self.counts.pending + self.probe_counts.pending
 
     # ---- reading
 
     def reader(self, name: str) -> Reader:
-        return self._readers.setdefault(name, Reader(name, self.partitions, self.counts))
+        return self._readers.setdefault(name, Reader(name, self.partitions, self._counts_of))
 
     # ---- the end
 
@@ -205,9 +219,9 @@ class Ledger:
         found = [Column() for _ in range(self.partitions)]
         places = {key: array("q", [UNSEEN]) * len(lane) for key, lane in self._lanes.items()}
         newest: dict[tuple[int, int], int] = {}
-        self.counts.stored = 0
+        self.counts.stored = self.probe_counts.stored = 0
         for partition, offset, name in stored:
-            self.counts.stored += 1
+            self._counts_of(NOBODY if name is None else name.producer).stored += 1
             place = None if name is None else places.get((name.producer, partition))
             if name is None or place is None or not 0 <= name.number < len(place):
                 verdict.add(Kind.FOREIGN, partition, f"offset {offset}: {name or 'not a record of this run'}")
@@ -218,7 +232,7 @@ class Ledger:
                 continue
             place[name.number] = offset
             before = newest.get((name.producer, partition), -1)
-            if name.number < before:
+            if name.number < before and name.producer not in self._probes:
                 verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} comes after number {before}")
             newest[name.producer, partition] = max(before, name.number)
         if copies:
@@ -258,9 +272,9 @@ class Ledger:
 class Reader:
     """A consumer group (or one consumer without): what its members were given, and what they committed."""
 
-    def __init__(self, name: str, partitions: int, counts: Counts) -> None:
+    def __init__(self, name: str, partitions: int, counts_of: Callable[[int], Counts]) -> None:
         self.name = name
-        self._counts = counts
+        self._counts_of = counts_of
         self._seen = [Column() for _ in range(partitions)]
         self._position = [0] * partitions
         """Beyond the last record that was read, over all members."""
@@ -279,7 +293,7 @@ class Reader:
     def committed(self, partition: int, offset: int) -> None:
         """The cluster has acknowledged it."""
         self._committed[partition] = offset
-        self._counts.commits += 1
+        self._counts_of(NOBODY).commits += 1
 
     def read(self, member: str, partition: int, offset: int, name: Name | None) -> None:
         assignment = self._open.get((member, partition))
@@ -312,11 +326,12 @@ class Reader:
 
     def _see(self, member: str, partition: int, offset: int, name: Name | None) -> None:
         seen = self._seen[partition]
+        counts = self._counts_of(NOBODY if name is None else name.producer)
         if offset not in seen:
             seen[offset] = name
-            self._counts.read += 1
+            counts.read += 1
             return
-        self._counts.read_again += 1
+        counts.read_again += 1
         if not seen.is_at(name, offset):
             self._complain(
                 Kind.VANISHED, partition, f"offset {offset} was {tell(seen[offset])}, and is {tell(name)} for {member}"

@@ -20,7 +20,8 @@ from confluent_kafka import (
 
 from penstock.chaos.copies import Stamps, headers
 from penstock.chaos.ledger import Ledger, Name, decode, encode
-from penstock.chaos.pauses import Pauses
+from penstock.chaos.pauses import Pause, Pauses
+from penstock.chaos.probe import PARTITIONS_MAX, Probe
 from penstock.chaos.program import ProgramWriter
 from penstock.client import EARLIEST, ClientError, ClientSettings, Cluster, PartitionRange, fetch_ranges
 from penstock.client import TopicPartition as RawPartition
@@ -65,7 +66,7 @@ class Load:
         self.group = group
         self._properties = settings
         self.settings = {"reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS, "log_level": 0, **settings}
-        self.ledger = Ledger(partitions)
+        self.ledger = Ledger(partitions, probes=[producers])
         self.pauses = Pauses(partitions)
         self.lock = threading.Lock()
         self.problems: list[str] = []
@@ -78,6 +79,9 @@ class Load:
             if producer_command
             else Writer(self, number, each, value_bytes)
             for number in range(producers)
+        ]
+        self._probes = [
+            Probe(self, settings, producers, partition) for partition in range(min(partitions, PARTITIONS_MAX))
         ]
         group_members = [Member(self, f"member {number + 1}", group_protocol) for number in range(members)]
         self._readers: list[threading.Thread] = [*group_members, Witness(self)]
@@ -92,13 +96,13 @@ class Load:
         return [f"{name}={value}" for name, value in properties.items()]
 
     def start(self) -> None:
-        for thread in (*self._readers, *self._writers):
+        for thread in (*self._readers, *self._writers, *self._probes):
             thread.start()
 
     def stop(self) -> None:
         self.stop_sending.set()
         self.stop_reading.set()
-        for thread in (*self._writers, *self._readers):
+        for thread in (*self._writers, *self._probes, *self._readers):
             if thread.ident is not None:
                 thread.join()
 
@@ -106,6 +110,19 @@ class Load:
         with self.lock:
             if text not in self.problems:
                 self.problems.append(text)
+
+    def probed(self, name: Name, partition: int, offset: int | None) -> None:
+        """A probe was told where its record is; None if it was told nothing, or that the record was refused."""
+        with self.lock:
+            if offset is None:
+                self.ledger.failed(name, partition)
+            else:
+                self.ledger.acknowledged(name, partition, offset)
+
+    def probe_waited_s(self, pause: Pause) -> float | None:
+        """How long the probes of its partitions had to wait during this pause; None if none of them is probed."""
+        probes = [self._probes[number] for number in pause.partitions if number < len(self._probes)]
+        return max((one.waited_s(pause.start_s, pause.end_s) for one in probes), default=None)
 
     def delivered(self, name: Name, partition: int, offset: int | None) -> None:
         """A producer was told what became of a record: None if it gave up, -1 if it was not told the offset."""

@@ -94,6 +94,8 @@ class LongPause:
     """Those that were under way in this time."""
     unable_s: float | None
     """For so long no group of nodes could have acknowledged; None for a cluster whose nodes are not ours."""
+    probe_s: float | None
+    """The probe had to wait for so long; the rest of the pause is the client's. None: it was not probed."""
 
     @property
     def seconds(self) -> float:
@@ -132,7 +134,8 @@ class Result:
             ],
             "long_pauses": [
                 {"partitions": one.partitions, "start_s": round(one.start_s, 3), "end_s": round(one.end_s, 3),
-                 "seconds": round(one.seconds, 3), "unable_s": _rounded(one.unable_s), "faults": one.faults}
+                 "seconds": round(one.seconds, 3), "unable_s": _rounded(one.unable_s), "probe_s": _rounded(one.probe_s),
+                 "faults": one.faults}
                 for one in self.long_pauses
             ],
             "records": {name: getattr(counts, name) for name in Counts.__slots__},
@@ -234,13 +237,13 @@ class Run:
         finally:
             load.stop()
         codes = {} if self.nodes is None else {node.id: node.ends for node in self.nodes.by_id.values()}
-        pauses = [self._explained(pause) for pause in merged(load.pauses.long)]
+        pauses = [self._explained(load, pause) for pause in merged(load.pauses.long)]
         result = Result(options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses)
         if not options.keep and result.is_clean:
             self._remove(admin)
         return result
 
-    def _explained(self, pause: Pause) -> LongPause:
+    def _explained(self, load: Load, pause: Pause) -> LongPause:
         start_s, end_s = pause.start_s - self._started_s, pause.end_s - self._started_s
         unable_s = None if self._timeline is None else self._timeline.unable_s(pause.start_s, pause.end_s)
         faults = [
@@ -248,7 +251,7 @@ class Run:
             for one in self.applied
             if one.at_s < end_s and (one.end_s is None or one.end_s > start_s)
         ]
-        return LongPause(pause.partitions, start_s, end_s, faults, unable_s)
+        return LongPause(pause.partitions, start_s, end_s, faults, unable_s, load.probe_waited_s(pause))
 
     def _load(self) -> Load:
         options = self.options
@@ -373,8 +376,8 @@ class Run:
     def _account(self, load: Load) -> Verdict | None:
         self.tell("sending no more; waiting for the last acknowledgements")
         load.stop_sending.set()
-        if not self._wait_until(lambda: load.ledger.counts.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
-            load.problem(f"{load.ledger.counts.pending} records were neither acknowledged nor refused")
+        if not self._wait_until(lambda: load.ledger.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
+            load.problem(f"{load.ledger.pending} records were neither acknowledged nor refused")
         self.tell("waiting until the readers have read everything")
         try:
             ends = load.ends()

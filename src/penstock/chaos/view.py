@@ -140,9 +140,11 @@ def _explained(pause: LongPause) -> str:
         f"{pause.start_s:7.1f} s  {pause.seconds:.1f} s without an acknowledgement on partition {where}; "
         f"faults: {', '.join(pause.faults) or 'none'}"
     )
-    if pause.unable_s is None:
-        return text
-    return f"{text}; too few nodes reached each other to acknowledge for {pause.unable_s:.1f} s of it"
+    if pause.probe_s is not None:
+        text += f"; another client had to wait for {pause.probe_s:.1f} s of it"
+    if pause.unable_s is not None:
+        text += f"; too few nodes reached each other to acknowledge for {pause.unable_s:.1f} s of it"
+    return text
 
 
 def _resent(verdict: Verdict) -> list[str]:
