@@ -38,6 +38,18 @@ from penstock.wire.headers import read_request_header
 
 ANY_ENTRANCE = Entrance()
 SWEEP_INTERVAL_MS = 10_000
+WAITS_AS_ASKED = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""APIs whose requests say how long the answer may take, or that wait for other members or voters."""
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
 """What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
@@ -144,6 +156,7 @@ class Service:
         self.direct_socket = runtime.direct_socket
         self.after_turn = wakes.run
         self.configure(config)
+        self._swept_ms = runtime.now_ms()
         runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -246,6 +259,7 @@ class Service:
         else:
             slot.api = api
             slot.arrived_ms = arrived_ms
+            slot.served_ms = now_ms
 
     def answered(self, slot: Slot) -> None:
         if isinstance(slot.api, Api):
@@ -452,9 +466,16 @@ class Service:
         """Close connections that are idle or stuck in the middle of a request; take back buffers that idle."""
         self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
         now = self.now_ms()
+        # After a stall of this process (SIGSTOP) everything looks old: what is due gets the time until the next look.
+        stalled = now - self._swept_ms > 2 * SWEEP_INTERVAL_MS
+        self._swept_ms = now
         for connection in list(self._connections.values()):
             idle_ms = now - connection.active_ms
-            if connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
+            if not stalled and (overdue := self._overdue(connection, now)) is not None:
+                self.metrics.unexpected_errors += 1
+                self._events.error("request not answered", peer=connection.peer, api=overdue)
+                connection.abort()
+            elif connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
                 self.refused(connection, f"half a request, then {limits.REQUEST_SILENCE_MS // 1000} s of silence")
                 connection.abort()
             elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
@@ -463,6 +484,14 @@ class Service:
                 connection.expire()
             elif idle_ms > SWEEP_INTERVAL_MS:
                 connection.shrink()
+
+    def _overdue(self, connection: Connection, now_ms: float) -> str | None:
+        """The API of a request that was never answered, though nothing but this broker holds up its answer."""
+        slot = connection.oldest
+        if slot is None or slot.answer is not None or not isinstance(slot.api, Api):
+            return None
+        late = now_ms - slot.served_ms > limits.ANSWER_MS_MAX and slot.api.key not in WAITS_AS_ASKED
+        return slot.api.name if late else None
 
     def open(self) -> None:
         """Everything is there: serve."""

@@ -1,0 +1,230 @@
+"""Every request is answered within a stated time, whatever happens to the nodes: in virtual time.
+
+A member of a consumer group (KIP-848) commits after every heartbeat, as fast as it is answered, over one connection to
+its coordinator, while the coordinator's node is cut off, stands still, dies or loses its followers. Clients reach all
+nodes. An answer may be any error, but it must come: librdkafka waits for a commit for three times `socket.timeout.ms`,
+which is three minutes by default, and its application reads nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.cluster_load import ClusterClient
+from broker.clusters import a_cluster, ask, create, run
+from broker.group_session import commit_request
+from broker.test_groups_cluster import SETTINGS, coordinator
+from penstock.broker import limits
+from penstock.broker.service import SWEEP_INTERVAL_MS
+from penstock.coordinators.groups.shard import GroupShard
+from penstock.sim import SimRuntime
+from penstock.sim.broker import ProtocolClient
+from penstock.sim.cluster import BROKER, CONTROLLER, SimCluster, SimNode
+from penstock.wire.codec import Message
+from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest
+
+SESSION_MS = 9_000
+ANSWER_MS = 5_500
+"""`offsets.commit.timeout.ms`, and a little for the way."""
+PAUSE_MS = 100.0
+SOCKET_TIMEOUT_MS = 60_000.0
+
+Fault = Callable[[SimRuntime, SimCluster, SimNode], Awaitable[None]]
+
+
+class CommittingMember:
+    """Heartbeats and commits in turn, and remembers how long each answer took and when commits succeeded."""
+
+    def __init__(self, runtime: SimRuntime, cluster: SimCluster) -> None:
+        self.runtime = runtime
+        self.cluster = cluster
+        self.epoch = 0
+        self.over = False
+        self.slowest_ms = 0.0
+        self.slowest = ""
+        self.committed_ms: list[float] = []
+        self._client: ProtocolClient | None = None
+        self._to = -1
+
+    async def run(self) -> None:
+        offset = 0
+        while not self.over:
+            try:
+                beat = await self._call(self._heartbeat(), 1)
+                code = beat.error_code
+                if not code:
+                    self.epoch = beat.member_epoch
+                    offset += 1
+                    answer = await self._call(commit_request("g", {("t", 0): (offset, "")}, "m-1", self.epoch), 9)
+                    code = answer.topics[0].partitions[0].error_code
+                    if not code:
+                        self.committed_ms.append(self.runtime.now_ms())
+                if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+                    self.epoch = 0
+                elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                    self._leave()
+            except OSError:
+                self._leave()
+            await self.runtime.sleep(PAUSE_MS)
+
+    def waited_ms(self, since_ms: float) -> float:
+        """From this moment until the next commit that succeeded."""
+        return next((time - since_ms for time in self.committed_ms if time >= since_ms), float("inf"))
+
+    def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        joins = self.epoch == 0
+        return ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m-1", member_epoch=self.epoch, rebalance_timeout_ms=60_000 if joins else -1,
+            subscribed_topic_names=["t"] if joins else None, topic_partitions=[] if joins else None,
+        )  # fmt: skip
+
+    async def _call(self, request: Message, version: int) -> Any:
+        client = self._client or await self._find()
+        node = self.cluster.node(self._to)
+        began_ms = self.runtime.now_ms()
+        timer = self.runtime.call_later(SOCKET_TIMEOUT_MS, client.frames.abort)
+        try:
+            return await client.call(request, version)
+        finally:
+            timer.cancel()
+            took_ms = self.runtime.now_ms() - began_ms
+            # A node that stands still answers nobody.
+            if took_ms > self.slowest_ms and node not in self.standing_still:
+                self.slowest_ms, self.slowest = took_ms, f"{type(request).__name__} to {self._to}"
+
+    standing_still: tuple[SimNode, ...] = ()
+
+    async def _find(self) -> ProtocolClient:
+        """The coordinator, as any node knows it."""
+        seeker = ClusterClient(self.runtime, self.cluster)
+        while True:
+            nodes = [node.node_id for node in self.cluster.live if node.is_broker]
+            try:
+                request = FindCoordinatorRequest(coordinator_keys=["g"])
+                (found,) = (await seeker.call(self.runtime.rng.choice(nodes), request, 4)).coordinators
+                if not found.error_code:
+                    self._to = found.node_id
+                    self._client = await self.cluster.connect(self.runtime, self._to)
+                    return self._client
+            except OSError:
+                pass
+            await self.runtime.sleep(PAUSE_MS)
+
+    def _leave(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+
+def others(cluster: SimCluster, node: SimNode) -> list[SimNode]:
+    return [one for one in cluster.nodes if one is not node]
+
+
+def cut(*, sends: bool, receives: bool, hold_ms: float) -> Fault:
+    """Nothing of what the coordinator's node sends to other nodes arrives, or nothing of what they send to it."""
+
+    async def fault(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+        for other in others(cluster, node):
+            if sends:
+                cluster.cut(node.node_id, other.node_id, one_way=True)
+            if receives:
+                cluster.cut(other.node_id, node.node_id, one_way=True)
+        await runtime.sleep(hold_ms)
+        cluster.heal_all()
+
+    return fault
+
+
+async def flapping(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+    for _ in range(8):
+        for other in others(cluster, node):
+            cluster.cut(node.node_id, other.node_id)
+        await runtime.sleep(1_700)
+        cluster.heal_all()
+        await runtime.sleep(900)
+
+
+async def killed(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+    node.crash()
+    await runtime.sleep(3_000)
+    node.begin()
+
+
+async def killed_again_and_again(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+    """The next coordinator dies while it loads."""
+    for one in (node, *others(cluster, node)):
+        one.crash()
+        await runtime.sleep(1_500)
+        one.begin()
+        await runtime.sleep(700)
+
+
+async def without_followers(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+    """Only the coordinator is in sync: heartbeats are answered, nothing can be committed."""
+    followers = [one for one in others(cluster, node) if one.is_broker]
+    for one in followers:
+        one.crash()
+    await runtime.sleep(30_000)
+    for one in followers:
+        one.begin()
+
+
+async def cut_from_followers(runtime: SimRuntime, cluster: SimCluster, node: SimNode) -> None:
+    """The controller hears all of them, so that it gives nobody up."""
+    for one in others(cluster, node):
+        if one.is_broker:
+            cluster.cut(node.node_id, one.node_id)
+    await runtime.sleep(30_000)
+    cluster.heal_all()
+
+
+def measured(fault: Fault, *, seed: int, roles: list[str] | None = None) -> tuple[CommittingMember, float]:
+    """The member, and how long after the end of the fault it committed again."""
+    count = len(roles) if roles else 3
+    with a_cluster(count, SETTINGS, seed=seed, roles=roles) as cluster:
+        cluster.world.network.retransmit_as_linux()
+        create(cluster, "t", at=count)
+        node = cluster.node(coordinator(cluster))
+
+        async def scenario(runtime: SimRuntime) -> tuple[CommittingMember, float]:
+            member = CommittingMember(runtime, cluster)
+            runtime.spawn(member.run(), "member")
+            await runtime.sleep(3_000)
+            assert member.committed_ms
+            await fault(runtime, cluster, node)
+            healed_ms = runtime.now_ms()
+            await runtime.sleep(40_000)
+            member.over = True
+            return member, member.waited_ms(healed_ms)
+
+        found: tuple[CommittingMember, float] = run(cluster, scenario)
+        return found
+
+
+SEPARATE = [CONTROLLER, BROKER, BROKER, BROKER]
+SCENES = {
+    "cut off for 7 s": (cut(sends=True, receives=True, hold_ms=7_000), None),
+    "cut off for 30 s": (cut(sends=True, receives=True, hold_ms=30_000), None),
+    "nothing it sends arrives": (cut(sends=True, receives=False, hold_ms=30_000), None),
+    "nothing sent to it arrives": (cut(sends=False, receives=True, hold_ms=30_000), None),
+    "its links flap": (flapping, None),
+    "it is killed": (killed, None),
+    "each coordinator is killed in turn": (killed_again_and_again, None),
+    "its followers are dead": (without_followers, SEPARATE),
+    "only its followers are cut off": (cut_from_followers, SEPARATE),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_commit_and_a_heartbeat_are_answered_in_time_while(scene: str) -> None:
+    fault, roles = SCENES[scene]
+    for seed in range(3):
+        member, after_ms = measured(fault, seed=seed, roles=roles)
+        assert member.slowest_ms < ANSWER_MS, f"seed {seed}: {member.slowest} took {member.slowest_ms:.0f} ms"
+        assert after_ms < SESSION_MS, f"seed {seed}: the first commit came {after_ms:.0f} ms after the end"
