@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from broker.cluster_load import ClusterClient
-from broker.clusters import a_cluster, ask, create, run
-from broker.group_session import commit_request
+from broker.clusters import a_cluster, create, run
+from broker.group_session import NAMES_UNTIL, ClassicMember, commit, commit_request, ready
+from broker.session import Session, simulated
 from broker.test_groups_cluster import SETTINGS, coordinator
 from penstock.broker import limits
+from penstock.broker.server import PRODUCER_IDS_MS
 from penstock.broker.service import SWEEP_INTERVAL_MS
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.sim import SimRuntime
@@ -228,3 +230,65 @@ def test_a_commit_and_a_heartbeat_are_answered_in_time_while(scene: str) -> None
         member, after_ms = measured(fault, seed=seed, roles=roles)
         assert member.slowest_ms < ANSWER_MS, f"seed {seed}: {member.slowest} took {member.slowest_ms:.0f} ms"
         assert after_ms < SESSION_MS, f"seed {seed}: the first commit came {after_ms:.0f} ms after the end"
+
+
+@simulated()
+async def test_a_request_that_is_never_answered_ends_its_connection_and_is_reported(
+    s: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(s)
+    stuck = await s.connect()
+    with monkeypatch.context() as patch:
+        # A bug: the ticket is forgotten.
+        patch.setattr(GroupShard, "offset_commit_plain", lambda *_: None)
+        patch.setattr(GroupShard, "offset_commit", lambda *_: None)
+        answer = stuck.send(commit_request("g", {("t", 0): (1, "")}), NAMES_UNTIL)
+        await s.runtime.sleep(limits.ANSWER_MS_MAX - 1_000)
+        assert not answer.has_come
+        assert not stuck.frames.is_lost
+        await s.runtime.sleep(2 * SWEEP_INTERVAL_MS)
+    assert stuck.frames.is_lost
+    assert s.node.events.said("request not answered", "api") == ["OffsetCommit"]
+    await commit(s.client, "g", {("t", 0): (1, "")})  # others are served as before
+    s.node.served.metrics.unexpected_errors = 0  # it was expected here
+
+
+@simulated()
+async def test_a_join_may_wait_for_the_other_members_as_long_as_its_member_allows(s: Session) -> None:
+    await ready(s)
+    first = await ClassicMember.connect(s, rebalance_timeout_ms=3 * limits.ANSWER_MS_MAX, session_timeout_ms=600_000)
+    await first.join()
+    await first.sync({first.id: b"all"})
+    second = await ClassicMember.connect(s, rebalance_timeout_ms=3 * limits.ANSWER_MS_MAX, session_timeout_ms=600_000)
+    joining = s.runtime.spawn(second.join(), "join")
+    await s.runtime.sleep(2 * limits.ANSWER_MS_MAX)
+    assert not second.client.frames.is_lost
+    await s.runtime.sleep(2 * limits.ANSWER_MS_MAX)
+    assert joining.done()
+    assert not second.client.frames.is_lost
+
+
+def test_producers_that_ask_for_an_id_without_a_controller_are_all_answered_in_time() -> None:
+    roles = [CONTROLLER, BROKER]
+    with a_cluster(2, seed=1, roles=roles) as cluster:
+        cluster.node(1).crash()
+
+        async def scenario(runtime: SimRuntime) -> list[tuple[int, float]]:
+            told: list[tuple[int, float]] = []
+            began_ms = runtime.now_ms()
+
+            async def asks() -> None:
+                client = await cluster.connect(runtime, 2)
+                answer = await client.call(InitProducerIdRequest(transactional_id=None), 4)
+                told.append((answer.error_code, runtime.now_ms() - began_ms))
+
+            for _ in range(5):
+                runtime.spawn(asks(), "producer")
+            while len(told) < 5:
+                await runtime.sleep(1_000)
+                assert runtime.now_ms() - began_ms < 100_000, told
+            return told
+
+        for code, took_ms in run(cluster, scenario):
+            assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert took_ms < PRODUCER_IDS_MS + 1_000

@@ -259,7 +259,6 @@ class Service:
         else:
             slot.api = api
             slot.arrived_ms = arrived_ms
-            slot.served_ms = now_ms
 
     def answered(self, slot: Slot) -> None:
         if isinstance(slot.api, Api):
@@ -299,9 +298,11 @@ class Service:
                 connection.send(self._framed(api, version, correlation_id, result.answer))
                 return
             slot = connection.defer(barrier=not api.overlaps)
+            slot.handled_ms = self.now_ms()
             result.then(partial(self._settled, api, connection, slot, version, correlation_id))
             return
         slot = connection.defer(barrier=True)
+        slot.handled_ms = self.now_ms()
         self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
 
     async def _serve_large(
@@ -328,6 +329,7 @@ class Service:
             if connection.closed:
                 return
             assert api.handler is not None
+            slot.handled_ms = self.now_ms()
             result = api.handler(RequestContext(version, client_id, connection), request)
             if isinstance(result, Asked):
                 result.then(partial(self._settled, api, connection, slot, version, correlation_id))
@@ -372,6 +374,7 @@ class Service:
         self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, response: Message
     ) -> None:
         """Encode in slices: an answer that was waited for may be of any size."""
+        slot.handled_ms = None
         try:
             out = self._head(api, version, correlation_id)
             with self.slices() as slices:
@@ -490,8 +493,9 @@ class Service:
         slot = connection.oldest
         if slot is None or slot.answer is not None or not isinstance(slot.api, Api):
             return None
-        late = now_ms - slot.served_ms > limits.ANSWER_MS_MAX and slot.api.key not in WAITS_AS_ASKED
-        return slot.api.name if late else None
+        if slot.handled_ms is None or slot.api.key in WAITS_AS_ASKED:
+            return None
+        return slot.api.name if now_ms - slot.handled_ms > limits.ANSWER_MS_MAX else None
 
     def open(self) -> None:
         """Everything is there: serve."""

@@ -93,15 +93,15 @@ class Service(Protocol):
 class Slot:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("_answer", "_connection", "api", "arrived_ms", "served_ms")
+    __slots__ = ("_answer", "_connection", "api", "arrived_ms", "handled_ms")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._answer: Answer | None = None
         self.api: object = None
         self.arrived_ms = 0.0
-        self.served_ms = 0.0
-        """When its handler was called: what came before is not the handler's."""
+        self.handled_ms: float | None = None
+        """When its handler began; None before that, and once the answer is decided and only waits for memory."""
 
     @property
     def connection(self) -> Connection:
