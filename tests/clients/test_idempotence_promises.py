@@ -36,10 +36,8 @@ Send = Callable[[int, bytes], None]
 def proxied() -> Iterator[tuple[ProduceProxy, str]]:
     """A broker that clients reach through the proxy alone."""
     (port,) = free_ports(1)
-    with (
-        PenstockServer({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as server,
-        ProduceProxy(port, int(server.bootstrap.rpartition(":")[2])) as proxy,
-    ):
+    server = PenstockServer({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    with ProduceProxy(port, int(server.bootstrap.rpartition(":")[2])) as proxy, server:
         bootstrap = f"127.0.0.1:{port}"
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)

@@ -39,6 +39,10 @@ SEND_EVERY_S: Final = 0.005
 BEHIND_S: Final = 0.05
 """Callbacks are served at least so often, however much there is to catch up with."""
 COMMIT_EVERY_S: Final = 0.5
+WAIT_FOR_EVERY: Final = 4
+"""Of so many commits one is waited for; the others are made in the background."""
+COMMIT_LIMIT_S: Final = 90.0
+"""A commit that takes longer than any fault hangs: its member is listed, and reads nothing."""
 READ_AT_ONCE: Final = 1_000
 SESSION_TIMEOUT_MS: Final = 10_000
 HEARTBEAT_INTERVAL_MS: Final = 1_000
@@ -69,6 +73,8 @@ class Load:
         self.ledger = Ledger(partitions, probes=[producers])
         self.pauses = Pauses(partitions)
         self.lock = threading.Lock()
+        self.longest_commit_s = 0.0
+        """Of those that a member has waited for."""
         self.problems: list[str] = []
         """What clients were told that no client should be told, whatever fails."""
         self.stop_sending = threading.Event()
@@ -123,6 +129,13 @@ class Load:
         """How long the probes of its partitions had to wait during this pause; None if none of them is probed."""
         probes = [self._probes[number] for number in pause.partitions if number < len(self._probes)]
         return max((one.waited_s(pause.start_s, pause.end_s) for one in probes), default=None)
+
+    def committed_within(self, seconds: float, member: str) -> None:
+        """A member has waited for a commit, whether it succeeded or not."""
+        with self.lock:
+            self.longest_commit_s = max(self.longest_commit_s, seconds)
+        if seconds > COMMIT_LIMIT_S:
+            self.problem(f"{member} hung in commit() for {seconds:.0f} s")
 
     def delivered(self, name: Name, partition: int, offset: int | None) -> None:
         """A producer was told what became of a record: None if it gave up, -1 if it was not told the offset."""
@@ -287,12 +300,13 @@ class Member(threading.Thread):
     def run(self) -> None:
         consumer, load = self._consumer, self._load
         consumer.subscribe([load.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-        next_commit_s = time.monotonic() + COMMIT_EVERY_S
+        next_commit_s, commits = time.monotonic() + COMMIT_EVERY_S, 0
         while not load.stop_reading.is_set():
             _take(consumer, load, GROUP, self.name)
             if time.monotonic() >= next_commit_s:
+                commits += 1
+                self._commit(wait=commits % WAIT_FOR_EVERY == 0)
                 next_commit_s = time.monotonic() + COMMIT_EVERY_S
-                self._commit(wait=False)
         close_member(consumer, self._protocol)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
@@ -311,7 +325,12 @@ class Member(threading.Thread):
         with suppress(KafkaException):
             positions = [one for one in self._consumer.position(self._consumer.assignment()) if one.offset >= 0]
             if positions and wait:
-                self._committed(None, self._consumer.commit(offsets=positions, asynchronous=False) or [])
+                began_s = time.monotonic()
+                try:
+                    done = self._consumer.commit(offsets=positions, asynchronous=False)
+                finally:
+                    self._load.committed_within(time.monotonic() - began_s, self.name)
+                self._committed(None, done or [])
             elif positions:
                 self._consumer.commit(offsets=positions, asynchronous=True)
 

@@ -111,6 +111,8 @@ class Result:
     verdict: Verdict | None
     exit_codes: Mapping[int, Sequence[int]] = field(default_factory=dict)
     long_pauses: list[LongPause] = field(default_factory=list)
+    longest_commit_s: float = 0.0
+    """That a member of the group waited for."""
 
     @property
     def holds(self) -> bool:
@@ -132,6 +134,7 @@ class Result:
                  "pause_s": _rounded(one.pause_s), "whole_after_s": _rounded(one.whole_after_s)}
                 for one in self.applied
             ],
+            "longest_commit_s": round(self.longest_commit_s, 3),
             "long_pauses": [
                 {"partitions": one.partitions, "start_s": round(one.start_s, 3), "end_s": round(one.end_s, 3),
                  "seconds": round(one.seconds, 3), "unable_s": _rounded(one.unable_s), "probe_s": _rounded(one.probe_s),
@@ -238,7 +241,9 @@ class Run:
             load.stop()
         codes = {} if self.nodes is None else {node.id: node.ends for node in self.nodes.by_id.values()}
         pauses = [self._explained(load, pause) for pause in merged(load.pauses.long)]
-        result = Result(options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses)
+        result = Result(
+            options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses, load.longest_commit_s
+        )
         if not options.keep and result.is_clean:
             self._remove(admin)
         return result

@@ -115,7 +115,7 @@ def summary(result: Result) -> list[str]:
         lines.append(
             f"{counts.sent:,} records sent, {counts.acknowledged:,} acknowledged, {counts.failed:,} given up, "
             f"{counts.stored:,} stored, {counts.read:,} read, {counts.read_again:,} read again, "
-            f"{counts.commits:,} offsets committed"
+            f"{counts.commits:,} offsets committed (the longest commit took {result.longest_commit_s:.1f} s)"
         )
         for kind, number in sorted(result.verdict.violations.items()):
             lines.append(f"VIOLATED {kind}: {number:,}")
