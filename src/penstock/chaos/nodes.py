@@ -23,6 +23,8 @@ RESTART_PAUSE_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 60.0
 PR_SET_PDEATHSIG: Final = 1
 TAIL_LINES: Final = 15
+EXIT_STORAGE: Final = os.EX_IOERR
+"""With this code a node ends that cannot write to its disk."""
 
 
 class NodeFailed(Exception):
@@ -42,7 +44,7 @@ class Node:
     """So many faults want it to stay down."""
     paused: int = 0
     may_end: int = 0
-    """So many faults that it may answer by ending: a full disk."""
+    """So many faults that it may answer by ending with `EXIT_STORAGE`: a full disk."""
     restart_at_s: float = 0.0
     ends: list[int] = field(default_factory=list)
     """Exit codes of its processes so far; negative for a signal."""
@@ -151,7 +153,7 @@ class Nodes:
 
     def _ended(self, node: Node, code: int) -> None:
         self.tell(f"node {node.id} {ended(code)} and is started again")
-        if not node.may_end:
+        if not node.may_end or code != EXIT_STORAGE:
             self.problem(f"node {node.id} {ended(code)}, though nobody asked it to:\n{self.tail(node.id)}")
 
     def _signal(self, id: int, number: signal.Signals) -> None:
