@@ -135,6 +135,16 @@ def test_a_node_without_room_on_its_disk_stops_and_comes_back_when_there_is_room
     assert codes == {EXIT_STORAGE}
 
 
+@pytest.mark.long
+def test_data_on_disks_in_memory_is_kept_with_the_account(tmp_path: Path) -> None:
+    needs_namespaces()
+    told = unharmed("--netns", "--faults", "full-disk-follower", "--rounds", "1", "--data", str(tmp_path))
+    for number in range(1, 4):
+        assert (tmp_path / f"node-{number}" / "data" / "meta.properties").is_file()
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["records"] == told["records"]
+
+
 # ---- two releases
 
 @pytest.mark.long
@@ -260,6 +270,46 @@ def test_a_broker_that_stores_a_retry_again_is_found_out_by_producer_epoch_and_s
     assert run["stamp"] == run["stamp_again"]
     assert told["violations"]["duplicated"] == run["count"] > 0
     assert told["records"]["resent"] == 0
+
+
+OTHER_CLIENT = """
+import sys
+from confluent_kafka import Producer
+topic, *properties = sys.argv[1:]
+settings = dict(one.split("=", 1) for one in properties)
+producer = Producer({**settings, "enable.idempotence": True, "acks": "all"})
+for line in sys.stdin:
+    number, partition, value = line.rstrip(chr(10)).split(" ", 2)
+    def told(error, message, number=number):
+        offset = -1 if error is not None else message.offset()
+        print(number, message.partition(), offset, flush=True)
+    producer.produce(topic, value.encode(), partition=int(partition), on_delivery=told)
+    producer.poll(0)
+producer.flush(60)
+"""
+
+
+def test_a_program_can_produce_in_place_of_librdkafka(tmp_path: Path) -> None:
+    program = tmp_path / "producer.py"
+    program.write_text(OTHER_CLIENT)
+    with PenstockServer() as broker:
+        code, told = chaos(
+            "-b", broker.bootstrap, "--replication-factor", "1", "--seconds", "2", "--rate", "200",
+            "--producer-command", f"{sys.executable} {program}",
+        )  # fmt: skip
+    assert code == 0, told
+    assert told["records"]["acknowledged"] == told["records"]["stored"] > 100
+
+
+def test_a_producing_program_that_cannot_be_started_is_told() -> None:
+    with PenstockServer() as broker:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "chaos", "-b", broker.bootstrap, "--replication-factor", "1",
+             "--seconds", "2", "--producer-command", "/nowhere/at-all"],
+            capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
+        )  # fmt: skip
+    assert done.returncode != 0
+    assert "/nowhere/at-all" in done.stderr + done.stdout
 
 
 @pytest.mark.long
