@@ -374,7 +374,8 @@ class Run:
             lambda: load.ledger.counts.acknowledged >= goal or load.stop_sending.is_set(),
             time.monotonic() + WHOLE_TIMEOUT_S,
         ):
-            raise failure(f"nothing was acknowledged {when} within {WHOLE_TIMEOUT_S:.0f} s")
+            reasons = [f"nothing was acknowledged {when} within {WHOLE_TIMEOUT_S:.0f} s", *load.problems]
+            raise failure("; ".join(reasons))
 
     # ---- the account
 

@@ -136,6 +136,9 @@ def chaos(
         )
     if group_protocol not in ("classic", "consumer"):
         raise CliError(f"--group-protocol {group_protocol}: classic or consumer", exit_codes.USAGE)
+    producing = tuple(shlex.split(producer_command or ""))
+    if producing and shutil.which(producing[0]) is None:
+        raise CliError(f"--producer-command: there is no program {producing[0]}", exit_codes.USAGE)
     if seconds is not None and rounds is not None:
         raise CliError("--seconds or --rounds, not both", exit_codes.USAGE)
     if brokers is None:
@@ -157,7 +160,7 @@ def chaos(
         seed=secrets.randbelow(1_000_000) if seed is None else seed, topic=name, group=name, partitions=partitions,
         replication_factor=copies, min_insync_replicas=min(min_insync_replicas, copies), producers=producers,
         members=members, rate=rate, value_bytes=value_bytes, group_protocol=group_protocol, keep=keep,
-        overlap=overlap, producer_command=tuple(shlex.split(producer_command or "")),
+        overlap=overlap, producer_command=producing,
     )  # fmt: skip
     if brokers is not None:
         own = OwnCluster(brokers, data, netns, settings or [], mixed_with, disk_megabytes)
