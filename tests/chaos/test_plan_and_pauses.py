@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from penstock.chaos.ledger import Name, decode, encode
-from penstock.chaos.pauses import Pause, Pauses, merged
+from penstock.chaos.pauses import Pause, Pauses, longest_wait_s, merged
 from penstock.chaos.plan import plan
 
 
@@ -64,3 +64,8 @@ def test_a_long_pause_is_kept_with_its_time_even_if_it_goes_on() -> None:
 def test_pauses_of_several_partitions_at_the_same_time_are_told_as_the_longest_of_them() -> None:
     pauses = [Pause(0.0, 6.0, [0]), Pause(1.0, 9.0, [2]), Pause(20.0, 26.0, [1])]
     assert merged(pauses) == [Pause(1.0, 9.0, [0, 2]), Pause(20.0, 26.0, [1])]
+
+
+def test_a_probe_that_was_acknowledged_during_a_pause_had_to_wait_for_a_part_of_it_only() -> None:
+    assert longest_wait_s([], 10.0, 30.0) == 20.0
+    assert longest_wait_s([9.0, 22.0, 23.0, 31.0], 10.0, 30.0) == 12.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 LONG_S: Final = 5.0
@@ -57,6 +59,12 @@ class Pauses:
         self._longest_s = max(self._longest_s, end_s - start_s)
         if end_s - start_s >= LONG_S:
             self.long.append(Pause(start_s, end_s, [partition]))
+
+
+def longest_wait_s(times: Iterable[float], start_s: float, end_s: float) -> float:
+    """The longest part of this time that has none of these moments in it."""
+    moments = [start_s, *(time_s for time_s in times if start_s < time_s < end_s), end_s]
+    return max(after - before for before, after in pairwise(moments))
 
 
 def merged(pauses: list[Pause]) -> list[Pause]:

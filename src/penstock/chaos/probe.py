@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from penstock.chaos.ledger import encode
+from penstock.chaos.pauses import longest_wait_s
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.wire.messages.produce import (
     PartitionProduceData,
@@ -64,8 +64,7 @@ class Probe(threading.Thread):
 
     def waited_s(self, start_s: float, end_s: float) -> float:
         """The longest time within this one in which it got no acknowledgement."""
-        times = [start_s, *(at_s for at_s in tuple(self._acknowledged_s) if start_s < at_s < end_s), end_s]
-        return max(after - before for before, after in pairwise(times))
+        return longest_wait_s(tuple(self._acknowledged_s), start_s, end_s)
 
     def _send(self, cluster: Cluster) -> None:
         load, partition = self._load, self._partition
