@@ -45,11 +45,9 @@ WAITS_AS_ASKED = frozenset(
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
         ApiKey.DELETE_RECORDS,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
     }
 )
-"""APIs whose requests say how long the answer may take, or that wait for other members or voters."""
+"""APIs whose requests say how long the answer may take, or that wait for other members of a group."""
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
 """What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
@@ -470,7 +468,8 @@ class Service:
         self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
         now = self.now_ms()
         # After a stall of this process (SIGSTOP) everything looks old: what is due gets the time until the next look.
-        stalled = now - self._swept_ms > 2 * SWEEP_INTERVAL_MS
+        # Where memory for answers is short, large requests wait for their turn, and nobody knows for how long.
+        stalled = now - self._swept_ms > 2 * SWEEP_INTERVAL_MS or self.answer_budget.is_short
         self._swept_ms = now
         for connection in list(self._connections.values()):
             idle_ms = now - connection.active_ms
