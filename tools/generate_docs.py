@@ -153,6 +153,25 @@ again after 9 s. Who needs to be faster with librdkafka's classic groups lowers 
 (30 s), or `socket.timeout.ms` (60 s in librdkafka) if that is shorter; `penstock chaos` sets 4 s and 5 s.
 What idempotent producers promise with each client is in [client.md](client.md#producers).
 
+**A synchronous commit of librdkafka** blocks its thread until it is answered or given up, while heartbeats go on: the member stays in its
+group and reads nothing. How long that takes depends on the answer (2.16, both protocols, measured through a proxy that gives one answer
+all the time; `tests/clients/test_commit_patience.py` has the first row):
+
+| answer | attempts | `commit()` raises after |
+|---|---:|---:|
+| none | 3 | 3 × `socket.timeout.ms`: **three minutes** by default |
+| NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or the connection is closed | 6 | 3 to 5 s |
+| COORDINATOR_LOAD_IN_PROGRESS, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS | 3 | 0.3 s |
+| STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID | 1 | at once |
+
+So a broker must answer. A coordinator that runs answers every commit and heartbeat within `offsets.commit.timeout.ms` (5 s), whatever
+happens to the other nodes (`tests/broker/test_answers_in_time.py`); a request that is not answered within a minute by a bug ends its connection
+and is reported (`request not answered`). What is left is a coordinator that stands still. Lower `socket.timeout.ms` where that matters.
+
+**Pauses of producers under several faults at once** are mostly the cluster's: in four runs of `penstock chaos --overlap 3` a probe without any
+backlog waited as long as librdkafka in nearly all pauses. Where it did not, librdkafka had a backlog: with 80,000 records under way it
+resumed 18 s after the probe (33.3 s beside 15.0 s), in another pause 10 s (20.8 s beside 10.6 s) ([chaos.md](chaos.md#the-load-and-the-account)).
+
 ## Clients that are tested
 
 Every commit runs librdkafka (confluent-kafka), kafka-python, aiokafka, kafkajs and kcat (on Debian's older librdkafka)

@@ -14,7 +14,7 @@ import pytest
 from broker.clusters import a_cluster, create, run
 from broker.patient_clients import PatientProducer
 from penstock.sim import SimRuntime
-from penstock.sim.cluster import BROKER, CONTROLLER, SimCluster, SimNode
+from penstock.sim.cluster import BOTH, BROKER, CONTROLLER, SimCluster, SimNode
 
 PARTITIONS = 3
 SETTINGS = {"min.insync.replicas": "2"}
@@ -107,6 +107,34 @@ def test_a_controller_that_is_cut_off_is_not_granted_its_session_anew_by_its_suc
     # Silence counts from before the election, for its successor and for itself: else the time until a new controller is
     # elected comes on top of the session, and it is 12.3 s.
     assert gaps.longest_ms < SESSION_MS + 2_000
+
+
+def test_a_dead_leader_is_not_granted_its_session_anew_by_each_new_controller() -> None:
+    with a_cluster(4, SETTINGS, seed=3, roles=[BOTH, BOTH, BOTH, BROKER]) as cluster:
+        cluster.world.network.retransmit_as_linux()
+        create(cluster, "t", partitions=8)
+        cluster.await_images()
+        led = [number for number in range(8) if (found := cluster.leader_of("t", number)) and found.node_id == 4]
+
+        async def scenario(runtime: SimRuntime) -> float:
+            producer = PatientProducer(runtime, cluster, "t", led[0])
+            runtime.spawn(producer.run(1), "producer")
+            await runtime.sleep(3_000)
+            cluster.node(4).isolate()
+            await runtime.sleep(7_500)
+            first = controller(cluster)
+            first.crash()
+            while (now := cluster.controller()) is None or now is first:
+                await runtime.sleep(20)
+            elected_ms = runtime.now_ms()
+            first.begin()
+            await runtime.sleep(15_000)
+            producer.over = True
+            return producer.waited_ms(elected_ms)
+
+        # The new controller has tried in vain to reach it for longer than a session. Without counting that it is 9 s.
+        assert run(cluster, scenario) < 4_000
+        cluster.heal_all()
 
 
 def test_links_that_flap_hold_writes_up_no_longer_than_they_are_down() -> None:

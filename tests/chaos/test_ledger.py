@@ -194,3 +194,27 @@ def test_many_violations_are_counted_and_some_are_told() -> None:
     assert verdict.violations[Kind.LOST] == 500
     assert 0 < len(verdict.examples) < 20
     assert "record 0 of producer 3 was acknowledged at offset 0, and is not there" in verdict.examples[0].text
+
+
+def test_records_of_a_probe_have_counts_of_their_own_and_no_order() -> None:
+    ledger = Ledger(1, probes=[9])
+    group = ledger.reader("group")
+    group.assigned("m", 0)
+    ledger.acknowledged(ledger.sent(PRODUCER, 0), 0, 0)
+    late, later = ledger.sent(9, 0), ledger.sent(9, 0)
+    ledger.failed(late, 0)
+    ledger.acknowledged(later, 0, 1)
+    stored = [Name(PRODUCER, 0), later, late]
+    for offset, name in enumerate(stored):
+        group.read("m", 0, offset, name)
+    verdict = ledger.judge((0, offset, name) for offset, name in enumerate(stored))
+    assert verdict.holds
+    counts, probes = ledger.counts, ledger.probe_counts
+    assert (counts.sent, counts.acknowledged, counts.stored, counts.read) == (1, 1, 1, 1)
+    assert (probes.sent, probes.acknowledged, probes.failed, probes.stored, probes.read) == (2, 1, 1, 2, 2)
+
+
+def test_a_record_of_a_probe_that_was_acknowledged_must_be_there_too() -> None:
+    ledger = Ledger(1, probes=[9])
+    ledger.acknowledged(ledger.sent(9, 0), 0, 0)
+    assert dict(ledger.judge([]).violations) == {Kind.LOST: 1}

@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from penstock.chaos.ledger import Name
-from penstock.chaos.load import decode, encode
-from penstock.chaos.pauses import Pauses
+from penstock.chaos.ledger import Name, decode, encode
+from penstock.chaos.pauses import Pause, Pauses, longest_wait_s, merged
 from penstock.chaos.plan import plan
 
 
@@ -50,3 +49,23 @@ def test_names_of_records_come_back_from_their_values() -> None:
 )
 def test_values_of_others_have_no_name(value: bytes | None) -> None:
     assert decode(value) is None
+
+
+def test_a_long_pause_is_kept_with_its_time_even_if_it_goes_on() -> None:
+    pauses = Pauses(2)
+    pauses.acknowledged(0, 0.0)
+    pauses.acknowledged(1, 0.0)
+    pauses.acknowledged(0, 6.0)
+    pauses.take_s(8.0)
+    pauses.acknowledged(1, 9.0)
+    assert [(one.start_s, one.end_s, one.partitions) for one in pauses.long] == [(0.0, 6.0, [0]), (0.0, 8.0, [1])]
+
+
+def test_pauses_of_several_partitions_at_the_same_time_are_told_as_the_longest_of_them() -> None:
+    pauses = [Pause(0.0, 6.0, [0]), Pause(1.0, 9.0, [2]), Pause(20.0, 26.0, [1])]
+    assert merged(pauses) == [Pause(1.0, 9.0, [0, 2]), Pause(20.0, 26.0, [1])]
+
+
+def test_a_probe_that_was_acknowledged_during_a_pause_had_to_wait_for_a_part_of_it_only() -> None:
+    assert longest_wait_s([], 10.0, 30.0) == 20.0
+    assert longest_wait_s([9.0, 22.0, 23.0, 31.0], 10.0, 30.0) == 12.0

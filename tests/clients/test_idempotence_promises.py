@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.chaos.copies import Blame
+from penstock.chaos.ledger import Ledger, decode, encode
+from penstock.chaos.load import Load
 from support import java
 from support.penstock import PenstockServer
 from support.ports import free_ports
@@ -33,24 +36,23 @@ Send = Callable[[int, bytes], None]
 def proxied() -> Iterator[tuple[ProduceProxy, str]]:
     """A broker that clients reach through the proxy alone."""
     (port,) = free_ports(1)
-    with (
-        PenstockServer({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as server,
-        ProduceProxy(port, int(server.bootstrap.rpartition(":")[2])) as proxy,
-    ):
+    server = PenstockServer({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    with ProduceProxy(port, int(server.bootstrap.rpartition(":")[2])) as proxy, server:
         bootstrap = f"127.0.0.1:{port}"
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
         yield proxy, bootstrap
 
 
-def go_through(proxy: ProduceProxy, send: Send) -> None:
+def go_through(proxy: ProduceProxy, send: Send, values: tuple[bytes, ...] = (b"first", b"second", b"third")) -> None:
     """The first is not stored, the second is and the client does not know, the third must wait for the first."""
+    first, second, third = values
     proxy.arm()
-    send(0, b"first")
+    send(0, first)
     proxy.await_step(HELD)
-    send(1, b"second")
+    send(1, second)
     proxy.await_step(LOST)
-    send(0, b"third")
+    send(0, third)
     proxy.await_step(OVER)
 
 
@@ -119,3 +121,42 @@ def test_librdkafka_stores_it_twice() -> None:
         assert producer.flush(60) == 0
         assert failed == []
         assert stored(bootstrap) == sorted([*STORED, (1, b"second")])
+
+
+def test_chaos_tells_that_it_was_the_client_with_the_epochs_as_evidence() -> None:
+    with proxied() as (proxy, bootstrap):
+        load = Load(
+            {"bootstrap.servers": bootstrap}, TOPIC, "unused", partitions=2, producers=1, members=1, rate=1,
+            value_bytes=0, group_protocol="classic",
+        )  # fmt: skip
+        ledger = load.ledger = Ledger(2)  # without the readers, which are not started
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "retry.backoff.ms": 100}
+        )
+
+        def send(partition: int, value: bytes) -> None:
+            name = decode(value)
+            assert name is not None
+
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                load.delivered(name, partition, None if error is not None else message.offset())
+
+            producer.produce(TOPIC, value, partition=partition, on_delivery=delivered)
+            producer.poll(0)
+
+        for partition in range(2):
+            send(partition, encode(ledger.sent(0, partition)))
+        assert producer.flush(30) == 0
+        first, second, third = (ledger.sent(0, partition) for partition in (0, 1, 0))
+        go_through(proxy, send, (encode(first), encode(second), encode(third)))
+        assert producer.flush(60) == 0
+        ends = load.ends()
+        verdict = ledger.judge(load.stored(ends), lambda: load.stamps(ends))
+        assert verdict.holds, verdict
+        assert verdict.counts.resent == 1
+        (run,) = verdict.copies
+        assert (run.blame, run.first.partition, run.first.number, run.count) == (Blame.CLIENT, 1, second.number, 1)
+        assert run.stamp is not None
+        assert run.stamp_again is not None
+        assert run.stamp_again.producer_id == run.stamp.producer_id
+        assert run.stamp_again.epoch == run.stamp.epoch + 1

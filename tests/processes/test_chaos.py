@@ -24,7 +24,7 @@ from penstock.chaos import isolation
 from penstock.runtime.exits import EXIT_STORAGE
 from support.apache_kafka import ApacheKafka
 from support.apache_kafka import available as kafka_available
-from support.penstock import PenstockServer
+from support.penstock import THIS_TREE, PenstockServer
 from support.server_process import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,6 +135,16 @@ def test_a_node_without_room_on_its_disk_stops_and_comes_back_when_there_is_room
     assert codes == {EXIT_STORAGE}
 
 
+@pytest.mark.long
+def test_data_on_disks_in_memory_is_kept_with_the_account(tmp_path: Path) -> None:
+    needs_namespaces()
+    told = unharmed("--netns", "--faults", "full-disk-follower", "--rounds", "1", "--data", str(tmp_path))
+    for number in range(1, 4):
+        assert (tmp_path / f"node-{number}" / "data" / "meta.properties").is_file()
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["records"] == told["records"]
+
+
 # ---- two releases
 
 @pytest.mark.long
@@ -208,6 +218,94 @@ def test_a_cluster_that_loses_records_is_found_out(tmp_path: Path) -> None:
     assert told["violations"]["lost"] == 20
     assert told["violations"]["vanished"] == 40  # the group and the lone reader had read them
     assert told["faults"][0]["what"] == "leader 1"
+
+
+FORGETFUL = """
+import sys
+from penstock.log.producers import ProducerEntry
+ProducerEntry.find = lambda *_: None
+ProducerEntry.check_sequence = lambda *_: None
+from penstock.__main__ import main
+sys.exit(main())
+"""
+"""A broker that knows no retry when it sees one."""
+
+SEND_AGAIN = """
+import os, sys
+from penstock.client import ClientSettings, Cluster, fetch_range
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from penstock.wire.records import read_header
+topic = os.environ["CHAOS_TOPIC"]
+with Cluster(ClientSettings.from_properties({"bootstrap.servers": sys.argv[1]})) as cluster:
+    records = bytes(next(fetch_range(cluster, topic, 0, 0, 1)).records)
+    batch = PartitionProduceData(index=0, records=records[:read_header(records).size_bytes])
+    data = [TopicProduceData(name=topic, partition_data=[batch])]
+    request = ProduceRequest(acks=-1, timeout_ms=9000, topic_data=data)
+    answer = cluster.leader(topic, 0).call(request, ProduceResponse, version=12)
+    print("error", answer.responses[0].partition_responses[0].error_code)
+"""
+
+
+@pytest.mark.parametrize("forgetful", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_broker_that_stores_a_retry_again_is_found_out_by_producer_epoch_and_sequence(
+    tmp_path: Path, forgetful: bool
+) -> None:
+    scripts = {"broker.py": FORGETFUL, "again.py": SEND_AGAIN}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, str(tmp_path / "broker.py")] if forgetful else THIS_TREE
+    with PenstockServer(command=command) as broker:
+        code, told = chaos(
+            "-b", broker.bootstrap, "--replication-factor", "1", "--producers", "1", "--rounds", "1",
+            "--fault", f"again={sys.executable} {tmp_path / 'again.py'} {broker.bootstrap}",
+        )  # fmt: skip
+    if not forgetful:
+        # Thousands of batches later it is no retry any more, but still nothing that may be stored.
+        assert (code, told["copies"]) == (0, []), told
+        return
+    assert code == 10
+    assert told["faults"][0]["what"] == "error 0", told
+    (run,) = told["copies"]
+    assert run["blame"] == "broker"
+    assert run["stamp"] == run["stamp_again"]
+    assert told["violations"]["duplicated"] == run["count"] > 0
+    assert told["records"]["resent"] == 0
+
+
+OTHER_CLIENT = """
+import sys
+from confluent_kafka import Producer
+topic, *properties = sys.argv[1:]
+settings = dict(one.split("=", 1) for one in properties)
+producer = Producer({**settings, "enable.idempotence": True, "acks": "all"})
+for line in sys.stdin:
+    number, partition, value = line.rstrip(chr(10)).split(" ", 2)
+    def told(error, message, number=number):
+        offset = -1 if error is not None else message.offset()
+        print(number, message.partition(), offset, flush=True)
+    producer.produce(topic, value.encode(), partition=int(partition), on_delivery=told)
+    producer.poll(0)
+producer.flush(60)
+"""
+
+
+def test_a_program_can_produce_in_place_of_librdkafka(tmp_path: Path) -> None:
+    program = tmp_path / "producer.py"
+    program.write_text(OTHER_CLIENT)
+    with PenstockServer() as broker:
+        code, told = chaos(
+            "-b", broker.bootstrap, "--replication-factor", "1", "--seconds", "2", "--rate", "200",
+            "--producer-command", f"{sys.executable} {program}",
+        )  # fmt: skip
+    assert code == 0, told
+    assert told["records"]["acknowledged"] == told["records"]["stored"] > 100
+
+
+def test_a_producing_program_that_is_not_there_is_refused_at_once() -> None:
+    command = [sys.executable, "-m", "penstock", "chaos", "--brokers", "3", "--producer-command", "/nowhere/at-all"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert done.returncode == 2
+    assert "there is no program /nowhere/at-all" in done.stderr
 
 
 @pytest.mark.long

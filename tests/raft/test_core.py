@@ -155,6 +155,7 @@ def test_a_parked_fetch_is_answered_at_its_deadline() -> None:
 def test_a_follower_refuses_pre_votes_while_it_hears_from_its_leader() -> None:
     replica, _ = core(hard=HardState(1, 2))
     assert replica.role is Role.FOLLOWER
+    replica.step(m.BeginQuorumEpochRequest(2, 1, 5, 1, key(1)), 50)
     ask = m.VoteRequest(3, 1, 1, 1, key(3), key(1), 1, 100, pre_vote=True)
     (response,) = replica.step(ask, 100).messages
     assert isinstance(response, m.VoteResponse)
@@ -405,7 +406,10 @@ def test_equal_events_at_equal_times_give_equal_answers() -> None:
 
 
 def following(node_id: int = 1) -> RaftCore:
-    return core(hard=HardState(3, 2), node_id=node_id)[0]
+    """A replica that has heard from its leader."""
+    replica = core(hard=HardState(3, 2), node_id=node_id)[0]
+    replica.step(m.BeginQuorumEpochRequest(2, node_id, 5, 3, replica.key), 0)
+    return replica
 
 
 def pre_vote(replica: RaftCore, *, source: int = 3) -> m.VoteRequest:
@@ -425,6 +429,14 @@ def test_whoever_knows_that_the_leader_is_gone_stands_soon_and_grants_pre_votes_
     assert granted(replica.step(pre_vote(replica), 21))
     replica.step(m.Tick(), 20 + CONFIG.election_timeout_ms // 10)
     assert replica.role is Role.PROSPECTIVE
+
+
+def test_a_voter_that_was_just_started_does_not_hold_on_to_a_leader_that_it_has_not_heard() -> None:
+    replica = core(hard=HardState(3, 2))[0]
+    assert replica.role is Role.FOLLOWER
+    assert granted(replica.step(pre_vote(replica), 10))
+    replica.step(m.BeginQuorumEpochRequest(2, 1, 5, 3, replica.key), 11)
+    assert not granted(replica.step(pre_vote(replica), 12))
 
 
 @pytest.mark.parametrize("event", [m.LeaderGone(3, 3), m.LeaderGone(2, 2)])

@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
@@ -29,30 +26,21 @@ from penstock.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from support.frame_proxy import FrameProxy, framed
 
 FLEXIBLE_FROM = 9
 TIMEOUT_S = 30.0
 IDLE, ARMED, HELD, LOST, OVER = range(5)
 
 
-class ProduceProxy:
+class ProduceProxy(FrameProxy):
     def __init__(self, port: int, broker_port: int) -> None:
-        self._broker_port = broker_port
-        self._listener = socket.create_server(("127.0.0.1", port))
+        super().__init__(port, broker_port)
         self._changed = threading.Condition()
         self._step = IDLE
         self._lost_correlation = -1
         self._owed: list[bytes] = []
         """Answers that the client is still to get, in order."""
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._listener.close()
 
     def arm(self) -> None:
         self._go_to(ARMED)
@@ -66,31 +54,14 @@ class ProduceProxy:
             self._step = step
             self._changed.notify_all()
 
-    # ---- connections
+    def passes_request(self, frame: bytes, client: socket.socket) -> bool:
+        return self._step in (IDLE, OVER) or not self._takes(frame, client)
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                broker = socket.create_connection(("127.0.0.1", self._broker_port))
-                threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
-                threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
-
-    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
-        with suppress(OSError):
-            while frame := _frame(client):
-                if self._step in (IDLE, OVER) or not self._takes(frame, client):
-                    broker.sendall(_framed(frame))
-        _end(broker)
-
-    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
-            while frame := _frame(broker):
-                if self._step == HELD and int.from_bytes(frame[:4], "big") == self._lost_correlation:
-                    self._go_to(LOST)
-                else:
-                    client.sendall(_framed(frame))
-        _end(client)
+    def passes_answer(self, frame: bytes) -> bool:
+        if self._step == HELD and int.from_bytes(frame[:4], "big") == self._lost_correlation:
+            self._go_to(LOST)
+            return False
+        return True
 
     def _takes(self, frame: bytes, client: socket.socket) -> bool:
         """Whether this request is not to reach the broker."""
@@ -109,7 +80,7 @@ class ProduceProxy:
             self._lost_correlation = int.from_bytes(correlation, "big")
         elif self._step == LOST and partition == 0:
             for answer in self._owed:
-                client.sendall(_framed(answer))
+                client.sendall(framed(answer))
             self._go_to(OVER)
         return False
 
@@ -137,29 +108,3 @@ def _refused(request: ProduceRequest, version: int, correlation: bytes, error: E
         out.append(0)
     encode(response, version, out)
     return bytes(out)
-
-
-def _frame(source: socket.socket) -> bytes:
-    """Empty at the end of the stream."""
-    head = _exactly(source, 4)
-    return _exactly(source, int.from_bytes(head, "big")) if head else b""
-
-
-def _exactly(source: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = source.recv(size - len(data))
-        if not piece:
-            return b""
-        data += piece
-    return data
-
-
-def _framed(frame: bytes) -> bytes:
-    return len(frame).to_bytes(4, "big") + frame
-
-
-def _end(one: socket.socket) -> None:
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()

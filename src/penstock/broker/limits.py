@@ -48,6 +48,11 @@ REQUEST_SILENCE_MS = 30_000
 RECEIVE_STALL_MS = 5_000
 """The same, if other requests wait for the memory that the half is in."""
 
+ANSWER_MS_MAX = 60_000
+"""An answer that is not there after this never comes: its connection is closed, so that the client asks again. Every
+wait inside the broker has a shorter limit of its own (a commit `offsets.commit.timeout.ms`, a forwarded request
+30 s), so this is for bugs. Requests that say themselves how long to wait are exempt (`service.WAITS_AS_ASKED`)."""
+
 LARGE_ANSWER_BYTES = 256 * 1024
 """An answer beyond this (of Produce and Fetch apart) counts against the budget until its client has read it."""
 

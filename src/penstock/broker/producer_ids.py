@@ -24,16 +24,24 @@ class ProducerIds:
         self._fetching: Future[None] | None = None
 
     async def next(self) -> int:
+        """Raises KafkaError if there is no block to be had: to all who waited for it, so that no one waits twice."""
         while self._next == self._end:
             if self._fetching is not None:
                 await self._fetching
                 continue
-            self._fetching = self._runtime.future()
+            fetching = self._fetching = self._runtime.future()
             try:
                 block = await self._next_block()
-                self._next, self._end = block.first, block.first + block.size
-            finally:
-                fetching, self._fetching = self._fetching, None
-                fetching.set_result(None)
+            except BaseException as error:
+                self._fetching = None
+                if isinstance(error, Exception):
+                    fetching.set_exception(error)
+                    fetching.exception()  # there may be nobody else to take it
+                else:
+                    fetching.cancel()
+                raise
+            self._fetching = None
+            self._next, self._end = block.first, block.first + block.size
+            fetching.set_result(None)
         self._next += 1
         return self._next - 1

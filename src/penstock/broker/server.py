@@ -94,7 +94,8 @@ from penstock.wire.uuids import format_uuid
 PLAINTEXT = 0
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests that are under way."""
-PRODUCER_IDS_MS = 30_000
+PRODUCER_IDS_MS = 10_000
+"""How long InitProducerId waits for a block of ids: less than its client waits, which asks again."""
 QUORUM_WAIT_TOLD_MS = 10_000
 QUORUM_WAIT_TOLD_AGAIN_MS = 60_000
 """A start that waits for long for a leader of the metadata says so, again and again."""

@@ -38,6 +38,16 @@ from penstock.wire.headers import read_request_header
 
 ANY_ENTRANCE = Entrance()
 SWEEP_INTERVAL_MS = 10_000
+WAITS_AS_ASKED = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DELETE_RECORDS,
+    }
+)
+"""APIs whose requests say how long the answer may take, or that wait for other members of a group."""
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
 """What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
@@ -144,6 +154,7 @@ class Service:
         self.direct_socket = runtime.direct_socket
         self.after_turn = wakes.run
         self.configure(config)
+        self._swept_ms = runtime.now_ms()
         runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -285,9 +296,11 @@ class Service:
                 connection.send(self._framed(api, version, correlation_id, result.answer))
                 return
             slot = connection.defer(barrier=not api.overlaps)
+            slot.handled_ms = self.now_ms()
             result.then(partial(self._settled, api, connection, slot, version, correlation_id))
             return
         slot = connection.defer(barrier=True)
+        slot.handled_ms = self.now_ms()
         self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
 
     async def _serve_large(
@@ -314,6 +327,7 @@ class Service:
             if connection.closed:
                 return
             assert api.handler is not None
+            slot.handled_ms = self.now_ms()
             result = api.handler(RequestContext(version, client_id, connection), request)
             if isinstance(result, Asked):
                 result.then(partial(self._settled, api, connection, slot, version, correlation_id))
@@ -358,6 +372,7 @@ class Service:
         self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, response: Message
     ) -> None:
         """Encode in slices: an answer that was waited for may be of any size."""
+        slot.handled_ms = None
         try:
             out = self._head(api, version, correlation_id)
             with self.slices() as slices:
@@ -452,9 +467,17 @@ class Service:
         """Close connections that are idle or stuck in the middle of a request; take back buffers that idle."""
         self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
         now = self.now_ms()
+        # After a stall of this process (SIGSTOP) everything looks old: what is due gets the time until the next look.
+        # Where memory for answers is short, large requests wait for their turn, and nobody knows for how long.
+        stalled = now - self._swept_ms > 2 * SWEEP_INTERVAL_MS or self.answer_budget.is_short
+        self._swept_ms = now
         for connection in list(self._connections.values()):
             idle_ms = now - connection.active_ms
-            if connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
+            if not stalled and (overdue := self._overdue(connection, now)) is not None:
+                self.metrics.unexpected_errors += 1
+                self._events.error("request not answered", peer=connection.peer, api=overdue)
+                connection.abort()
+            elif connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
                 self.refused(connection, f"half a request, then {limits.REQUEST_SILENCE_MS // 1000} s of silence")
                 connection.abort()
             elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
@@ -463,6 +486,15 @@ class Service:
                 connection.expire()
             elif idle_ms > SWEEP_INTERVAL_MS:
                 connection.shrink()
+
+    def _overdue(self, connection: Connection, now_ms: float) -> str | None:
+        """The API of a request that was never answered, though nothing but this broker holds up its answer."""
+        slot = connection.oldest
+        if slot is None or slot.answer is not None or not isinstance(slot.api, Api):
+            return None
+        if slot.handled_ms is None or slot.api.key in WAITS_AS_ASKED:
+            return None
+        return slot.api.name if now_ms - slot.handled_ms > limits.ANSWER_MS_MAX else None
 
     def open(self) -> None:
         """Everything is there: serve."""

@@ -13,7 +13,7 @@ the topic is read once more, from its first record to its last, and the ledger s
 
     lost         acknowledged, and not there
     moved        acknowledged at one offset, and there at another
-    duplicated   there twice
+    duplicated   there twice, and not because the client sent it again under a new epoch (`copies`)
     reordered    there, but in another order than it was sent in
     foreign      there, and nobody sent it
     skipped      there, and a reader went past it
@@ -22,6 +22,9 @@ the topic is read once more, from its first record to its last, and the ledger s
     commit-lost  a group went on before what it had committed
 
 A record whose delivery failed may be there or not: the producer was told that nobody knows.
+
+`pauses` has the times without acknowledgements, `reach` says how long the cluster could not have acknowledged at all,
+and a `probe` beside the load shows when it did again, whatever the client did.
 
 All of this speaks Kafka's protocol only, so it can be done to any cluster. What breaks a cluster is a *fault*
 (`faults`): a command given by the user for a cluster of theirs, or a signal, a network cut or a full disk for one that

@@ -97,6 +97,15 @@ class Network:
         """What a command is to be preceded by to run as this node."""
         return ["ip", "netns", "exec", _namespace(node)]
 
+    @property
+    def cuts(self) -> frozenset[tuple[int, int]]:
+        """(sender, receiver): directions in which packets are lost."""
+        return frozenset(link for link, count in self._cuts.items() if count)
+
+    @property
+    def isolated(self) -> frozenset[int]:
+        return frozenset(node for node, count in self._down.items() if count)
+
     def cut(self, sender: int, receiver: int) -> None:
         """Nothing gets from one node to another. The other way still works, for what needs no answer."""
         self._cuts[sender, receiver] += 1
@@ -125,6 +134,7 @@ class SmallDisk:
 
     def __init__(self, path: Path, megabytes: int) -> None:
         assert inside()
+        self._path = path
         self._ballast = path / "ballast"
         path.mkdir(parents=True, exist_ok=True)
         run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
@@ -142,6 +152,14 @@ class SmallDisk:
 
     def free(self) -> None:
         self._ballast.unlink(missing_ok=True)
+
+    def keep(self) -> None:
+        """Put its files where it is mounted: the file system itself is gone with the namespace."""
+        copy = self._path.with_name(f"{self._path.name}.kept")
+        shutil.copytree(self._path, copy)
+        run("umount", str(self._path))
+        self._path.rmdir()
+        copy.rename(self._path)
 
 
 def run(*command: str) -> None:

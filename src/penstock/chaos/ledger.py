@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from penstock.chaos.copies import Blame, Copies, Copy, Stamps, judged
 
 EXAMPLES_MAX: Final = 10
 """How many violations of a kind are kept in words; the others are counted."""
@@ -45,6 +47,19 @@ class Name(NamedTuple):
     number: int
 
 
+def encode(name: Name) -> bytes:
+    """The value of the record that has this name."""
+    return b"penstock chaos %d %d" % name
+
+
+def decode(value: bytes | None) -> Name | None:
+    """The name of the record that has this value; None if it is none of ours."""
+    words = (value or b"").split()
+    if len(words) != 4 or words[:2] != [b"penstock", b"chaos"] or not (words[2].isdigit() and words[3].isdigit()):
+        return None
+    return Name(int(words[2]), int(words[3]))
+
+
 class Violation(NamedTuple):
     kind: Kind
     partition: int
@@ -58,6 +73,8 @@ class Counts:
     failed: int = 0
     pending: int = 0
     stored: int = 0
+    resent: int = 0
+    """Stored twice because the client sent them again under a new producer epoch: no fault of the cluster."""
     read: int = 0
     read_again: int = 0
     """By the group, after something was reassigned: at least once means just that."""
@@ -69,14 +86,18 @@ class Verdict:
     counts: Counts
     violations: Counter[Kind] = field(default_factory=Counter)
     examples: list[Violation] = field(default_factory=list)
+    copies: list[Copies] = field(default_factory=list)
+    """All records that are stored twice, whoever is to blame for it."""
+    _told: Counter[Kind] = field(default_factory=Counter)
 
     @property
     def holds(self) -> bool:
         return not self.violations
 
-    def add(self, kind: Kind, partition: int, text: str) -> None:
-        self.violations[kind] += 1
-        if self.violations[kind] <= EXAMPLES_MAX:
+    def add(self, kind: Kind, partition: int, text: str, count: int = 1) -> None:
+        self.violations[kind] += count
+        self._told[kind] += 1
+        if self._told[kind] <= EXAMPLES_MAX:
             self.examples.append(Violation(kind, partition, text))
 
 
@@ -121,6 +142,8 @@ class Column:
 NOTHING: Final = 0
 FOREIGN: Final = -1
 NUMBERS_MAX: Final = 1 << 40
+NOBODY: Final = -1
+"""In place of a producer, for what is not of one."""
 
 
 def _code(name: Name | None) -> int:
@@ -130,9 +153,12 @@ def _code(name: Name | None) -> int:
 class Ledger:
     """One topic, from the first record sent to the last one found."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, probes: Collection[int] = ()) -> None:
+        """`probes`: producers that never send a record again. They have counts and no order of their own."""
         self.partitions = partitions
         self.counts = Counts()
+        self.probe_counts = Counts()
+        self._probes = frozenset(probes)
         self._lanes: dict[tuple[int, int], array[int]] = {}
         """By producer and partition: the offset of each record, or what else became of it."""
         self._readers: dict[str, Reader] = {}
@@ -143,65 +169,92 @@ class Ledger:
         """The name of the next record of this lane."""
         lane = self._lanes.setdefault((producer, partition), array("q"))
         lane.append(PENDING)
-        self.counts.sent += 1
-        self.counts.pending += 1
+        counts = self._counts_of(producer)
+        counts.sent += 1
+        counts.pending += 1
         return Name(producer, len(lane) - 1)
 
     def acknowledged(self, name: Name, partition: int, offset: int) -> None:
         self._settle(name, partition, offset if offset >= 0 else UNKNOWN_OFFSET)
-        self.counts.acknowledged += 1
+        self._counts_of(name.producer).acknowledged += 1
 
     def failed(self, name: Name, partition: int) -> None:
         """The producer gave up: the record may be there or not."""
         self._settle(name, partition, FAILED)
-        self.counts.failed += 1
+        self._counts_of(name.producer).failed += 1
 
     def _settle(self, name: Name, partition: int, outcome: int) -> None:
         lane = self._lanes[name.producer, partition]
         assert lane[name.number] == PENDING, f"{name} was told about twice"
         lane[name.number] = outcome
-        self.counts.pending -= 1
+        self._counts_of(name.producer).pending -= 1
+
+    def _counts_of(self, producer: int) -> Counts:
+        return self.probe_counts if producer in self._probes else self.counts
+
+    @property
+    def pending(self) -> int:
+        """Records of all producers of which nobody knows yet."""
+        return self.counts.pending + self.probe_counts.pending
 
     # ---- reading
 
     def reader(self, name: str) -> Reader:
-        return self._readers.setdefault(name, Reader(name, self.partitions, self.counts))
+        return self._readers.setdefault(name, Reader(name, self.partitions, self._counts_of))
 
     # ---- the end
 
-    def judge(self, stored: Iterable[tuple[int, int, Name | None]]) -> Verdict:
+    def judge(
+        self,
+        stored: Iterable[tuple[int, int, Name | None]],
+        stamps: Callable[[], Sequence[Stamps]] | None = None,
+    ) -> Verdict:
         """What does not fit, given all that is there: (partition, offset, name), by offset in each partition.
 
-        The name is None for a record that is none of ours.
+        The name is None for a record that is none of ours. `stamps` is called if records are stored twice: it reads
+        what their producers wrote on them, for each partition. Without it every duplicate is a violation.
         """
         verdict = Verdict(self.counts)
+        copies: list[Copy] = []
         found = [Column() for _ in range(self.partitions)]
         places = {key: array("q", [UNSEEN]) * len(lane) for key, lane in self._lanes.items()}
         newest: dict[tuple[int, int], int] = {}
-        self.counts.stored = 0
+        self.counts.stored = self.probe_counts.stored = 0
         for partition, offset, name in stored:
-            self.counts.stored += 1
+            self._counts_of(NOBODY if name is None else name.producer).stored += 1
             place = None if name is None else places.get((name.producer, partition))
             if name is None or place is None or not 0 <= name.number < len(place):
                 verdict.add(Kind.FOREIGN, partition, f"offset {offset}: {name or 'not a record of this run'}")
                 continue
             found[partition][offset] = name
             if place[name.number] != UNSEEN:
-                verdict.add(
-                    Kind.DUPLICATED, partition, f"{tell(name)} is at offset {place[name.number]} and at {offset}"
-                )
+                copies.append(Copy(name.producer, name.number, partition, place[name.number], offset))
                 continue
             place[name.number] = offset
             before = newest.get((name.producer, partition), -1)
-            if name.number < before:
+            if name.number < before and name.producer not in self._probes:
                 verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} comes after number {before}")
             newest[name.producer, partition] = max(before, name.number)
-        self._check_acknowledged(verdict, places)
+        if copies:
+            known = [Stamps() for _ in range(self.partitions)] if stamps is None else stamps()
+            verdict.copies = judged(copies, known)
+            self._check_copies(verdict)
+        self._check_acknowledged(verdict, places, copies)
         for reader in self._readers.values():
             reader.judge(verdict, found)
         return verdict
 
-    def _check_acknowledged(self, verdict: Verdict, places: dict[tuple[int, int], array[int]]) -> None:
+    def _check_copies(self, verdict: Verdict) -> None:
+        self.counts.resent = sum(run.count for run in verdict.copies if run.blame is Blame.CLIENT)
+        for run in verdict.copies:
+            if run.blame is not Blame.CLIENT:
+                verdict.add(Kind.DUPLICATED, run.first.partition, f"{run} (blame: {run.blame})", run.count)
+
+    def _check_acknowledged(
+        self, verdict: Verdict, places: dict[tuple[int, int], array[int]], copies: list[Copy]
+    ) -> None:
+        # The acknowledgement may be for either copy.
+        copied = {(copy.producer, copy.partition, copy.number, copy.again) for copy in copies}
         for (producer, partition), lane in sorted(self._lanes.items()):
             for number, (offset, place) in enumerate(zip(lane, places[producer, partition], strict=True)):
                 if offset in (PENDING, FAILED, place):
@@ -210,7 +263,7 @@ class Ledger:
                 if place == UNSEEN:
                     told = "" if offset == UNKNOWN_OFFSET else f" at offset {offset}"
                     verdict.add(Kind.LOST, partition, f"{tell(name)} was acknowledged{told}, and is not there")
-                elif offset != UNKNOWN_OFFSET:
+                elif offset != UNKNOWN_OFFSET and (producer, partition, number, offset) not in copied:
                     verdict.add(
                         Kind.MOVED, partition, f"{tell(name)} was acknowledged at offset {offset}, and is at {place}"
                     )
@@ -219,9 +272,9 @@ class Ledger:
 class Reader:
     """A consumer group (or one consumer without): what its members were given, and what they committed."""
 
-    def __init__(self, name: str, partitions: int, counts: Counts) -> None:
+    def __init__(self, name: str, partitions: int, counts_of: Callable[[int], Counts]) -> None:
         self.name = name
-        self._counts = counts
+        self._counts_of = counts_of
         self._seen = [Column() for _ in range(partitions)]
         self._position = [0] * partitions
         """Beyond the last record that was read, over all members."""
@@ -240,7 +293,7 @@ class Reader:
     def committed(self, partition: int, offset: int) -> None:
         """The cluster has acknowledged it."""
         self._committed[partition] = offset
-        self._counts.commits += 1
+        self._counts_of(NOBODY).commits += 1
 
     def read(self, member: str, partition: int, offset: int, name: Name | None) -> None:
         assignment = self._open.get((member, partition))
@@ -273,11 +326,12 @@ class Reader:
 
     def _see(self, member: str, partition: int, offset: int, name: Name | None) -> None:
         seen = self._seen[partition]
+        counts = self._counts_of(NOBODY if name is None else name.producer)
         if offset not in seen:
             seen[offset] = name
-            self._counts.read += 1
+            counts.read += 1
             return
-        self._counts.read_again += 1
+        counts.read_again += 1
         if not seen.is_at(name, offset):
             self._complain(
                 Kind.VANISHED, partition, f"offset {offset} was {tell(seen[offset])}, and is {tell(name)} for {member}"

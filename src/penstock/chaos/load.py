@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -18,14 +18,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from penstock.chaos.ledger import Ledger, Name
-from penstock.chaos.pauses import Pauses
+from penstock.chaos.copies import Stamps, headers
+from penstock.chaos.ledger import Ledger, Name, decode, encode
+from penstock.chaos.pauses import Pause, Pauses
+from penstock.chaos.probe import PARTITIONS_MAX, Probe
+from penstock.chaos.program import ProgramWriter
+from penstock.client import EARLIEST, ClientError, ClientSettings, Cluster, PartitionRange, fetch_ranges
+from penstock.client import TopicPartition as RawPartition
 from penstock.client.closing import close_member
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 """Longer than any fault is held: a producer that gives up earlier would only say that nobody knows."""
 REQUEST_TIMEOUT_MS: Final = 4_000
 """Short: a producer that waits for a leader that stands still is to turn to the next one, and to send it all again."""
+LINGER_MS: Final = 5
 SOCKET_MARGIN_MS: Final = 1_000
 RECONNECT_BACKOFF_MAX_MS: Final = 500
 POLL_S: Final = 0.1
@@ -33,6 +39,10 @@ SEND_EVERY_S: Final = 0.005
 BEHIND_S: Final = 0.05
 """Callbacks are served at least so often, however much there is to catch up with."""
 COMMIT_EVERY_S: Final = 0.5
+WAIT_FOR_EVERY: Final = 4
+"""Of so many commits one is waited for; the others are made in the background."""
+COMMIT_LIMIT_S: Final = 90.0
+"""A commit that takes longer than any fault hangs: its member is listed, and reads nothing."""
 READ_AT_ONCE: Final = 1_000
 SESSION_TIMEOUT_MS: Final = 10_000
 HEARTBEAT_INTERVAL_MS: Final = 1_000
@@ -54,29 +64,51 @@ class Load:
         rate: float,
         value_bytes: int,
         group_protocol: str,
+        producer_command: Sequence[str] = (),
     ) -> None:
         self.topic = topic
         self.group = group
+        self._properties = settings
         self.settings = {"reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS, "log_level": 0, **settings}
-        self.ledger = Ledger(partitions)
+        self.ledger = Ledger(partitions, probes=[producers])
         self.pauses = Pauses(partitions)
         self.lock = threading.Lock()
+        self.longest_commit_s = 0.0
+        """Of those that a member has waited for."""
         self.problems: list[str] = []
         """What clients were told that no client should be told, whatever fails."""
         self.stop_sending = threading.Event()
         self.stop_reading = threading.Event()
-        self._writers = [Writer(self, number, rate / producers, value_bytes) for number in range(producers)]
+        each, program = rate / producers, [*producer_command, topic, *self._program_properties()]
+        self._writers: list[threading.Thread] = [
+            ProgramWriter(self, number, each, value_bytes, program)
+            if producer_command
+            else Writer(self, number, each, value_bytes)
+            for number in range(producers)
+        ]
+        self._probes = [
+            Probe(self, settings, producers, partition) for partition in range(min(partitions, PARTITIONS_MAX))
+        ]
         group_members = [Member(self, f"member {number + 1}", group_protocol) for number in range(members)]
         self._readers: list[threading.Thread] = [*group_members, Witness(self)]
 
+    def _program_properties(self) -> list[str]:
+        properties = {
+            "bootstrap.servers": self.settings.get("bootstrap.servers", ""),
+            "linger.ms": LINGER_MS,
+            "request.timeout.ms": REQUEST_TIMEOUT_MS,
+            "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        }
+        return [f"{name}={value}" for name, value in properties.items()]
+
     def start(self) -> None:
-        for thread in (*self._readers, *self._writers):
+        for thread in (*self._readers, *self._writers, *self._probes):
             thread.start()
 
     def stop(self) -> None:
         self.stop_sending.set()
         self.stop_reading.set()
-        for thread in (*self._writers, *self._readers):
+        for thread in (*self._writers, *self._probes, *self._readers):
             if thread.ident is not None:
                 thread.join()
 
@@ -84,6 +116,35 @@ class Load:
         with self.lock:
             if text not in self.problems:
                 self.problems.append(text)
+
+    def probed(self, name: Name, partition: int, offset: int | None) -> None:
+        """A probe was told where its record is; None if it was told nothing, or that the record was refused."""
+        with self.lock:
+            if offset is None:
+                self.ledger.failed(name, partition)
+            else:
+                self.ledger.acknowledged(name, partition, offset)
+
+    def probe_waited_s(self, pause: Pause) -> float | None:
+        """How long the probes of its partitions had to wait during this pause; None if none of them is probed."""
+        probes = [self._probes[number] for number in pause.partitions if number < len(self._probes)]
+        return max((one.waited_s(pause.start_s, pause.end_s) for one in probes), default=None)
+
+    def committed_within(self, seconds: float, member: str) -> None:
+        """A member has waited for a commit, whether it succeeded or not."""
+        with self.lock:
+            self.longest_commit_s = max(self.longest_commit_s, seconds)
+        if seconds > COMMIT_LIMIT_S:
+            self.problem(f"{member} hung in commit() for {seconds:.0f} s")
+
+    def delivered(self, name: Name, partition: int, offset: int | None) -> None:
+        """A producer was told what became of a record: None if it gave up, -1 if it was not told the offset."""
+        with self.lock:
+            if offset is None:
+                self.ledger.failed(name, partition)
+                return
+            self.ledger.acknowledged(name, partition, offset)
+            self.pauses.acknowledged(partition, time.monotonic())
 
     # ---- the end
 
@@ -122,6 +183,23 @@ class Load:
                     self.problem(f"partitions {sorted(missing)} cannot be read to their ends")
                     return
 
+    def stamps(self, ends: list[int]) -> list[Stamps]:
+        """What producers wrote on the batches of each partition; nothing for what cannot be read."""
+        found = [Stamps() for _ in ends]
+        try:
+            with Cluster(ClientSettings.from_properties(self._properties)) as cluster:
+                starts = cluster.list_offsets({RawPartition(self.topic, n): EARLIEST for n in range(len(ends))})
+                ranges = [
+                    PartitionRange(self.topic, number, starts[RawPartition(self.topic, number)].offset, end)
+                    for number, end in enumerate(ends)
+                ]
+                for fetched in fetch_ranges(cluster, ranges):
+                    for header in headers(fetched.records):
+                        found[fetched.partition].add(header)
+        except ClientError as error:
+            self.problem(f"the batches that hold duplicates cannot be read: {error}")
+        return found
+
     @contextmanager
     def _plain_consumer(self) -> Iterator[Consumer]:
         consumer = Consumer({**self.settings, "group.id": f"{self.group}-audit", "enable.auto.commit": False})
@@ -144,7 +222,7 @@ class Writer(threading.Thread):
         self._padding = b" " * value_bytes
         self._producer = Producer(
             {
-                "linger.ms": 5,
+                "linger.ms": LINGER_MS,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS + SOCKET_MARGIN_MS,
@@ -191,14 +269,8 @@ class Writer(threading.Thread):
                 return
 
     def _delivered(self, name: Name, partition: int, error: KafkaError | None, message: Message) -> None:
-        load = self._load
-        with load.lock:
-            if error is not None:
-                load.ledger.failed(name, partition)
-                return
-            offset = message.offset()
-            load.ledger.acknowledged(name, partition, -1 if offset is None else offset)
-            load.pauses.acknowledged(partition, time.monotonic())
+        offset = message.offset()
+        self._load.delivered(name, partition, None if error is not None else -1 if offset is None else offset)
 
 
 class Member(threading.Thread):
@@ -228,12 +300,13 @@ class Member(threading.Thread):
     def run(self) -> None:
         consumer, load = self._consumer, self._load
         consumer.subscribe([load.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-        next_commit_s = time.monotonic() + COMMIT_EVERY_S
+        next_commit_s, commits = time.monotonic() + COMMIT_EVERY_S, 0
         while not load.stop_reading.is_set():
             _take(consumer, load, GROUP, self.name)
             if time.monotonic() >= next_commit_s:
+                commits += 1
+                self._commit(wait=commits % WAIT_FOR_EVERY == 0)
                 next_commit_s = time.monotonic() + COMMIT_EVERY_S
-                self._commit(wait=False)
         close_member(consumer, self._protocol)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
@@ -252,7 +325,12 @@ class Member(threading.Thread):
         with suppress(KafkaException):
             positions = [one for one in self._consumer.position(self._consumer.assignment()) if one.offset >= 0]
             if positions and wait:
-                self._committed(None, self._consumer.commit(offsets=positions, asynchronous=False) or [])
+                began_s = time.monotonic()
+                try:
+                    done = self._consumer.commit(offsets=positions, asynchronous=False)
+                finally:
+                    self._load.committed_within(time.monotonic() - began_s, self.name)
+                self._committed(None, done or [])
             elif positions:
                 self._consumer.commit(offsets=positions, asynchronous=True)
 
@@ -289,17 +367,6 @@ class Witness(threading.Thread):
         while not load.stop_reading.is_set():
             _take(self._consumer, load, WITNESS, self.name)
         self._consumer.close()
-
-
-def encode(name: Name) -> bytes:
-    return b"penstock chaos %d %d" % name
-
-
-def decode(value: bytes | None) -> Name | None:
-    words = (value or b"").split()
-    if len(words) != 4 or words[:2] != [b"penstock", b"chaos"] or not (words[2].isdigit() and words[3].isdigit()):
-        return None
-    return Name(int(words[2]), int(words[3]))
 
 
 def _take(consumer: Consumer, load: Load, reader: str, member: str) -> None:

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from penstock.chaos.isolation import Network, SmallDisk
+from penstock.chaos.reach import Reach
 
 RESTART_PAUSE_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 60.0
 PR_SET_PDEATHSIG: Final = 1
 TAIL_LINES: Final = 15
+EXIT_STORAGE: Final = os.EX_IOERR
+"""With this code a node ends that cannot write to its disk."""
 
 
 class NodeFailed(Exception):
@@ -41,7 +44,7 @@ class Node:
     """So many faults want it to stay down."""
     paused: int = 0
     may_end: int = 0
-    """So many faults that it may answer by ending: a full disk."""
+    """So many faults that it may answer by ending with `EXIT_STORAGE`: a full disk."""
     restart_at_s: float = 0.0
     ends: list[int] = field(default_factory=list)
     """Exit codes of its processes so far; negative for a signal."""
@@ -128,6 +131,19 @@ class Nodes:
         node = self.by_id[id]
         node.version = (node.version + 1) % len(node.commands)
 
+    def reach(self) -> Reach:
+        """Which nodes and links are out of order at this moment."""
+        network = self.network
+        off = frozenset() if network is None else network.isolated
+        halted = {node.id for node in self.by_id.values() if node.paused or not node.running}
+        return Reach(off | halted, frozenset() if network is None else network.cuts)
+
+    def keep(self) -> None:
+        """Copy the data to where it outlives this process. The nodes must have been closed."""
+        for node in self.by_id.values():
+            if node.disk is not None:
+                node.disk.keep()
+
     def tail(self, id: int) -> str:
         try:
             lines = self.by_id[id].log_path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -137,7 +153,7 @@ class Nodes:
 
     def _ended(self, node: Node, code: int) -> None:
         self.tell(f"node {node.id} {ended(code)} and is started again")
-        if not node.may_end:
+        if not node.may_end or code != EXIT_STORAGE:
             self.problem(f"node {node.id} {ended(code)}, though nobody asked it to:\n{self.tail(node.id)}")
 
     def _signal(self, id: int, number: signal.Signals) -> None:
@@ -168,7 +184,7 @@ class Nodes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for us: we stop them in order
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
 
@@ -176,6 +192,6 @@ def ended(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the new process: end when we do, however that is."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

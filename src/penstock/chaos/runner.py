@@ -21,7 +21,9 @@ from penstock.chaos.ledger import Counts, Verdict
 from penstock.chaos.load import Load
 from penstock.chaos.nodes import NodeFailed, Nodes
 from penstock.chaos.overlap import Overlap, Planned
+from penstock.chaos.pauses import Pause, merged
 from penstock.chaos.plan import Step, plan
+from penstock.chaos.reach import Need, Timeline
 from penstock.chaos.roles import Roles
 
 TICK_S: Final = 0.05
@@ -62,6 +64,8 @@ class Options:
     keep: bool
     overlap: int = 1
     """So many faults may be under way at once."""
+    producer_command: Sequence[str] = ()
+    """The program that produces instead of librdkafka (`penstock.chaos.program`)."""
 
 
 @dataclass(slots=True)
@@ -70,11 +74,32 @@ class Applied:
 
     name: str
     at_s: float
+    end_s: float | None = None
+    """When it was undone."""
     what: str = ""
     pause_s: float | None = None
     """The longest time without an acknowledgement on some partition, until all was well again: in its episode."""
     whole_after_s: float | None = None
     """From its end until all replicas were in sync again."""
+
+
+@dataclass(slots=True)
+class LongPause:
+    """A long time without an acknowledgement, and what was wrong with the cluster meanwhile. Times are of the run."""
+
+    partitions: list[int]
+    start_s: float
+    end_s: float
+    faults: list[str]
+    """Those that were under way in this time."""
+    unable_s: float | None
+    """For so long no group of nodes could have acknowledged; None for a cluster whose nodes are not ours."""
+    probe_s: float | None
+    """The probe had to wait for so long; the rest of the pause is the client's. None: it was not probed."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
 
 
 @dataclass(slots=True)
@@ -85,10 +110,18 @@ class Result:
     problems: list[str]
     verdict: Verdict | None
     exit_codes: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    long_pauses: list[LongPause] = field(default_factory=list)
+    longest_commit_s: float = 0.0
+    """That a member of the group waited for."""
 
     @property
     def holds(self) -> bool:
         return self.verdict is not None and self.verdict.holds and not self.problems
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is worth a closer look: the topic and the data may go."""
+        return self.holds and self.verdict is not None and not self.verdict.copies
 
     def as_json(self) -> dict[str, object]:
         counts = Counts() if self.verdict is None else self.verdict.counts
@@ -97,14 +130,28 @@ class Result:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "faults": [
-                {"name": one.name, "at_s": round(one.at_s, 3), "what": one.what, "pause_s": _rounded(one.pause_s),
-                 "whole_after_s": _rounded(one.whole_after_s)}
+                {"name": one.name, "at_s": round(one.at_s, 3), "end_s": _rounded(one.end_s), "what": one.what,
+                 "pause_s": _rounded(one.pause_s), "whole_after_s": _rounded(one.whole_after_s)}
                 for one in self.applied
+            ],
+            "longest_commit_s": round(self.longest_commit_s, 3),
+            "long_pauses": [
+                {"partitions": one.partitions, "start_s": round(one.start_s, 3), "end_s": round(one.end_s, 3),
+                 "seconds": round(one.seconds, 3), "unable_s": _rounded(one.unable_s), "probe_s": _rounded(one.probe_s),
+                 "faults": one.faults}
+                for one in self.long_pauses
             ],
             "records": {name: getattr(counts, name) for name in Counts.__slots__},
             "violations": {} if self.verdict is None else {str(k): n for k, n in self.verdict.violations.items()},
             "examples": [] if self.verdict is None else [
                 {"kind": one.kind, "partition": one.partition, "text": one.text} for one in self.verdict.examples
+            ],
+            "copies": [] if self.verdict is None else [
+                {"partition": one.first.partition, "producer": one.first.producer, "number": one.first.number,
+                 "count": one.count, "offset": one.first.offset, "again": one.first.again, "blame": one.blame,
+                 "stamp": one.stamp and one.stamp._asdict(),
+                 "stamp_again": one.stamp_again and one.stamp_again._asdict()}
+                for one in self.verdict.copies
             ],
             "problems": self.problems,
             "exit_codes": {str(node): list(codes) for node, codes in self.exit_codes.items()},
@@ -129,8 +176,11 @@ class Run:
         faults: Sequence[Fault],
         screen: Screen,
         nodes: Nodes | None = None,
+        need: Need | None = None,
     ) -> None:
+        """`need`: what the nodes must have so that they can acknowledge; for a cluster of our own."""
         self.options = options
+        self._timeline = None if need is None else Timeline(need)
         self.faults = {fault.name: fault for fault in faults}
         self.nodes = nodes
         self.rng = Random(options.seed)
@@ -163,6 +213,8 @@ class Run:
                 return False
             if self.nodes is not None:
                 self.nodes.tend()
+                if self._timeline is not None:
+                    self._timeline.saw(self.nodes.reach(), time.monotonic())
             self._screen.show(self)
             time.sleep(min(TICK_S, left_s))
         return True
@@ -187,10 +239,24 @@ class Run:
             verdict = self._account(load)
         finally:
             load.stop()
-        if not options.keep:
-            self._remove(admin)
         codes = {} if self.nodes is None else {node.id: node.ends for node in self.nodes.by_id.values()}
-        return Result(options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes)
+        pauses = [self._explained(load, pause) for pause in merged(load.pauses.long)]
+        result = Result(
+            options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses, load.longest_commit_s
+        )
+        if not options.keep and result.is_clean:
+            self._remove(admin)
+        return result
+
+    def _explained(self, load: Load, pause: Pause) -> LongPause:
+        start_s, end_s = pause.start_s - self._started_s, pause.end_s - self._started_s
+        unable_s = None if self._timeline is None else self._timeline.unable_s(pause.start_s, pause.end_s)
+        faults = [
+            f"{one.name} ({one.at_s:.1f}–{one.end_s:.1f} s)" if one.end_s is not None else one.name
+            for one in self.applied
+            if one.at_s < end_s and (one.end_s is None or one.end_s > start_s)
+        ]
+        return LongPause(pause.partitions, start_s, end_s, faults, unable_s, load.probe_waited_s(pause))
 
     def _load(self) -> Load:
         options = self.options
@@ -198,6 +264,7 @@ class Run:
             self.properties, options.topic, options.group,
             partitions=options.partitions, producers=options.producers, members=options.members, rate=options.rate,
             value_bytes=options.value_bytes, group_protocol=options.group_protocol,
+            producer_command=options.producer_command,
         )  # fmt: skip
 
     def _prepare(self) -> AdminClient:
@@ -289,9 +356,13 @@ class Run:
             return fault.run(self, least_s + (most_s - least_s) * step.share)
 
         def done(what: str) -> None:
-            applied.what = what
+            applied.what, applied.end_s = what, self.elapsed_s
 
-        return Planned(begin, fault.alone, done, lambda error: load.problem(f"{step.name}: {error}"))
+        def failed(error: str) -> None:
+            applied.end_s = self.elapsed_s
+            load.problem(f"{step.name}: {error}")
+
+        return Planned(begin, fault.alone, done, failed)
 
     def _acknowledge_more(self, when: str, failure: type[Exception]) -> None:
         """Some records on every partition, so that what is broken next is broken under load."""
@@ -303,15 +374,16 @@ class Run:
             lambda: load.ledger.counts.acknowledged >= goal or load.stop_sending.is_set(),
             time.monotonic() + WHOLE_TIMEOUT_S,
         ):
-            raise failure(f"nothing was acknowledged {when} within {WHOLE_TIMEOUT_S:.0f} s")
+            reasons = [f"nothing was acknowledged {when} within {WHOLE_TIMEOUT_S:.0f} s", *load.problems]
+            raise failure("; ".join(reasons))
 
     # ---- the account
 
     def _account(self, load: Load) -> Verdict | None:
         self.tell("sending no more; waiting for the last acknowledgements")
         load.stop_sending.set()
-        if not self._wait_until(lambda: load.ledger.counts.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
-            load.problem(f"{load.ledger.counts.pending} records were neither acknowledged nor refused")
+        if not self._wait_until(lambda: load.ledger.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
+            load.problem(f"{load.ledger.pending} records were neither acknowledged nor refused")
         self.tell("waiting until the readers have read everything")
         try:
             ends = load.ends()
@@ -323,7 +395,7 @@ class Run:
         load.stop()
         self.tell("reading everything once more, from the beginning")
         try:
-            return load.ledger.judge(load.stored(ends))
+            return load.ledger.judge(load.stored(ends), lambda: load.stamps(ends))
         except KafkaException as error:
             load.problem(f"the topic cannot be read: {error.args[0].str()}")
             return None

@@ -13,8 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.chaos.ledger import Counts
-from penstock.chaos.runner import Result, Run
+from penstock.chaos.copies import Blame
+from penstock.chaos.ledger import EXAMPLES_MAX, Counts, Verdict
+from penstock.chaos.runner import LongPause, Result, Run
 
 REFRESH_EVERY_S: Final = 0.2
 LINE_EVERY_S: Final = 5.0
@@ -107,22 +108,54 @@ def summary(result: Result) -> list[str]:
         + (f"; in sync again {one.whole_after_s:.1f} s later" if one.whole_after_s is not None else "")
         for one in result.applied
     ]
+    lines += [_explained(pause) for pause in result.long_pauses]
     if result.verdict is not None:
         counts = result.verdict.counts
         lines.append("")
         lines.append(
             f"{counts.sent:,} records sent, {counts.acknowledged:,} acknowledged, {counts.failed:,} given up, "
             f"{counts.stored:,} stored, {counts.read:,} read, {counts.read_again:,} read again, "
-            f"{counts.commits:,} offsets committed"
+            f"{counts.commits:,} offsets committed (the longest commit took {result.longest_commit_s:.1f} s)"
         )
         for kind, number in sorted(result.verdict.violations.items()):
             lines.append(f"VIOLATED {kind}: {number:,}")
         lines += [f"  {one.kind}, partition {one.partition}: {one.text}" for one in result.verdict.examples]
+        lines += _resent(result.verdict)
     lines += [f"PROBLEM {text}" for text in result.problems]
-    if result.holds:
+    if result.holds and result.verdict is not None and result.verdict.counts.resent:
+        lines.append(
+            "Every acknowledged record is there, in order; no reader missed one or saw one go. "
+            "The client, not the cluster, stored some twice."
+        )
+    elif result.holds:
         lines.append("Every acknowledged record is there, once, in order; no reader missed one or saw one go.")
     else:
         lines.append(f"NOT ALL IS WELL. Seed {result.seed} chooses the same faults again.")
+    return lines
+
+
+def _explained(pause: LongPause) -> str:
+    where = ", ".join(map(str, pause.partitions))
+    text = (
+        f"{pause.start_s:7.1f} s  {pause.seconds:.1f} s without an acknowledgement on partition {where}; "
+        f"faults: {', '.join(pause.faults) or 'none'}"
+    )
+    if pause.probe_s is not None:
+        text += f"; another client had to wait for {pause.probe_s:.1f} s of it"
+    if pause.unable_s is not None:
+        text += f"; too few nodes reached each other to acknowledge for {pause.unable_s:.1f} s of it"
+    return text
+
+
+def _resent(verdict: Verdict) -> list[str]:
+    """Records that the client sent again under a new epoch, with the evidence."""
+    runs = [run for run in verdict.copies if run.blame is Blame.CLIENT]
+    if not runs:
+        return []
+    head = f"{verdict.counts.resent:,} records are stored twice because the client sent them again under a new epoch:"
+    lines = [head, *(f"  partition {run.first.partition}: {run}" for run in runs[:EXAMPLES_MAX])]
+    if len(runs) > EXAMPLES_MAX:
+        lines.append(f"  … and {len(runs) - EXAMPLES_MAX} more runs of records")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from penstock.cli.chaos_cluster import OwnCluster, started
 from penstock.cli.connection import Cluster, parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import DEFAULT_TIMEOUT_S, CommandConfig, Json, examples
-from penstock.cli.output import note, print_json, print_line, print_table
+from penstock.cli.output import note, print_json, print_line, print_table, write_json
 
 if TYPE_CHECKING:
     from penstock.chaos.faults import Fault
@@ -33,6 +34,7 @@ EXAMPLES = examples(
     ("penstock chaos -b test-1:9092 --seconds 300", "only the load and the account, while you break things"),
 )
 SECONDS_DEFAULT = 60.0
+ACCOUNT = "account.json"
 OWN, THEIRS, LOAD = "A cluster of its own", "Your cluster", "Load"
 
 
@@ -104,6 +106,13 @@ def chaos(
     group_protocol: Annotated[
         str, typer.Option(metavar="classic|consumer", rich_help_panel=LOAD, help="The group's protocol.")
     ] = "classic",
+    producer_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", rich_help_panel=LOAD,
+            help="Produce with this program instead of librdkafka; docs/chaos.md says what it must do.",
+        ),
+    ] = None,
     value_bytes: Annotated[int, typer.Option(min=0, max=1_000_000, rich_help_panel=LOAD, help="Of a record.")] = 200,
     keep: Annotated[bool, typer.Option("--keep", help="Leave topic, data and logs where they are.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the faults for a cluster of its own, and end.")] = False,
@@ -127,6 +136,9 @@ def chaos(
         )
     if group_protocol not in ("classic", "consumer"):
         raise CliError(f"--group-protocol {group_protocol}: classic or consumer", exit_codes.USAGE)
+    producing = tuple(shlex.split(producer_command or ""))
+    if producing and shutil.which(producing[0]) is None:
+        raise CliError(f"--producer-command: there is no program {producing[0]}", exit_codes.USAGE)
     if seconds is not None and rounds is not None:
         raise CliError("--seconds or --rounds, not both", exit_codes.USAGE)
     if brokers is None:
@@ -148,7 +160,7 @@ def chaos(
         seed=secrets.randbelow(1_000_000) if seed is None else seed, topic=name, group=name, partitions=partitions,
         replication_factor=copies, min_insync_replicas=min(min_insync_replicas, copies), producers=producers,
         members=members, rate=rate, value_bytes=value_bytes, group_protocol=group_protocol, keep=keep,
-        overlap=overlap,
+        overlap=overlap, producer_command=producing,
     )  # fmt: skip
     if brokers is not None:
         own = OwnCluster(brokers, data, netns, settings or [], mixed_with, disk_megabytes)
@@ -180,16 +192,21 @@ def _enter_namespaces() -> None:
 
 def _break_own(own: OwnCluster, options: Options, chosen: list[Fault], *, json: bool) -> None:
     from penstock.chaos.faults import Needs
+    from penstock.chaos.reach import need
     from penstock.chaos.runner import Run
+    from penstock.config.local_cluster import quorum_size
 
     directory = own.data or Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
     small_disks = any(Needs.DISK in one.needs for one in chosen)
     with _screen(json=json) as screen, started(own, directory, small_disks=small_disks) as (nodes, bootstrap):
-        result = _run(Run(options, {"bootstrap.servers": bootstrap}, chosen, screen, nodes), directory)
-    if own.data is None and result.holds and not options.keep:
+        needed = need(own.brokers, quorum_size(own.brokers), options.replication_factor, options.min_insync_replicas)
+        result = _run(Run(options, {"bootstrap.servers": bootstrap}, chosen, screen, nodes, needed), directory)
+    if own.data is None and result.is_clean and not options.keep:
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        note(f"data and logs of the nodes are in {directory}")
+        nodes.keep()
+        write_json(directory / ACCOUNT, result.as_json())
+        note(f"data and logs of the nodes, and the whole account ({ACCOUNT}), are in {directory}")
     _tell(result, json=json)
 
 

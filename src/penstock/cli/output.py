@@ -9,15 +9,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 Cell = str | int | float | bool | None
 
 
 def print_json(value: object, *, lines: bool = False) -> None:
     """One JSON document; with `lines` in one line, for a stream of several."""
-    sys.stdout.write(json.dumps(value, indent=None if lines else 2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(_as_json(value, indent=None if lines else 2))
     if lines:
         sys.stdout.flush()
+
+
+def write_json(path: Path, value: object) -> None:
+    """One JSON document, in a file of its own."""
+    path.write_text(_as_json(value, indent=2), encoding="utf-8")
+
+
+def _as_json(value: object, *, indent: int | None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, default=str) + "\n"
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:

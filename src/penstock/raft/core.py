@@ -60,6 +60,8 @@ class RaftCore:
         self._round = self._requests  # the first request id of this round of voting: older answers do not count
         self._campaign_at_ms = FOREVER
         self._leader_gone = False
+        self._leader_heard = False
+        """The leader itself has said something since this replica follows it."""
         self._announced_deadline_ms = FOREVER
         self._ready = m.Ready()
 
@@ -242,9 +244,11 @@ class RaftCore:
         if not up_to_date or not self._may_vote:
             return False
         if request.pre_vote:
-            # Whoever hears from a leader keeps it: a replica that was cut off must not depose a working one.
-            follows = self.role is Role.FOLLOWER and not self._leader_gone and now_ms < self._campaign_at_ms
-            return self.role is not Role.LEADER and not follows
+            # Whoever hears from a leader keeps it: a replica that was cut off must not depose a working one. A leader
+            # that is known from others alone may be gone (KIP-996): a voter that was just started would believe in it
+            # for a whole fetch timeout, and keep those from electing another who have missed it for long.
+            hears = self._leader_heard and not self._leader_gone and now_ms < self._campaign_at_ms
+            return self.role is not Role.LEADER and not (self.role is Role.FOLLOWER and hears)
         if self.hard.voted is not None:
             return self.hard.voted == request.candidate
         if self.leader_id != NO_NODE:
@@ -275,6 +279,8 @@ class RaftCore:
             error = ErrorCode.FENCED_LEADER_EPOCH
         elif not self.learn(request.epoch, request.source, now_ms):
             error = ErrorCode.INVALID_REQUEST
+        else:
+            self._leader_heard = True
         self.send(
             m.BeginQuorumEpochResponse(self.id, request.source, request.request_id, error, self.leader_id, self.epoch)
         )
@@ -371,6 +377,7 @@ class RaftCore:
         if self.role is not Role.FOLLOWER:
             self._enter(Role.FOLLOWER)
         self._leader_gone = False
+        self._leader_heard = True
         self._campaign_at_ms = now_ms + self._fetch_timeout_ms()
 
     def resign(self, now_ms: float) -> None:
@@ -398,7 +405,7 @@ class RaftCore:
         voted = self.hard.voted if epoch == self.epoch else None
         self._persist(replace(self.hard, epoch=epoch, leader_id=leader_id, voted=voted))
         self._enter(Role.FOLLOWER)
-        self._leader_gone = False
+        self._leader_gone = self._leader_heard = False
         self._campaign_at_ms = now_ms + self._fetch_timeout_ms()
         self.following.restart(now_ms)
 

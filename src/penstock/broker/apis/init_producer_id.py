@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from penstock.broker.apis.produce import TRANSACTIONS_ARE_MISSING
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -27,5 +27,11 @@ def serve(
 
 
 async def next_id(node: Node) -> InitProducerIdResponse:
-    producer_id = await node.producer_ids.next()
+    try:
+        producer_id = await node.producer_ids.next()
+    except KafkaError:
+        # No controller hands out ids at the moment. Kafka says the same, and clients ask again.
+        return InitProducerIdResponse(
+            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id=-1, producer_epoch=-1
+        )
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

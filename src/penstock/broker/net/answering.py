@@ -57,6 +57,11 @@ class AnswerBudget:
         self._relief_due = False
         self.used = 0
 
+    @property
+    def is_short(self) -> bool:
+        """Answers wait for room."""
+        return bool(self._waiting)
+
     async def take(self, reader: Reader, count: int) -> None:
         """Wait until there is room for an answer of this size. An answer beyond the whole budget goes alone."""
         self.give(reader)  # what is left of the one before is no more than the transport sends by itself

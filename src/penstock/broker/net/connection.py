@@ -93,13 +93,15 @@ class Service(Protocol):
 class Slot:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("_answer", "_connection", "api", "arrived_ms")
+    __slots__ = ("_answer", "_connection", "api", "arrived_ms", "handled_ms")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._answer: Answer | None = None
         self.api: object = None
         self.arrived_ms = 0.0
+        self.handled_ms: float | None = None
+        """When its handler began; None before that, and once the answer is decided and only waits for memory."""
 
     @property
     def connection(self) -> Connection:
@@ -239,6 +241,11 @@ class Connection(BufferedProtocol):
     def waiting(self) -> bool:
         """Requests of this client wait for their answer (a long poll, a commit) or for their turn."""
         return bool(self._pending or self._outbox.queue) or self._turn_queued
+
+    @property
+    def oldest(self) -> Slot | None:
+        """The request that waits longest for its answer, and holds back the answers behind it."""
+        return self._pending[0] if self._pending else None
 
     @property
     def blocked(self) -> bool:

@@ -36,6 +36,8 @@ LATE_MS = 250
 """A timer that fires this late means that this process stood still: what came meanwhile is read first."""
 BACKOFF_FIRST_MS = 20
 BACKOFF_MAX_MS = 500
+TRIED_LATELY_MS = 5_000
+"""While a peer is wanted and cannot be reached, an attempt fails at least this often."""
 PENDING_MAX = 10_000
 """Requests without an answer on one channel."""
 ANSWER_LIMITS = Limits(max_elements=10_000_000)
@@ -119,17 +121,42 @@ class Patience:
             self._heard = heard
             self._timer = self._wait(min(self._silence_ms, self._deadline_ms - now_ms))
         else:
-            self._channel.expire(self._call, f"has said nothing for {self._silence_ms:.0f} ms")
+            self._channel.expire(self._call, f"has said nothing for {self._silence_ms:.0f} ms", self._silence_ms)
 
     def end(self) -> None:
         self._timer.cancel()
 
 
+class Attempts:
+    """For each address, since when this node has heard nothing from it though it tries. All channels share it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._now_ms = runtime.now_ms
+        self._failing: dict[Address, tuple[float, float]] = {}
+        """When the silence began, and when it was last noticed."""
+
+    def failed(self, address: Address, silent_ms: float = 0.0) -> None:
+        """A connection was given up, after so long without a word; or none could be opened."""
+        now_ms = self._now_ms()
+        first_ms, last_ms = self._failing.get(address, (now_ms - silent_ms, now_ms))
+        self._failing[address] = (first_ms if now_ms - last_ms <= TRIED_LATELY_MS else now_ms - silent_ms, now_ms)
+
+    def succeeded(self, address: Address) -> None:
+        self._failing.pop(address, None)
+
+    def silent_ms(self, address: Address) -> float:
+        """For how long this node has tried in vain to reach an address; 0 if it has not tried lately."""
+        now_ms = self._now_ms()
+        first_ms, last_ms = self._failing.get(address, (now_ms, now_ms))
+        return now_ms - first_ms if now_ms - last_ms <= TRIED_LATELY_MS else 0.0
+
+
 class Channel:
     """One connection to one address, opened again when it is needed again."""
 
-    def __init__(self, runtime: Runtime, address: Address, client_id: str) -> None:
+    def __init__(self, runtime: Runtime, address: Address, client_id: str, attempts: Attempts) -> None:
         self._runtime = runtime
+        self._attempts = attempts
         self._address = address
         self._client_id = client_id
         self._connection: PeerConnection | None = None
@@ -208,8 +235,10 @@ class Channel:
             )
         return version
 
-    def expire(self, call: Call, reason: str) -> None:
-        """Time is up for one request, and with it for the connection."""
+    def expire(self, call: Call, reason: str, silent_ms: float | None = None) -> None:
+        """Time is up for one request, and with it for the connection. `silent_ms`: nothing at all came for so long."""
+        if silent_ms is not None and self._connection is not None:
+            self._attempts.failed(self._address, silent_ms)
         call.fail(PeerUnavailable(f"{self.name} {reason}", sent=self._connection is not None))
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -279,6 +308,7 @@ class Channel:
         self._opening = False
         self._failures = 0
         self._retry_at_ms = 0.0
+        self._attempts.succeeded(self._address)
         openers, self._openers = self._openers, []
         for opener in openers:
             conclude(opener)
@@ -294,6 +324,7 @@ class Channel:
         if self._greeting is not None and not self._greeting.done():
             self._greeting.set_exception(error)
         self._failures += 1
+        self._attempts.failed(self._address)
         backoff_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10))
         self._retry_at_ms = self._runtime.now_ms() + backoff_ms * (0.8 + 0.4 * self._runtime.rng.random())
         openers, self._openers = self._openers, []

@@ -19,7 +19,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from penstock.broker.net.peer_channel import ANSWER_LIMITS, SILENCE_MS, Address, Call, Channel, Reply, conclude
+from penstock.broker.net.peer_channel import (
+    ANSWER_LIMITS,
+    SILENCE_MS,
+    Address,
+    Attempts,
+    Call,
+    Channel,
+    Reply,
+    conclude,
+)
 from penstock.broker.net.peer_connection import PeerUnavailable
 from penstock.runtime import Future, Runtime
 from penstock.wire.apis import ServedApi, api_named
@@ -46,6 +55,7 @@ class Peers:
         self._runtime = runtime
         self._node_id = node_id
         self._channels: dict[tuple[str, int, str], Channel] = {}
+        self._attempts = Attempts(runtime)
         self._closed = False
         self._waiting_for_controller: list[Future[None]] = []
         self._controller_calls: dict[int, Call] = {}
@@ -182,8 +192,12 @@ class Peers:
         channel = self._channels.get(key)
         if channel is None:
             client_id = f"node-{self._node_id}-{name}" if name else f"node-{self._node_id}"
-            channel = self._channels[key] = Channel(self._runtime, address, client_id)
+            channel = self._channels[key] = Channel(self._runtime, address, client_id, self._attempts)
         return channel
+
+    def silent_ms(self, address: Address) -> float:
+        """For how long this node has tried in vain to reach an address; 0 if it has not tried lately."""
+        return self._attempts.silent_ms(address)
 
     def disconnect(self, address: Address, channel: str = "") -> None:
         """Close a channel that is no longer needed; requests on it end with PeerUnavailable."""

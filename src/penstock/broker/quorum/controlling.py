@@ -33,6 +33,8 @@ REFUSALS = 2
 PROBE_NEW_MS = 20
 """How long a new controller waits for the brokers' own heartbeats before it looks for those that sent none."""
 PROBE_CHANNEL = "probe"
+HEARD_AGAIN_MS = 2_500.0
+"""A broker that can be reached again has sent a heartbeat to a new controller by then."""
 TICK_MS_MIN = 20.0
 
 
@@ -87,20 +89,29 @@ class ControllerDuties:
         now_ms = self._active_since_ms = self._clock.now_ms()
         for broker in controller.image.brokers.values():
             if not broker.fenced and broker.id != self._config.node_id:
-                self.sessions.heard(broker.id, now_ms - self._silent_ms(broker.id))
+                self.sessions.heard(broker.id, now_ms - self._silent_ms(broker))
         self._arm()
         self._later("probe", PROBE_NEW_MS, self._probe_silent)
         if self._config.auto_leader_rebalance_enable:
             self._later("balance", self._config.leader_imbalance_check_interval_seconds * 1000, self._balance)
 
-    def _silent_ms(self, broker_id: int) -> float:
-        """For how long a broker has been silent when this controller begins. It is known only of the one that led
-        before: its silence is why there is another leader. If it lives, it sends a heartbeat at once."""
+    def _silent_ms(self, broker: BrokerRegistration) -> float:
+        """For how long a broker has been silent when this controller begins, as far as this node knows.
+
+        It knows so of the controller before it: its silence is why there is another one. And it knows so of a broker
+        whose partitions it follows, if it has tried in vain to reach it. Without this, each new controller would grant
+        a dead broker a whole session, and controllers that fail one after another would keep it in service.
+        """
+        session_ms = self._config.broker_session_timeout_ms
+        silent_ms = 0.0
         node_id, heard_ms = self._quorum.last_leader_heard
-        if node_id != broker_id:
-            return 0.0
-        # Not all of it: this process may have stood still itself.
-        return min(self._runtime.now_ms() - heard_ms, self._config.broker_session_timeout_ms / 2)
+        if node_id == broker.id:
+            # Not all of it: this process may have stood still itself. If the other one lives, it is heard at once.
+            silent_ms = min(self._runtime.now_ms() - heard_ms, session_ms / 2)
+        address = broker.address(self._config.inter_broker_listener_name)
+        if address is not None:
+            silent_ms = max(silent_ms, min(self._peers.silent_ms(address), session_ms - HEARD_AGAIN_MS))
+        return max(0.0, silent_ms)
 
     def close(self) -> None:
         self._active = None

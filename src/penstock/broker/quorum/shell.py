@@ -68,6 +68,8 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import AbortTransactionRecord, encode_metadata_record
 from penstock.wire.uuids import format_uuid
 
+CHANGE_MS = 30_000
+"""How long a change of the voters may take before whoever asked for it is told that it is not done yet."""
 RESIGN_MS = 500
 RESIGN_POLL_MS = 5
 """How long a node that stops waits until the others know that it leads no longer."""
@@ -268,10 +270,22 @@ class MetadataQuorum:
         """Ask the core to change the voter set; `change` makes the event from the number of the operation."""
         await self._until_idle()
         self._numbers += 1
+        number = self._numbers
         done: Future[VoterChangeResult] = self._runtime.future()
-        self._changes[self._numbers] = done
-        self._step(change(self._numbers))
-        return await done
+        self._changes[number] = done
+        timer = self._runtime.call_later(CHANGE_MS, self._give_up_change, number)
+        self._step(change(number))
+        try:
+            return await done
+        finally:
+            timer.cancel()
+
+    def _give_up_change(self, number: int) -> None:
+        """The change goes on; whoever asked for it is not kept waiting."""
+        done = self._changes.pop(number, None)
+        if done is not None and not done.done():
+            text = "The change of the voters is not committed yet; describe the quorum to see whether it will be."
+            done.set_result(VoterChangeResult(number, ErrorCode.REQUEST_TIMED_OUT, text))
 
     async def resign(self) -> None:
         """Before a clean stop: let the others choose a leader now, and not when this one has been silent for long."""
