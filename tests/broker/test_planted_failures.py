@@ -22,7 +22,7 @@ from penstock.broker.quorum.shell import MetadataQuorum
 from penstock.broker.registration import BrokerLifecycle
 from penstock.broker.replicas.fetcher import Fetcher
 from penstock.broker.replicas.isr_changes import IsrChanges
-from penstock.log import Log
+from penstock.log.trimming import Trimmer
 from penstock.sim import World
 from penstock.sim.cluster import SimCluster
 from penstock.wire.errors import ErrorCode
@@ -114,7 +114,7 @@ def test_a_failure_in_what_nodes_do_with_each_other_passes(
 
 def test_a_log_that_could_not_be_cut_is_cut_when_the_leader_says_so_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plant = Plant()
-    plant.into(monkeypatch, Log, "truncate_to")
+    plant.into(monkeypatch, Trimmer, "truncate_to")
     with a_cluster_with(plant, "cut") as cluster:
         assert produced(cluster) == ErrorCode.NONE
         node = next(node for node in cluster.nodes if node.node_id != state(cluster, "t").leader)

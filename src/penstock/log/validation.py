@@ -1,6 +1,6 @@
 """What a batch must be before a leader takes it: the checks of Kafka's `LogValidator`, with its error codes.
 
-The common batch passes the few comparisons in `Log.append_leader` and never comes here. Whatever they cannot vouch for
+The common batch passes the few comparisons in `Writer.append_leader` and never comes here. Whatever they cannot vouch for
 does: several batches at once, flags, compressed batches, LogAppendTime, limits on timestamps, anything wrong.
 
 Batches that unfold to more than a little must not be opened on the loop. `validate` raises `TooLargeForLoop` for them;
