@@ -1,8 +1,8 @@
 """One segment: a `.log` file of consecutive batches, its indexes, and how to find a batch in it.
 
 Searching is written once, as generators that yield what they need (`Need`: some bytes of a segment, or its index) and
-get it sent in. `Reader.try_read` feeds them from the page cache and gives up when that has not got it; `Reader.read` feeds
-them off the loop.
+get it sent in. `Reader.try_read` feeds them from the page cache, and gives up at the first byte that is not there;
+`Reader.read` reads from the device, off the loop.
 """
 
 from __future__ import annotations

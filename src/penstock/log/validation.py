@@ -1,7 +1,7 @@
 """What a batch must be before a leader takes it: the checks of Kafka's `LogValidator`, with its error codes.
 
-The common batch passes the few comparisons in `Writer.append_leader` and never comes here. Whatever they cannot vouch for
-does: several batches at once, flags, compressed batches, LogAppendTime, limits on timestamps, anything wrong.
+The common batch passes the few comparisons in `Writer.append_leader` and never comes here. All others do: several
+batches at once, flags, compressed batches, LogAppendTime, limits on timestamps, anything wrong.
 
 Batches that unfold to more than a little must not be opened on the loop. `validate` raises `TooLargeForLoop` for them;
 whoever appends then has them opened elsewhere (`penstock.log.preparing`) and appends what comes back as `checked`.
