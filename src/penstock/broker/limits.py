@@ -30,6 +30,9 @@ SEND_TURN_BYTES_MAX = 2 * 1024 * 1024
 SEND_SLICE_BYTES_MAX = 512 * 1024
 """The same while others wait."""
 
+SEND_CALL_BYTES = 4 * 1024
+"""What a system call counts for in these shares, besides the bytes that it sends: it takes about as long."""
+
 PENDING_ANSWERS_MAX = 10_000
 """Pipelined produce requests that wait for their commit, per connection."""
 
@@ -54,7 +57,8 @@ wait inside the broker has a shorter limit of its own (a commit `offsets.commit.
 30 s), so this is for bugs. Requests that say themselves how long to wait are exempt (`service.WAITS_AS_ASKED`)."""
 
 LARGE_ANSWER_BYTES = 256 * 1024
-"""An answer beyond this (of Produce and Fetch apart) counts against the budget until its client has read it."""
+"""An answer beyond this counts against the budget until its client has read it: all of it in memory, which is
+without the records of a Fetch. Answers to Produce are smaller than their requests, and are not counted."""
 
 ANSWER_BUDGET_BYTES = 256 * 1024 * 1024
 """What such answers may take together."""
@@ -65,6 +69,15 @@ ANSWER_SILENCE_MS = 10_000
 FETCH_SESSION_PARTITIONS_MAX = 1_000_000
 """What all fetch sessions together may remember: a session costs its client one request, and the broker memory for as
 long as it likes. Beyond this clients are served without one."""
+
+FETCH_AT_ONCE_PARTITIONS_MAX = 500
+"""A fetch of more partitions is served in slices."""
+
+FETCH_WAITING_PARTITIONS_MAX = 500_000
+"""What all fetches that wait for records may name together. A fetch beyond this is answered at once."""
+
+FETCH_ANSWER_PARTITION_BYTES = 512
+"""What the answer about a partition takes in memory besides its records, with the longest name and all objects."""
 
 FETCH_RESPONSE_BYTES_MAX = 55 * 1024 * 1024
 """Kafka's `fetch.max.bytes` default: the broker's own cap on one fetch answer."""

@@ -200,7 +200,7 @@ class Service:
     def has_room_for(self, connection: Connection, api_key: int) -> bool:
         apis = self._apis
         api = apis[api_key] if 0 <= api_key < len(apis) else None
-        if api is None or api.raw is not None or not self._places.full:
+        if api is None or api.key == ApiKey.PRODUCE or connection.weight > 1 or not self._places.full:
             return True
         self._places.when_free(connection.drained)
         return False
@@ -378,8 +378,7 @@ class Service:
             with self.slices() as slices:
                 await slices.drive(encode_in_slices(response, max(version, 0), out))
                 if len(out) > limits.LARGE_ANSWER_BYTES:
-                    await self.answer_budget.take(connection, len(out))
-                    connection.owes_answer = True
+                    await connection.answer_room(len(out))
             _pack_size_into(out, 0, len(out) - 4)
             slot.send(out)
             if connection.owes_answer:

@@ -10,17 +10,19 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 - Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
 - From v11 on followers serve consumers, too. With `replica.selector.class` a leader sends those that name their rack
   to a replica there, without records (`penstock.broker.fetch.read_replicas`).
+- Requests and sessions of many partitions are served in slices, so that other clients are served in between. What
+  arrives meanwhile makes it look again before it waits.
 - What followers ask is served by `penstock.broker.apis.replica_fetch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.fetch.read_replicas import RackAwareSelector
-from penstock.broker.fetch.response import NO_PREFERRED_REPLICA, Read, encode, encode_error, release
+from penstock.broker.fetch.response import NO_PREFERRED_REPLICA, Read, encode_error, encode_in_slices, release
 from penstock.broker.fetch.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -31,12 +33,14 @@ from penstock.broker.fetch.sessions import (
 )
 from penstock.broker.net.access import may_speak_for_a_broker
 from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.net.outbox import Part
+from penstock.broker.net.slices import RequestSlices, Slices, at_once
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
-from penstock.wire.codec import Limits, decode
+from penstock.wire.codec import Limits, decode, decode_in_slices
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.records import HEADER_SIZE
@@ -58,6 +62,19 @@ class Prefetched(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+Items = dict[tuple[bytes, int], FetchItem]
+
+
+class Fetched(NamedTuple):
+    """What a request asks for."""
+
+    session_id: int
+    """Under which it is answered."""
+    items: Items
+    incremental: FetchSession | None
+    """The session, if only its changes are to be told."""
+
+
 class Fetch:
     """Serves Fetch requests."""
 
@@ -75,22 +92,48 @@ class Fetch:
         """Chooses where consumers read."""
         self.suspect: Callable[[Partition, int], None] = lambda partition, offset: None
         """Told of what a consumer could not use, or could not be read: the log may be damaged there."""
+        self.waiting_partitions = 0
+        """Of all fetches that are parked, as often as they name them."""
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        # A follower's request does not wait behind those of clients.
+        if end - position > limits.LARGE_REQUEST_BYTES and connection.weight <= 1:
+            slot = connection.defer(barrier=True)
+            body = bytes(connection.view[position:end])
+            large = self._serve_large(connection, slot, version, correlation_id, body)
+            self.runtime.spawn(connection.serving(large), "Fetch")
+            return
         request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
-        state = request.replica_state
-        replica_id = request.replica_id if state is None else state.replica_id
+        replica_id = asking_replica(request)
         if replica_id >= 0:
             self._serve_replica(connection, version, correlation_id, request, replica_id)
             return
-        by_id = version >= 13
         try:
-            session_id, items, incremental = self._session(request, by_id)
+            fetched = at_once(self._session(request, version >= 13))
         except KafkaError as error:
             connection.send(encode_error(version, correlation_id, error.code))
             return
-        waiting = PendingFetch(self, connection, version, correlation_id, request, items, session_id, incremental)
-        waiting.start()
+        PendingFetch(self, connection, None, version, correlation_id, request, fetched).look()
+
+    async def _serve_large(
+        self, connection: Connection, slot: Slot, version: int, correlation_id: int, body: bytes
+    ) -> None:
+        with connection.slices() as slices:
+            await slices.begin()
+            work = decode_in_slices(FetchRequest, version, body, limits=REQUEST_LIMITS)
+            request, _ = await slices.drive(work)
+            replica_id = asking_replica(request)
+            if replica_id >= 0:
+                # Its answer gets a slot of its own, behind this one.
+                self._serve_replica(connection, version, correlation_id, request, replica_id)
+                slot.send(b"")
+                return
+            try:
+                fetched = await slices.drive(self._session(request, version >= 13))
+            except KafkaError as error:
+                slot.send(encode_error(version, correlation_id, error.code))
+                return
+        PendingFetch(self, connection, slot, version, correlation_id, request, fetched).look()
 
     def _serve_replica(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
@@ -100,32 +143,31 @@ class Fetch:
         else:
             self.replicas.serve(connection, version, correlation_id, request, replica_id)
 
-    def _session(
-        self, request: FetchRequest, by_id: bool
-    ) -> tuple[int, dict[tuple[bytes, int], FetchItem], FetchSession | None]:
-        """The partitions to answer, under which session id, and the session if only its changes are to be told."""
+    def _session(self, request: FetchRequest, by_id: bool) -> Generator[None, None, Fetched]:
+        """What is to be answered. Raises KafkaError if there is no such session."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self.sessions.close(session_id)
-            items: dict[tuple[bytes, int], FetchItem] = {}
-            self._update(items, request, by_id)
+            items: Items = {}
+            yield from self._update(items, request, by_id)
             opened = self.sessions.open(items, by_id) if epoch == INITIAL_EPOCH else NO_SESSION
-            return opened, items, None
+            return Fetched(opened, items, None)
         session = self.sessions.find(session_id, epoch, by_id)
-        before = len(session.items)
         for forgotten in request.forgotten_topics_data:
             topic = forgotten.topic_id if by_id else forgotten.topic.encode()
             for index in forgotten.partitions:
+                yield
                 session.items.pop((topic, index), None)
-        self._update(session.items, request, by_id)
-        self.sessions.resized(session, before)
-        return session_id, session.items, session
+        yield from self._update(session.items, request, by_id)
+        self.sessions.resized(session)
+        return Fetched(session_id, session.items, session)
 
-    def _update(self, items: dict[tuple[bytes, int], FetchItem], request: FetchRequest, by_id: bool) -> None:
+    def _update(self, items: Items, request: FetchRequest, by_id: bool) -> Generator[None, None, None]:
         for wanted in request.topics:
             topic = wanted.topic_id if by_id else wanted.topic.encode()
             for entry in wanted.partitions:
+                yield
                 key = (topic, entry.partition)
                 item = items.get(key)
                 if item is None:
@@ -136,14 +178,27 @@ class Fetch:
                 item.max_bytes = entry.partition_max_bytes
 
 
+def asking_replica(request: FetchRequest) -> int:
+    """The follower that asks; negative if it is a consumer."""
+    state = request.replica_state
+    return request.replica_id if state is None else state.replica_id
+
+
 class PendingFetch:
-    """One fetch on its way: read, park if there is too little, read again when woken, answer."""
+    """One fetch on its way: read, park if there is too little, read again when woken, answer.
+
+    A task does it (`_work`) if there are many partitions, or if something must come from the device; else it is done
+    where it is called.
+    """
 
     __slots__ = (
+        "_again",
         "_by_id",
         "_connection",
         "_correlation_id",
+        "_counted",
         "_done",
+        "_enough",
         "_fetch",
         "_from_follower",
         "_incremental",
@@ -152,70 +207,149 @@ class PendingFetch:
         "_min_bytes",
         "_parked",
         "_rack",
-        "_reading",
         "_session_id",
         "_slot",
         "_timer",
         "_version",
         "_wait_ms",
+        "_working",
     )
 
     def __init__(
         self,
         fetch: Fetch,
         connection: Connection,
+        slot: Slot | None,
         version: int,
         correlation_id: int,
         request: FetchRequest,
-        items: dict[tuple[bytes, int], FetchItem],
-        session_id: int,
-        incremental: FetchSession | None,
+        fetched: Fetched,
     ) -> None:
         self._fetch = fetch
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
-        self._items = items
-        self._session_id = session_id
-        self._incremental = incremental
+        self._session_id, self._items, self._incremental = fetched
         self._by_id = version >= 13
         self._from_follower = version >= READS_FROM_FOLLOWERS
         self._rack = request.rack_id if fetch.selector is not None else ""
         self._min_bytes = request.min_bytes
         self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
         self._wait_ms = request.max_wait_ms
-        self._slot: Slot | None = None
+        self._slot = slot
         self._parked: list[Partition] | None = None
+        self._counted = 0
+        """Partitions that it waits for, as `Fetch.waiting_partitions` has them."""
         self._timer: Timer | None = None
+        self._enough = False
+        """What was read last is enough for an answer."""
         self._done = False
-        self._reading = False
+        self._working = False
+        """A task reads or answers."""
+        self._again = False
+        """Meanwhile something has arrived."""
 
-    def start(self) -> None:
-        reads = self._read({})
+    def look(self) -> None:
+        """Read what is there, and answer if it is enough or nothing else is to be waited for."""
+        if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
+            self._begin_work(cold=False)
+            return
+        reads = at_once(self._read({}))
         if reads is None:
-            self._slot = self._connection.defer(barrier=True)
-            self._read_cold(last_chance=False)
-        elif self._enough(reads) or self._wait_ms <= 0:
-            self._answer(reads)
+            self._begin_work(cold=True)
+        elif self._enough or self._wait_ms <= 0 or not self._may_park():
+            at_once(self._unpark())
+            parts, _ = at_once(self._encode(reads))
+            if self._slot is None:
+                self._connection.send_parts(parts)
+            else:
+                self._slot.send(parts)
         else:
             release(reads)
+            if self._parked is None:
+                self._defer()
+                at_once(self._park())
+
+    def _defer(self) -> Slot:
+        if self._slot is None:
             self._slot = self._connection.defer(barrier=True)
-            self._park()
+        return self._slot
+
+    # ---- in a task
+
+    def _begin_work(self, *, cold: bool) -> None:
+        self._defer()
+        self._working = True
+        work = self._connection.serving(self._work(cold))
+        self._fetch.runtime.spawn(work, "fetch from the device" if cold else "fetch of many partitions")
+
+    async def _work(self, cold: bool) -> None:
+        connection = self._connection
+        prefetched = await self._read_from_device() if cold else {}
+        with connection.slices() as slices:
+            if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
+                await slices.begin()
+            while not self._done and not connection.closed:
+                # Before it reads: what arrives while it does must not be missed.
+                if self._wait_ms > 0 and self._may_park():
+                    await slices.drive(self._park())
+                self._again = False
+                reads = await slices.drive(self._read(prefetched))
+                if reads is None:
+                    prefetched = await self._read_from_device()
+                elif self._enough or self._parked is None or self._wait_ms <= 0:
+                    await self._answer(slices, reads)
+                    return
+                else:
+                    release(reads)
+                    prefetched = {}
+                    if not self._again:
+                        break
+        self._working = False
+
+    async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
+        await slices.drive(self._unpark())
+        parts, size = await slices.drive(self._encode(reads))
+        connection = self._connection
+        if size > limits.LARGE_ANSWER_BYTES and not connection.closed:
+            await connection.answer_room(size)
+        assert self._slot is not None
+        self._slot.send(parts)
+        if connection.owes_answer:
+            connection.settle_answer()
 
     # ---- reading
 
-    def _read(self, prefetched: dict[FetchItem, Prefetched]) -> list[Read] | None:
+    def _read(self, prefetched: dict[FetchItem, Prefetched]) -> Generator[None, None, list[Read] | None]:
         """Read every partition from what memory has. None: something must come from the device first."""
+        reads: list[Read] = []
+        try:
+            is_whole = yield from self._read_into(reads, prefetched)
+        except BaseException:
+            release(reads)
+            raise
+        if is_whole:
+            return reads
+        release(reads)
+        return None
+
+    def _read_into(
+        self, reads: list[Read], prefetched: dict[FetchItem, Prefetched]
+    ) -> Generator[None, None, bool]:
+        """False: something must come from the device first."""
         fetch = self._fetch
         budget = self._max_bytes
-        reads: list[Read] = []
-        for item in self._items.values():
+        self._enough = not self._items
+        # Between slices another client may use the session.
+        for item in list(self._items.values()):
+            yield
             partition = item.resolve(fetch.table, self._by_id)
             if partition is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if self._by_id and fetch.table.by_id.get(item.topic) is not None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 reads.append(Read(item, error, -1, -1, None))
+                self._enough = True
                 fetch.metrics.failed_fetch += 1
                 continue
             try:
@@ -228,11 +362,13 @@ class PendingFetch:
                     near = fetch.selector.choose(partition, partition.leader, self._rack, offset)
                     if near != NO_PREFERRED_REPLICA:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, preferred=near))
+                        self._enough = True
                         continue
                 if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
                     diverging = divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
                     if diverging is not None:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
+                        self._enough = True
                         continue
                 if offset == high_watermark:
                     if partition.leader is not None and partition.leader.stranded:
@@ -263,8 +399,7 @@ class PendingFetch:
                         if found is not None and not found.size % HEADER_SIZE and found.size:
                             found = log.reader.try_pass_empty(found, min(item.max_bytes, budget), high_watermark)
                         if found is None:
-                            release(reads)
-                            return None
+                            return False
                     if found is not None and found.size:
                         found.file.retain()
                         budget -= found.size
@@ -278,28 +413,19 @@ class PendingFetch:
                 known = (partition.leader_id, partition.leader_epoch)
                 moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
                 reads.append(Read(item, code, -1, -1, None, leader=known if moved else None))
+                self._enough = True
                 fetch.metrics.failed_fetch += 1
-        return reads
+        if self._max_bytes - budget >= self._min_bytes:
+            self._enough = True
+        return True
 
-    def _enough(self, reads: list[Read]) -> bool:
-        total = 0
-        for read in reads:
-            if read.error or read.diverging is not None or read.preferred != NO_PREFERRED_REPLICA:
-                return True
-            if read.slice is not None:
-                total += read.slice.size
-        return total >= self._min_bytes or not reads
-
-    def _read_cold(self, *, last_chance: bool) -> None:
-        self._reading = True
-        work = self._connection.serving(self._read_from_device(last_chance))
-        self._fetch.runtime.spawn(work, "fetch from the device")
-
-    async def _read_from_device(self, last_chance: bool) -> None:
+    async def _read_from_device(self) -> dict[FetchItem, Prefetched]:
         """The page cache lacks an index or the batches' headers: read them off the loop, then as usual."""
         prefetched: dict[FetchItem, Prefetched] = {}
         budget = self._max_bytes
+        slices = Slices(self._fetch.runtime)
         for item in list(self._items.values()):
+            await slices.breathe()
             partition = item.resolve(self._fetch.table, self._by_id)
             if partition is None or partition.log is None or not partition.is_copied:
                 continue
@@ -320,93 +446,86 @@ class PendingFetch:
                 continue
             prefetched[item] = Prefetched(log, log.version, found)
             budget -= found.size
-        self._reading = False
-        if self._connection.closed:
-            return
-        reads = self._read(prefetched)
-        if reads is None:
-            self._read_cold(last_chance=last_chance)
-        elif last_chance or self._enough(reads) or self._wait_ms <= 0:
-            self._answer(reads)
-        else:
-            release(reads)
-            self._park()
+        return prefetched
 
     # ---- waiting
 
-    def _park(self) -> None:
-        runtime = self._fetch.runtime
+    def _may_park(self) -> bool:
+        """Whether memory has room for one more that waits. If not it is answered with what there is."""
+        most = limits.FETCH_WAITING_PARTITIONS_MAX
+        return self._parked is not None or self._fetch.waiting_partitions + len(self._items) <= most
+
+    def _park(self) -> Generator[None, None, None]:
+        if self._parked is not None:
+            return
+        fetch = self._fetch
         self._parked = []
-        for item in self._items.values():
-            partition = item.partition
+        self._timer = fetch.runtime.call_later(self._wait_ms, self._timed_out)
+        self._connection.on_lost = self._lost
+        items = list(self._items.values())
+        self._counted = len(items)
+        fetch.waiting_partitions += self._counted
+        for item in items:
+            yield
+            if self._done:
+                return
+            partition = item.resolve(fetch.table, self._by_id)
             if partition is not None:
                 partition.fetch_waiters[self] = None
                 self._parked.append(partition)
-        if self._timer is None:
-            self._timer = runtime.call_later(self._wait_ms, self._timed_out)
-            self._connection.on_lost = self._finish
 
-    def _unpark(self) -> None:
-        if self._parked is not None:
-            for partition in self._parked:
-                partition.fetch_waiters.pop(self, None)
-            self._parked = None
-
-    def advanced(self) -> None:
-        if self._done or self._reading or self._parked is None:
-            return
-        # Whoever moved the partition on has nothing to do with what goes wrong here.
-        try:
-            reads = self._read({})
-            if reads is None:
-                self._unpark()
-                self._read_cold(last_chance=False)
-            elif self._enough(reads):
-                self._answer(reads)
-            else:
-                release(reads)
-        except Exception as error:
-            self._connection.fail(error)
-
-    def _timed_out(self) -> None:
-        self._wait_ms = 0
-        if self._done or self._reading:
-            return
-        try:
-            reads = self._read({})
-            if reads is None:
-                self._unpark()
-                self._read_cold(last_chance=True)
-            else:
-                self._answer(reads)
-        except Exception as error:
-            self._connection.fail(error)
-
-    def _finish(self) -> None:
+    def _unpark(self) -> Generator[None, None, None]:
+        """The end: it waits for nothing any more."""
         self._done = True
-        self._unpark()
         if self._timer is not None:
             self._timer.cancel()
             self._connection.on_lost = None
+        while self._parked:
+            yield
+            self._parked.pop().fetch_waiters.pop(self, None)
+        self._fetch.waiting_partitions -= self._counted
+        self._counted = 0
+
+    def advanced(self) -> None:
+        self._again = True
+        self._look_again()
+
+    def _timed_out(self) -> None:
+        self._wait_ms = 0
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._done or self._working:
+            return
+        # Whoever moved the partition on has nothing to do with what goes wrong here.
+        try:
+            self.look()
+        except Exception as error:
+            self._connection.fail(error)
+
+    def _lost(self) -> None:
+        """The connection is gone."""
+        if not self._done:
+            self._done = True
+            left = Slices(self._fetch.runtime).drive(self._unpark())
+            self._fetch.runtime.spawn(left, "end of a fetch")
 
     # ---- answering
 
-    def _answer(self, reads: list[Read]) -> None:
-        self._finish()
-        reads = self._news(reads)
-        parts, size = encode(self._version, self._correlation_id, self._session_id, reads)
+    def _encode(self, reads: list[Read]) -> Generator[None, None, tuple[list[Part], int]]:
+        """The answer, and what it takes in memory at most."""
+        news = yield from self._news(reads)
+        parts, size = yield from encode_in_slices(self._version, self._correlation_id, self._session_id, news)
         self._fetch.metrics.bytes_out += size
-        if self._slot is None:
-            self._connection.send_parts(parts)
-        else:
-            self._slot.send(parts)
+        return parts, len(news) * limits.FETCH_ANSWER_PARTITION_BYTES
 
-    def _news(self, reads: list[Read]) -> list[Read]:
+    def _news(self, reads: list[Read]) -> Generator[None, None, list[Read]]:
         """Remember what the client is told; in an incremental session leave out what it knows already."""
         if not self._session_id:
             return reads
         news: list[Read] = []
         for read in reads:
+            yield
             item = read.item
             told = (
                 self._incremental is not None
@@ -429,7 +548,9 @@ class PendingFetch:
                 item.sent_offset = item.fetch_offset
             if read.slice is not None and self._incremental is not None:
                 # It goes to the end, so that a busy partition starves none behind it when not all fit.
-                self._items[item.topic, item.index] = self._items.pop((item.topic, item.index))
+                key = (item.topic, item.index)
+                if key in self._items:
+                    self._items[key] = self._items.pop(key)
         return news
 
 

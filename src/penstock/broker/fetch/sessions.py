@@ -66,7 +66,7 @@ class FetchItem:
 
 
 class FetchSession:
-    __slots__ = ("by_id", "created_ms", "epoch", "items", "session_id", "used_ms")
+    __slots__ = ("by_id", "counted", "created_ms", "epoch", "items", "session_id", "used_ms")
 
     def __init__(self, session_id: int, by_id: bool, now_ms: float) -> None:
         self.session_id = session_id
@@ -75,6 +75,8 @@ class FetchSession:
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.items: dict[tuple[bytes, int], FetchItem] = {}
+        self.counted = 0
+        """How many of them are in the cache's count."""
 
 
 class FetchSessions:
@@ -115,21 +117,26 @@ class FetchSessions:
             session_id = self._rng.randrange(1, 2**31)
         session = FetchSession(session_id, by_id, self._now_ms())
         session.items = items
+        session.counted = len(items)
         self._sessions[session_id] = session
         self.partition_count += len(items)
         return session_id
 
-    def resized(self, session: FetchSession, before: int) -> None:
-        """Partitions joined or left it: there were `before`. Raises KafkaError, and ends it, if it is too large."""
-        self.partition_count += len(session.items) - before
-        if self.partition_count > limits.FETCH_SESSION_PARTITIONS_MAX and len(session.items) > before:
+    def resized(self, session: FetchSession) -> None:
+        """Partitions joined or left it. Raises KafkaError if it is too large, and ends it, or if it has ended."""
+        if self._sessions.get(session.session_id) is not session:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        grown = len(session.items) - session.counted
+        session.counted += grown
+        self.partition_count += grown
+        if self.partition_count > limits.FETCH_SESSION_PARTITIONS_MAX and grown > 0:
             self.close(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partition_count -= len(session.items)
+            self.partition_count -= session.counted
 
     def _touch(self, session: FetchSession) -> None:
         session.used_ms = self._now_ms()

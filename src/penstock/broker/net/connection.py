@@ -475,7 +475,7 @@ class Connection(BufferedProtocol):
             self._pending.append(slot)
             slot.send(answer)
             return
-        self._outbox.queue.append(answer)
+        self._outbox.add(answer)
         if not self._serving:
             self._outbox.pump()
 
@@ -512,7 +512,7 @@ class Connection(BufferedProtocol):
             pending.popleft()
             if isinstance(answer, (bytes, bytearray)):
                 if answer:
-                    self._outbox.queue.append(answer)
+                    self._outbox.add(answer)
             else:
                 self._outbox.add_parts(answer)
         if self._serving:
@@ -562,6 +562,11 @@ class Connection(BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         return self._outbox.unsent_bytes
+
+    async def answer_room(self, count: int) -> None:
+        """Wait until the budget has room for a large answer of this connection. `settle_answer` follows its send."""
+        await self._service.answer_budget.take(self, count)
+        self.owes_answer = True
 
     def settle_answer(self) -> None:
         """Give back the budget of a large answer once the peer has it."""

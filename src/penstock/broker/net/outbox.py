@@ -65,6 +65,7 @@ class Outbox:
         "_lent",
         "_owner",
         "_peer_reads",
+        "_plain_bytes",
         "_socket",
         "_transport",
         "_written",
@@ -80,7 +81,9 @@ class Outbox:
         self._socket: DirectSocket | None
         self.queue: deque[Part] = deque()
         self._file_bytes = 0
-        """Of the slices in the queue."""
+        """Of the slices in the queue that are not sent yet."""
+        self._plain_bytes = 0
+        """Of the other parts in the queue."""
         self._head_done = 0
         """How much of the queue's first part has been sent."""
         self.cold = False
@@ -100,11 +103,17 @@ class Outbox:
         # only when nothing is left lets the direct socket take over.
         transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES, low=0)
 
+    def add(self, answer: bytes | bytearray) -> None:
+        self.queue.append(answer)
+        self._plain_bytes += len(answer)
+
     def add_parts(self, parts: Sequence[Part]) -> None:
         for part in parts:
             self.queue.append(part)
             if isinstance(part, Slice):
                 self._file_bytes += part.size
+            else:
+                self._plain_bytes += len(part)
 
     def resumed(self) -> None:
         """The transport has sent all it had: `pump_on` may follow."""
@@ -120,6 +129,7 @@ class Outbox:
             if not self._is_full():
                 data = queue.popleft() if len(queue) == 1 else b"".join(queue)  # type: ignore[arg-type]
                 queue.clear()
+                self._plain_bytes = 0
                 self._write(data)  # type: ignore[arg-type]
             return
         sent = 0
@@ -157,7 +167,7 @@ class Outbox:
     def _send_direct(self, socket: DirectSocket, most: int) -> int:
         """Send from the front of the queue until the socket is full, the queue empty or enough sent.
 
-        Returns the bytes sent."""
+        Returns the bytes sent, and `SEND_CALL_BYTES` for each call: many small batches are not sent in one turn."""
         queue = self.queue
         sent = 0
         try:
@@ -172,7 +182,7 @@ class Outbox:
                 else:
                     size = len(head) - done
                     taken = socket.send(memoryview(head)[done:])
-                sent += taken
+                sent += taken + limits.SEND_CALL_BYTES
                 if taken:
                     self._advance(head, taken)
                 if taken < size:
@@ -199,7 +209,7 @@ class Outbox:
             self._reclaim()
             chunk = self._chunks.take()
         else:
-            chunk = bytearray(min(capacity, self._queued_bytes()))
+            chunk = bytearray(min(capacity, self._file_bytes + self._plain_bytes))
         view = memoryview(chunk)
         capacity = len(chunk)
         filled = 0
@@ -230,10 +240,7 @@ class Outbox:
 
     @property
     def unsent_bytes(self) -> int:
-        return self._queued_bytes() + self._transport.get_write_buffer_size()
-
-    def _queued_bytes(self) -> int:
-        return sum(part.size if isinstance(part, Slice) else len(part) for part in self.queue) - self._head_done
+        return self._file_bytes + self._plain_bytes + self._transport.get_write_buffer_size()
 
     def _reclaim(self) -> None:
         """Take back the chunks that the transport has sent: it keeps what it was given, not a copy."""
@@ -248,6 +255,7 @@ class Outbox:
             self._file_bytes -= count
             size = head.size
         else:
+            self._plain_bytes -= count
             size = len(head)
         if done < size:
             self._head_done = done
@@ -286,7 +294,7 @@ class Outbox:
             return
         release(self.queue)
         self.queue.clear()
-        self._file_bytes = 0
+        self._file_bytes = self._plain_bytes = 0
         self._head_done = 0
 
 
