@@ -7,6 +7,8 @@ committed, not when the data have moved: ListPartitionReassignments tells what i
 
 from __future__ import annotations
 
+from penstock.broker.apis.portions import decide_in_portions
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import ControllerNode
 from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import PartitionReassignment
@@ -23,16 +25,21 @@ async def decide(
     node: ControllerNode, caller: Caller, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     allowed = request.allow_replication_factor_change
-    wanted = [
-        PartitionReassignment(
-            topic.name, entry.partition_index, None if entry.replicas is None else tuple(entry.replicas)
-        )
-        for topic in request.topics
-        for entry in topic.partitions
-    ]
+    slices = Slices(node.runtime)
+    wanted = []
+    for topic in request.topics:
+        for entry in topic.partitions:
+            replicas = None if entry.replicas is None else tuple(entry.replicas)
+            wanted.append(PartitionReassignment(topic.name, entry.partition_index, replicas))
+            await slices.breathe()
     try:
-        results = await node.quorum.submit(
-            lambda controller: controller.decide_alter_reassignments(wanted, allow_replication_factor_change=allowed)
+        results = await decide_in_portions(
+            node,
+            lambda portion, controller: controller.decide_alter_reassignments(
+                portion, allow_replication_factor_change=allowed
+            ),
+            wanted,
+            slices,
         )
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(
@@ -42,6 +49,7 @@ async def decide(
         topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics
     }
     for result in results:
+        await slices.breathe()
         topics[result.topic].partitions.append(
             ReassignablePartitionResponse(
                 partition_index=result.partition,

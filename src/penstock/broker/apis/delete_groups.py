@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.coordinators.groups import GroupShard, RequestInfo
@@ -23,7 +24,12 @@ async def serve(node: Node, context: RequestContext, request: DeleteGroupsReques
         for group_id in dict.fromkeys(request.groups_names):
             asked.append(coordinators.ask(group_id, delete, context, group_id, partial(refused, group_id)))
             await slices.breathe()
-    return DeleteGroupsResponse(results=[await coordinators.settled(one, DeletableGroupResult) for one in asked])
+    response = DeleteGroupsResponse()
+    others = Slices(node.runtime)
+    for one in asked:
+        response.results.append(await coordinators.settled(one, DeletableGroupResult))
+        await others.breathe()
+    return response
 
 
 def delete(shard: GroupShard, turn: Turn, ticket: Ticket, info: RequestInfo, group_id: str) -> None:

@@ -6,6 +6,7 @@ all in-sync replicas have it: whichever of them leads next, what is gone stays g
 
 from __future__ import annotations
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
@@ -24,9 +25,11 @@ REPLICAS_POLL_MS = 10
 async def serve(node: Node, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     moved: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+    slices = Slices(node.runtime)
     for topic in request.topics:
         results = []
         for entry in topic.partitions:
+            await slices.breathe()
             try:
                 partition, low = start_at(node, topic.name, entry.partition_index, entry.offset)
                 result = DeleteRecordsPartitionResult(partition_index=entry.partition_index, low_watermark=low)
@@ -50,7 +53,9 @@ async def followed(
 ) -> None:
     """Until the in-sync replicas start there, too; those that do not in time are answered with an error."""
     deadline_ms = node.runtime.now_ms() + timeout_ms
+    slices = Slices(node.runtime)
     for partition, result in moved:
+        await slices.breathe()
         while (error := behind(partition, result.low_watermark)) is not None:
             if error != ErrorCode.REQUEST_TIMED_OUT or node.runtime.now_ms() >= deadline_ms:
                 result.error_code = error

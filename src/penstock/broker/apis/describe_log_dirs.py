@@ -5,6 +5,9 @@ Served: v1–v4. v2 is flexible, v3 adds a top-level error, v4 the disk's total 
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
+from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import RequestContext
@@ -17,23 +20,33 @@ from penstock.wire.messages.describe_log_dirs import (
 )
 
 
-def serve(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def serve(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    return await in_slices(context.slices(), describe(node, request))
+
+
+def describe(node: Node, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     chosen: list[tuple[str, list[Partition]]] = []
     if request.topics is None:
         chosen = [(name.decode(), partitions) for name, partitions in sorted(node.table.by_name.items())]
     else:
         for topic in request.topics:
-            found = [node.table.find(topic.topic.encode(), index) for index in topic.partitions]
-            chosen.append((topic.topic, [partition for partition in found if partition is not None]))
+            found = []
+            for index in topic.partitions:
+                yield
+                partition = node.table.find(topic.topic.encode(), index)
+                if partition is not None:
+                    found.append(partition)
+            chosen.append((topic.topic, found))
     topics = []
     for name, partitions in chosen:
-        held = [
-            DescribeLogDirsPartition(
-                partition_index=partition.index, partition_size=partition.log.size_bytes, offset_lag=0
-            )
-            for partition in partitions
-            if partition.log is not None
-        ]
+        held = []
+        for partition in partitions:
+            yield
+            if partition.log is not None:
+                size = partition.log.size_bytes
+                held.append(
+                    DescribeLogDirsPartition(partition_index=partition.index, partition_size=size, offset_lag=0)
+                )
         if held:
             topics.append(DescribeLogDirsTopic(name=name, partitions=held))
     disk = node.runtime.disk

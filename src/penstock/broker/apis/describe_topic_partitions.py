@@ -6,7 +6,10 @@ and a cursor says where the next one begins.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock.broker.net.access import ALL_TOPIC_OPERATIONS
+from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, is_internal
@@ -21,9 +24,15 @@ from penstock.wire.messages.describe_topic_partitions import (
 from penstock.wire.uuids import ZERO_UUID
 
 
-def serve(
+async def serve(
     node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
+    return await in_slices(context.slices(), describe(node, request))
+
+
+def describe(
+    node: Node, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = node.image
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -39,6 +48,7 @@ def serve(
     left = min(max(request.response_partition_limit, 1), node.config.max_request_partition_size_limit)
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topic(name)
         if topic is None:
@@ -58,12 +68,16 @@ def serve(
             break
         first = min(first, len(topic.partitions))
         last = min(len(topic.partitions), first + left)
+        partitions = []
+        for index in range(first, last):
+            yield
+            partitions.append(described(node, index, topic.partitions[index]))
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
-                partitions=[described(node, index, topic.partitions[index]) for index in range(first, last)],
+                partitions=partitions,
                 topic_authorized_operations=ALL_TOPIC_OPERATIONS,
             )
         )

@@ -6,6 +6,8 @@ election get one, and only those are in the answer. Decided by the active contro
 
 from __future__ import annotations
 
+from penstock.broker.apis.portions import decide_in_portions
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import ControllerNode
 from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Election, PartitionElection
@@ -19,18 +21,29 @@ from penstock.wire.messages.elect_leaders import (
 
 
 async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    slices = Slices(node.runtime)
     wanted = None
     if request.topic_partitions is not None:
-        wanted = [PartitionElection(t.topic, index) for t in request.topic_partitions for index in t.partitions]
+        wanted = []
+        for topic in request.topic_partitions:
+            for index in topic.partitions:
+                wanted.append(PartitionElection(topic.topic, index))
+                await slices.breathe()
     try:
         if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}.")
         election = Election(request.election_type)
-        results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, wanted))
+        if wanted is None:
+            results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, None))
+        else:
+            results = await decide_in_portions(
+                node, lambda portion, controller: controller.decide_elect_leaders(election, portion), wanted, slices
+            )
     except KafkaError as error:
         return ElectLeadersResponse(error_code=error.code, replica_election_results=refused(caller, wanted, error))
     topics: dict[str, list[PartitionResult]] = {}
     for result in results:
+        await slices.breathe()
         outcome = result.outcome
         topics.setdefault(result.topic, []).append(
             PartitionResult(partition_id=result.partition, error_code=outcome.error, error_message=outcome.message)

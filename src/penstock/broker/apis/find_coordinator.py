@@ -8,8 +8,9 @@ that a client fails with a reason instead of retrying for ever.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 
+from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import CONSUMER_OFFSETS
@@ -17,6 +18,8 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+AT_ONCE_MAX = 200
+"""Coordinators that are looked up without giving the loop back meanwhile."""
 NOT_SERVED = {
     TRANSACTION: "transactions are not served by this version of Penstock",
     SHARE: "share groups are not served by this version of Penstock",
@@ -27,23 +30,41 @@ def serve(
     node: Node, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    if request.key_type != GROUP:
-        reason = NOT_SERVED.get(request.key_type, f"there is no coordinator of type {request.key_type}")
+    if len(keys) > AT_ONCE_MAX:
+        return create_and_find(node, context, request.key_type, keys)
+    if request.key_type == GROUP and node.image.topic(CONSUMER_OFFSETS) is None:
+        return create_and_find(node, context, request.key_type, keys)
+    return answered(context, at_once(find(node, context, request.key_type, keys)))
+
+
+async def create_and_find(
+    node: Node, context: RequestContext, key_type: int, keys: list[str]
+) -> FindCoordinatorResponse:
+    refusal = None
+    try:
+        if key_type == GROUP:
+            await node.coordinators.ensure_topic()
+    except KafkaError as error:
+        refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    return answered(context, await in_slices(context.slices(), find(node, context, key_type, keys, refusal)))
+
+
+def find(
+    node: Node, context: RequestContext, key_type: int, keys: list[str], refusal: KafkaError | None = None
+) -> Generator[None, None, list[Coordinator]]:
+    if key_type != GROUP:
+        reason = NOT_SERVED.get(key_type, f"there is no coordinator of type {key_type}")
         # librdkafka does not tell the reason to its user, and asks again until it is told to stop.
         node.events.limited("coordinator refused", peer=context.connection.peer, reason=reason)
-        return answered(context, [failed(key, ErrorCode.INVALID_REQUEST, reason) for key in keys])
-    if node.image.topic(CONSUMER_OFFSETS) is None:
-        return create_and_find(node, context, keys)
-    return answered(context, [found(node, context, key) for key in keys])
-
-
-async def create_and_find(node: Node, context: RequestContext, keys: list[str]) -> FindCoordinatorResponse:
-    try:
-        await node.coordinators.ensure_topic()
-    except KafkaError as error:
-        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message
-        return answered(context, [failed(key, code, message) for key in keys])
-    return answered(context, [found(node, context, key) for key in keys])
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    coordinators = []
+    for key in keys:
+        yield
+        if refusal is None:
+            coordinators.append(found(node, context, key))
+        else:
+            coordinators.append(failed(key, refusal.code, refusal.message))
+    return coordinators
 
 
 def found(node: Node, context: RequestContext, key: str) -> Coordinator:

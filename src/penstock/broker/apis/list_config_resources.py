@@ -6,6 +6,9 @@ has topics, brokers and the groups that have settings of their own; client metri
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
+from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.metadata import ResourceType
@@ -19,7 +22,15 @@ from penstock.wire.messages.list_config_resources import (
 LISTED = tuple(ResourceType)
 
 
-def serve(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+async def serve(
+    node: Node, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    return await in_slices(context.slices(), listed(node, context, request))
+
+
+def listed(
+    node: Node, context: RequestContext, request: ListConfigResourcesRequest
+) -> Generator[None, None, ListConfigResourcesResponse]:
     if context.version == 0:
         return ListConfigResourcesResponse()
     wanted = request.resource_types or list(LISTED)
@@ -27,9 +38,9 @@ def serve(node: Node, context: RequestContext, request: ListConfigResourcesReque
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     found: list[ConfigResource] = []
     if ResourceType.TOPIC in wanted:
-        found += [
-            ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in node.image.topic_names()
-        ]
+        for name in node.image.topic_names():
+            yield
+            found.append(ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC))
     for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         if kind in wanted:
             found += [
@@ -37,9 +48,8 @@ def serve(node: Node, context: RequestContext, request: ListConfigResourcesReque
                 for broker in node.live_brokers()
             ]
     if ResourceType.GROUP in wanted:
-        found += [
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind, name in node.image.config_resources()
-            if kind == ResourceType.GROUP
-        ]
+        for resource_type, name in node.image.config_resources():
+            yield
+            if resource_type == ResourceType.GROUP:
+                found.append(ConfigResource(resource_name=name, resource_type=resource_type))
     return ListConfigResourcesResponse(config_resources=found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
@@ -30,12 +31,16 @@ from penstock.wire.messages.offset_fetch import (
 BATCHED_FROM = 8
 ERROR_OF_ITS_OWN_FROM = 2
 NO_OFFSET = -1
+AT_ONCE_MAX = 20
+"""Groups that are asked for without giving the loop back meanwhile."""
 
 
 def serve(
     node: Node, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     groups = request.groups if context.version >= BATCHED_FROM else [single_group(request)]
+    if len(groups) > AT_ONCE_MAX:
+        return serve_many(node, context, request, groups)
     asked = [ask(node, context, request, group) for group in groups]
     if all(one.answer is not None for one in asked):
         answers = [one.answer for one in asked if isinstance(one.answer, OffsetFetchResponseGroup)]
@@ -56,6 +61,23 @@ async def wait(
     node: Node, context: RequestContext, request: OffsetFetchRequest, asked: list[Asked]
 ) -> OffsetFetchResponse:
     answers = [await node.coordinators.settled(one, OffsetFetchResponseGroup) for one in asked]
+    return answered(context, request, answers)
+
+
+async def serve_many(
+    node: Node, context: RequestContext, request: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
+) -> OffsetFetchResponse:
+    asked = []
+    with context.slices() as slices:
+        for group in groups:
+            asked.append(ask(node, context, request, group))
+            await slices.breathe()
+    # Without a place: some may have to wait for a commit.
+    answers = []
+    others = Slices(node.runtime)
+    for one in asked:
+        answers.append(await node.coordinators.settled(one, OffsetFetchResponseGroup))
+        await others.breathe()
     return answered(context, request, answers)
 
 

@@ -5,6 +5,9 @@ Served: v2–v4. v2 lets the caller state the epoch it believes in (KIP-320), v3
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
+from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -16,18 +19,30 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+AT_ONCE_MAX = 200
+"""Partitions that are looked up without giving the loop back meanwhile."""
+
 
 def serve(
     node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[end_of_epoch(node, topic.topic, entry) for entry in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
+    work = ends_of_epochs(node, request)
+    if sum(len(topic.partitions) for topic in request.topics) <= AT_ONCE_MAX:
+        return at_once(work)
+    return in_slices(context.slices(), work)
+
+
+def ends_of_epochs(
+    node: Node, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        ends = []
+        for entry in topic.partitions:
+            yield
+            ends.append(end_of_epoch(node, topic.topic, entry))
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+    return response
 
 
 def end_of_epoch(node: Node, topic: str, entry: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -140,3 +140,9 @@ class RequestSlices(Slices):
             await super()._pause()
         else:
             await self.begin()
+
+
+async def in_slices(slices: RequestSlices, work: Generator[None, None, T]) -> T:
+    """Run the work of one request, which may be long, and return its result."""
+    with slices:
+        return await slices.drive(work)
