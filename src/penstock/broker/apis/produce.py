@@ -7,6 +7,8 @@ Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied
   transactions only (KIP-890), v13 replaces names by topic ids (KIP-516).
 - acks=0 gets no answer; if something is wrong the connection is closed, which is all such a client can be told.
 - acks=1 waits for the leader's own promise (a sync where `flush.*` asks for one), acks=all for the high watermark.
+- A partition that a request names twice gets both batches, in their order. (Kafka drops all but the last, and says so
+  to nobody.)
 - A duplicate of an idempotent producer is answered with its first offset, once that is committed.
 """
 
@@ -64,7 +66,7 @@ USUAL_TAIL = b"\x01\0\0\0\0\0\0\0\0"
 class Produce:
     """Serves Produce requests."""
 
-    __slots__ = ("_metrics", "_opened_on_loop", "_preparation", "_runtime", "_table", "_wall_ms")
+    __slots__ = ("_metrics", "_opened_on_loop", "_preparation", "_queued", "_runtime", "_table", "_wall_ms")
 
     def __init__(
         self, runtime: Runtime, table: PartitionTable, metrics: BrokerMetrics, preparation: Preparation
@@ -75,6 +77,8 @@ class Produce:
         self._preparation = preparation
         self._opened_on_loop = 0
         """Compressed batches of the present request that were opened where they were appended."""
+        self._queued: set[Partition] = set()
+        """Partitions whose queue gets a batch of the present request once it is read: others must not overtake it."""
         self._wall_ms = runtime.wall_ms
 
     def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
@@ -193,6 +197,7 @@ class Produce:
         results: TopicResults = []
         waits: list[Wait] = []
         self._opened_on_loop = 0
+        self._queued.clear()
         count = 0
         tags = TAGGED_FIELDS_MAX
         for _ in range(topic_count):
@@ -267,13 +272,14 @@ class Produce:
                 # Nobody could ever end that transaction: it would hold back readers of committed records for ever.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
             is_plain = partition.preparing is None and not flags & CODEC_MASK
-            if is_plain or not self._must_queue(partition, records):
+            if partition not in self._queued and (is_plain or not self._must_queue(partition, records)):
                 try:
                     appended = partition.append(records, acks, wall_ms)
                 except TooLargeForLoop:
                     appended = None
             if appended is None:
                 copy = self._preparation.copy(partition, records, acks)
+                self._queued.add(partition)
                 waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, copy))
                 outcome.append(Result(partition.index, 0))
                 return
