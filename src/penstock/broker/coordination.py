@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from penstock.broker.net.slices import Slices
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import RequestContext, trace
 from penstock.config import BrokerConfig
 from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.groups.config import GroupConfig, replace
+from penstock.coordinators.groups.memory import GroupMemory
 from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.groups.shard import GroupShard
+from penstock.coordinators.groups.weighing import weigh
 from penstock.coordinators.host import Asked, Pair, ShardHost
 from penstock.coordinators.partitioning import partition_of
 from penstock.coordinators.shard import Ticket, Turn
@@ -43,6 +46,8 @@ RESTARTS_APART_MS = 10_000.0
 """A coordinator that fails twice within this time is left alone for a moment before it is loaded again."""
 RESTART_PAUSE_MS = 1_000.0
 NO_COORDINATOR = -1
+WEIGHINGS_APART_MS = 1_000.0
+"""Groups are weighed no more often than that (`penstock.coordinators.groups.memory`)."""
 CONSUMER_GROUP_METADATA_KEY = 3
 
 R = TypeVar("R")
@@ -110,7 +115,9 @@ class Coordinators:
         self._runtime = runtime
         self._events = events
         self._config = config
-        self._group_config = GroupConfig.part_of(config)
+        self.group_memory = GroupMemory()
+        self.group_memory.weigh_soon = self._weigh_soon
+        self._group_config = group_config(config, self.group_memory)
         self._quorum = quorum
         self._manager = manager
         self._administration = administration
@@ -121,6 +128,7 @@ class Coordinators:
         self._to_load: deque[tuple[GroupHost, InternalPartition, Log]] = deque()
         self._is_loading = False
         self._is_closed = False
+        self._weighed_ms = float("-inf")
         self.load_times = Histogram()
         self.written = Written()
         self.failures = 0
@@ -133,7 +141,7 @@ class Coordinators:
 
     def configure(self, config: BrokerConfig) -> None:
         self._config = config
-        self._group_config = GroupConfig.part_of(config)
+        self._group_config = group_config(config, self.group_memory)
         for index, host in self._hosts.items():
             self._configure(host, self._partitions[index])
 
@@ -339,6 +347,22 @@ class Coordinators:
         if leader is not None and not leader.stranded and partition.index not in self._hosts:
             self.on_leader(partition)
 
+    # ---- memory
+
+    def _weigh_soon(self) -> None:
+        since_ms = self._runtime.now_ms() - self._weighed_ms
+        self._runtime.call_later(max(0.0, WEIGHINGS_APART_MS - since_ms), self._begin_weighing)
+
+    def _begin_weighing(self) -> None:
+        self._weighed_ms = self._runtime.now_ms()
+        self._runtime.spawn(self._weigh(), "weigh groups")
+
+    async def _weigh(self) -> None:
+        self.group_memory.weighing()
+        slices = Slices(self._runtime)
+        total = sum([await slices.drive(weigh(host.shard)) for host in list(self._hosts.values())])
+        self.group_memory.weighed(total)
+
     # ---- metrics
 
     def counts(self) -> Counts:
@@ -431,3 +455,9 @@ def nobody(refused: Refused) -> Asked:
     asked = Asked(refused)
     asked.refuse(ErrorCode.NOT_COORDINATOR)
     return asked
+
+
+def group_config(config: BrokerConfig, memory: GroupMemory) -> GroupConfig:
+    """What groups need of the broker's configuration."""
+    memory.bytes_max = config.penstock_group_state_bytes_max
+    return replace(GroupConfig.part_of(config), memory=memory)

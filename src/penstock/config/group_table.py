@@ -134,6 +134,12 @@ class ConsumerGroups(Section, title="Consumer groups (KIP-848)"):
 class Offsets(Section, title="Committed offsets"):
     """What groups commit, and how long it is kept."""
 
+    penstock_group_state_bytes_max: int = prop(
+        "penstock.group.state.bytes.max", LONG, 1 << 30, between(1 << 20, 1 << 44),
+        "What the groups that a broker coordinates may take in memory: members, and committed offsets. Beyond this "
+        "there are no new groups (POLICY_VIOLATION), members (GROUP_MAX_SIZE_REACHED) or offsets "
+        "(INVALID_COMMIT_OFFSET_SIZE); what is there goes on.",
+    )
     offset_metadata_max_bytes: int = prop(
         "offset.metadata.max.bytes", INT, 4_096, None,
         "The longest text that may be committed with an offset.",

@@ -25,6 +25,7 @@ from penstock.coordinators.groups.classic_rebalance import (
 )
 from penstock.coordinators.groups.records import group_key, group_value
 from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.weighing import GROUP_BYTES, MEMBER_BYTES, weight_of_classic, weight_of_protocols
 from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupRequest
@@ -57,6 +58,8 @@ class JoinGroups:
         member_id = request.member_id
         if group is None:
             self._join_new_group(turn, ticket, info, request)
+        elif not self._has_memory(group, request):
+            turn.reply(ticket, join_refused(info.version, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id))
         elif not self._accepts(group, member_id):
             if group.remove(member_id) is not None:
                 turn.cancel_timer(session_key(group, member_id))
@@ -104,6 +107,11 @@ class JoinGroups:
             case _:
                 return member_id in group.members or len(group.members) < size_max
 
+    def _has_memory(self, group: ClassicGroup, request: JoinGroupRequest) -> bool:
+        """Whether the broker has memory for one more member, or for what a member has to say more than before."""
+        before = weight_of_classic(group.members.get(request.member_id))
+        return self._shard.config.memory.admit(weight_of_request(request) - before)
+
     # -- new members -------------------------------------------------------------------------------------------------
 
     def _join_new_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: JoinGroupRequest) -> None:
@@ -111,6 +119,8 @@ class JoinGroups:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         elif not self._shard.has_room():
             error = ErrorCode.POLICY_VIOLATION
+        elif not self._shard.config.memory.admit(GROUP_BYTES + weight_of_request(request)):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
         else:
             group = self._shard.create_classic(turn, request.group_id)
             # The group is there from now on, whatever becomes of its first member.
@@ -256,6 +266,10 @@ class JoinGroups:
             response.members = group.joined_members()
             response.skip_assignment = True
         turn.reply(ticket, response)
+
+
+def weight_of_request(request: JoinGroupRequest) -> int:
+    return MEMBER_BYTES + weight_of_protocols((protocol.name, protocol.metadata) for protocol in request.protocols)
 
 
 def new_member_id(prefix: str, turn: Turn) -> str:

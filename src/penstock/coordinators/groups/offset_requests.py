@@ -114,7 +114,7 @@ class OffsetRequests:
                 value = offset_value(offset, leader_epoch, metadata or "", wall_ms, expire_ms, image.topic_id)
                 records.append((prefix + pack_partition(index), value))
                 results.append(OffsetCommitResponsePartition(index))
-        if self._is_too_large(records):
+        if self._is_too_large(records) or not self._has_room(request.group_id, records):
             turn.reply(ticket, _refused(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
             return
         if records:
@@ -133,7 +133,7 @@ class OffsetRequests:
         )
         if not error:
             records = plain_records(turn, info, commit)
-        if not records or self._is_too_large(records):
+        if not records or self._is_too_large(records) or not self._has_room(commit.group_id, records):
             self.commit(turn, ticket, info, commit.request())
             return
         # The string that is there already, not another one with the same letters.
@@ -170,6 +170,10 @@ class OffsetRequests:
     def _is_too_large(self, records: list[tuple[bytes, bytes]]) -> bool:
         size_bytes = sum(map(len, chain.from_iterable(records))) + len(records) * RECORD_OVERHEAD_BYTES
         return size_bytes + BATCH_OVERHEAD_BYTES > self._shard.config.batch_bytes_max
+
+    def _has_room(self, group_id: str, records: list[tuple[bytes, bytes]]) -> bool:
+        """Whether memory has room for these, or they only take the place of others."""
+        return not self._shard.config.memory.is_full or self._shard.offsets.growth(group_id, records) <= 0
 
     # -- fetch -------------------------------------------------------------------------------------------------------
 

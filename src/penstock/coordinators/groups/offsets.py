@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from penstock.coordinators.groups.memory import GroupMemory
 from penstock.coordinators.groups.records import (
     decode_offset_value,
     key_group,
@@ -47,11 +48,17 @@ _KEY_VERSION: Final = OFFSET_COMMIT_KEY.to_bytes(2, "big")
 
 NO_TRANSACTIONS: Final[dict[int, Transaction]] = {}
 
+OFFSET_BYTES: Final = 180
+"""What an offset takes besides the bytes of its key and value."""
+
 
 class Offsets:
     """All committed offsets of a shard."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: GroupMemory) -> None:
+        self._memory = memory
+        self.bytes = 0
+        """What all of them take in memory, without those of open transactions."""
         self.groups: dict[str, dict[bytes, bytes]] = {}
         """Group id → record key → record value. No group has an empty dictionary."""
         self._transactions: dict[int, Transaction] = {}
@@ -65,10 +72,24 @@ class Offsets:
         offsets = self.groups.get(group_id)
         if offsets is None:
             offsets = self.groups[group_id] = {}
-        offsets.update(records)
+        growth = 0
+        for key, value in records:
+            before = offsets.get(key)
+            growth += _size(key, value) if before is None else len(value) - len(before)
+            offsets[key] = value
+        self._grow(growth)
         if group_id in self._open:
             for key, _ in records:
                 self._supersede(group_id, key, None)
+
+    def growth(self, group_id: str, records: list[tuple[bytes, bytes]]) -> int:
+        """How much more memory this commit would take."""
+        offsets = self.groups.get(group_id, {})
+        growth = 0
+        for key, value in records:
+            before = offsets.get(key)
+            growth += _size(key, value) if before is None else len(value) - len(before)
+        return growth
 
     def put_pending(self, group_id: str, producer_id: int, record_offset: int, key: bytes, value: bytes) -> None:
         """A commit inside a transaction."""
@@ -83,8 +104,10 @@ class Offsets:
         """A tombstone: also takes what is pending. Returns whether there was anything."""
         removed = False
         offsets = self.groups.get(group_id)
-        if offsets is not None and offsets.pop(key, None) is not None:
+        value = None if offsets is None else offsets.pop(key, None)
+        if offsets is not None and value is not None:
             removed = True
+            self._grow(-_size(key, value))
             if not offsets:
                 del self.groups[group_id]
         for transaction in self._open.get(group_id, NO_TRANSACTIONS).values():
@@ -109,7 +132,24 @@ class Offsets:
             group_id = key_group(key)
             if group_id in self._open:
                 self._supersede(group_id, key, pending.record_offset)
-            self.groups.setdefault(group_id, {})[key] = pending.value
+            self._put(group_id, key, pending.value)
+
+    def _put(self, group_id: str, key: bytes, value: bytes) -> None:
+        offsets = self.groups.get(group_id)
+        if offsets is None:
+            offsets = self.groups[group_id] = {}
+        before = offsets.get(key)
+        self._grow(_size(key, value) if before is None else len(value) - len(before))
+        offsets[key] = value
+
+    def _grow(self, growth: int) -> None:
+        self.bytes += growth
+        self._memory.offsets += growth
+
+    def discard(self) -> None:
+        """The shard is at its end: its offsets take nothing any more."""
+        self._grow(-self.bytes)
+        self.groups.clear()
 
     def _supersede(self, group_id: str, key: bytes, record_offset: int | None) -> None:
         """Something took effect that was written after what is pending for this key (up to `record_offset`)."""
@@ -132,10 +172,7 @@ class Offsets:
         elif producer_id >= 0:
             self.put_pending(group_id, producer_id, record_offset, key, value)
         else:
-            offsets = self.groups.get(group_id)
-            if offsets is None:
-                offsets = self.groups[group_id] = {}
-            offsets[key] = value
+            self._put(group_id, key, value)
             if group_id in self._open:
                 self._supersede(group_id, key, None)
 
@@ -209,3 +246,7 @@ class Offsets:
                 for producer_id, transaction in sorted(self._transactions.items())
             },
         }
+
+
+def _size(key: bytes, value: bytes) -> int:
+    return OFFSET_BYTES + len(key) + len(value)

@@ -57,7 +57,7 @@ class GroupShard(Shard):
         self.partition_count = partition_count
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         """Those that were asked for. See `find`, which also knows those that were only loaded."""
-        self.offsets = Offsets()
+        self.offsets = Offsets(config.memory)
         self.deletion = OffsetDeletion(self)
         self.classic = ClassicGroups(self)
         self.consumers = ConsumerGroups(self)
@@ -106,7 +106,12 @@ class GroupShard(Shard):
 
     def has_room(self) -> bool:
         known = len(self.groups) + len(self._undecoded)
-        return max(known, len(self.offsets.groups)) < GROUPS_PER_SHARD_MAX
+        return max(known, len(self.offsets.groups)) < GROUPS_PER_SHARD_MAX and not self.config.memory.is_full
+
+    @property
+    def undecoded_bytes(self) -> int:
+        """Groups that were loaded and have not been looked at yet: soon there are few."""
+        return sum(map(len, self._undecoded.values()))
 
     # -- members -----------------------------------------------------------------------------------------------------
 
@@ -287,6 +292,7 @@ class GroupShard(Shard):
 
     def on_resigned(self) -> None:
         self.groups.clear()
+        self.offsets.discard()
         self._undecoded.clear()
 
     def durable_state(self) -> dict[str, object]:

@@ -27,6 +27,7 @@ from penstock.coordinators.groups.consumer.member import (
 from penstock.coordinators.groups.consumer.rebalance import bump_epoch_if_due, reconcile_member, update_target_if_due
 from penstock.coordinators.groups.consumer.settings import settings_of
 from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.weighing import MEMBER_BYTES, weight_of_protocols
 from penstock.coordinators.shard import Ticket, Turn
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -73,6 +74,7 @@ class ClassicMembers:
         member_id = format_uuid(turn.uuid()) if is_new else request.member_id
         validation.check_not_full(group, member_id, groups.config.group_consumer_max_size)
         protocols = protocols_of(request.protocols)
+        validation.check_memory(groups.config.memory, group, member_id, MEMBER_BYTES + weight_of_protocols(protocols))
         if not group.supports_classic(request.protocol_type, [name for name, _ in protocols]):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {member_id}'s protocols are not supported."

@@ -35,6 +35,7 @@ from penstock.coordinators.groups.consumer.rebalance import (
 from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.coordinators.groups.consumer.settings import settings_of
 from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.weighing import weight_of_metadata
 from penstock.coordinators.shard import Turn
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -83,6 +84,8 @@ class Heartbeats:
         before = known.metadata if known is not None else NO_METADATA
         metadata = self._updated(before, info, request)
         regex = metadata.topic_regex
+        if metadata is not before or known is None:
+            validation.check_memory(config.memory, group, member_id, weight_of_metadata(metadata))
         if metadata is not before:
             changes.check_metadata(metadata)
             if regex and regex != before.topic_regex and regex not in group.regexes:

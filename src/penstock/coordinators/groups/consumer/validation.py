@@ -14,6 +14,8 @@ from penstock.coordinators.groups.consumer.member import (
     Owned,
 )
 from penstock.coordinators.groups.consumer.reconciliation import TopicPartitions
+from penstock.coordinators.groups.memory import GroupMemory
+from penstock.coordinators.groups.weighing import weight_of_metadata
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -62,6 +64,18 @@ def check_epoch(member: Member, epoch: int, owned: Sequence[TopicPartitions] | N
         f"The consumer group member has a {compared} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
     )
+
+
+def check_memory(memory: GroupMemory, group: ConsumerGroup, member_id: str, weight: int) -> None:
+    """Whether the broker has memory for one more member of this weight, or for a member that comes to it."""
+    member = group.members.get(member_id)
+    before = 0 if member is None else weight_of_metadata(member.metadata)
+    if not memory.admit(weight - before):
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The groups of this broker take {memory.used} bytes of memory: penstock.group.state.bytes.max is "
+            f"{memory.bytes_max}.",
+        )
 
 
 def check_not_full(group: ConsumerGroup, member_id: str, size_max: int) -> None:
