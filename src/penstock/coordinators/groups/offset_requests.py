@@ -160,7 +160,8 @@ class OffsetRequests:
                 found_from = GROUP_ID_NOT_FOUND_FROM
                 return ErrorCode.GROUP_ID_NOT_FOUND if info.version >= found_from else ErrorCode.ILLEGAL_GENERATION
             # Whoever assigns partitions to itself may use a group for its offsets alone: it begins with the first one.
-            return ErrorCode.NONE if shard.has_room() else ErrorCode.POLICY_VIOLATION
+            is_known = shard.offsets.knows(group_id)
+            return ErrorCode.NONE if is_known or shard.has_room() else ErrorCode.POLICY_VIOLATION
         if isinstance(group, ClassicGroup):
             return shard.classic.check_commit(turn, group, member_id, instance_id, generation)
         return shard.consumers.validate_offset_commit(
