@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
+from uuid import uuid4
 
 from bench import wire
 from penstock.sim.broker import request_frame
@@ -28,8 +29,14 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
+FETCHED_PARTITIONS = 90_000
 MANY_TOPICS = "bench-many"
 """Topics of this name and a number have the many partitions that large requests are about."""
 CHUNK_BYTES = 1 << 20
@@ -45,6 +52,8 @@ class Greed:
     connections: int
     requests: Callable[[], bytes]
     """What each connection sends, again and again."""
+    differs: bool = False
+    """What is sent is never the same again: `requests` is called each time."""
     repeats: bool = True
     reads: bool = True
     receive_buffer_bytes: int | None = None
@@ -105,11 +114,27 @@ def join_request() -> bytes:
     return find + join * 1_000
 
 
+def commit_request() -> bytes:
+    """Commits offsets for a thousand groups of its own, with all the metadata that an offset may have."""
+    prefix = uuid4().hex
+    asked = [OffsetCommitRequestPartition(index, 1, committed_metadata="m" * 4_000) for index in range(10)]
+    topics = [OffsetCommitRequestTopic(name=f"{MANY_TOPICS}-0", partitions=asked)]
+    commits = [frame(OffsetCommitRequest(f"{prefix}-{number}", topics=topics), 8) for number in range(1_000)]
+    return frame(FindCoordinatorRequest(key_type=0, coordinator_keys=["greedy"]), 4) + b"".join(commits)
+
+
 def session_request() -> bytes:
     """A full fetch that opens an incremental session (KIP-227) over 1,000 partitions."""
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(100)]
     topics = [FetchTopic(topic=name, partitions=asked) for name in many_topics(10)]
     return frame(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_epoch=0, topics=topics), 11)
+
+
+def fetch_request(topics: int, partitions: int) -> FetchRequest:
+    """A full fetch without a session, that is answered at once."""
+    asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(partitions)]
+    wanted = [FetchTopic(topic=name, partitions=asked) for name in many_topics(topics)]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_epoch=-1, topics=wanted)
 
 
 ALL_TOPICS = MetadataRequest(topics=None)
@@ -129,11 +154,22 @@ KINDS: dict[str, Greed] = {
         "20 connections that ask for 50,000 topics that are not there", 20, lambda: frame(metadata_of(50_000))
     ),
     "list-offsets": Greed("20 connections of ListOffsets of 90,000 partitions", 20, lambda: frame(offsets_of(900, 99))),
+    "fetches": Greed(
+        "20 connections of Fetch of 90,000 partitions", 20, lambda: frame(fetch_request(900, 99), 11)
+    ),
+    "unread-fetches": Greed(
+        "200 connections of Fetch of 90,000 partitions that read nothing",
+        200,
+        lambda: frame(fetch_request(900, 99), 11),
+        reads=False,
+        receive_buffer_bytes=4096,
+    ),
     "offset-fetch": Greed(
         "20 connections of OffsetFetch of 90,000 offsets", 20, lambda: frame(committed_of(900, 99), 9)
     ),
     "configs": Greed("10 connections of DescribeConfigs of 1,000 topics", 10, lambda: frame(configs_of(1_000))),
     "joins": Greed("200 connections that join one group again and again", 200, join_request),
+    "commits": Greed("5 connections that commit offsets for a thousand groups each", 5, commit_request, differs=True),
     "unread-topics": Greed(
         "200 connections that ask for all topics and read nothing",
         200,
@@ -204,8 +240,11 @@ class Greedy:
         connection.connect(self._address)
         connection.setblocking(False)
         self._selector.register(
-            connection, selectors.EVENT_READ | selectors.EVENT_WRITE, Client(connection, self._block)
+            connection, selectors.EVENT_READ | selectors.EVENT_WRITE, Client(connection, self._next_block())
         )
+
+    def _next_block(self) -> memoryview:
+        return memoryview(self._kind.requests()) if self._kind.differs else self._block
 
     def step(self, timeout_s: float) -> None:
         """Send and receive what is possible."""
@@ -233,7 +272,7 @@ class Greedy:
                 if not self._kind.repeats:
                     self._selector.modify(client.socket, selectors.EVENT_READ, client)
                     return
-                client.unsent = self._block
+                client.unsent = self._next_block()
             client.unsent = client.unsent[client.socket.send(client.unsent[:CHUNK_BYTES]) :]
 
     def _receive(self, client: Client) -> None:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench import processes, wire
 from bench.fairness import at_it, prepare
-from bench.greed import KINDS, frame
+from bench.greed import FETCHED_PARTITIONS, KINDS, frame
 from penstock.broker import limits
 from penstock.broker.net.slices import PLACES
 from penstock.broker.service import RECEIVE_BUDGET_BYTES
@@ -34,16 +34,23 @@ CONNECTION_BYTES = 16 * 1024
 """A connection with its first buffer, as `python -m bench --cases connections-*` measures it, rounded up."""
 SESSION_PARTITION_BYTES = 400
 """What a fetch session remembers of a partition."""
+FETCHED_PARTITION_BYTES = 1_000
+"""What a partition takes while a large Fetch is served, from its request to its answer."""
 OBJECTS_PER_ANSWER_BYTE = 8
 """A large answer takes so much more as objects, before it is encoded, than as bytes."""
 ALLOCATOR_BYTES = 64 * 1024 * 1024
 """What the allocator keeps of small objects that were freed."""
 
+GROUP_STATE_BYTES = 100 * 1024 * 1024
+SETTINGS = {"commits": {"penstock.group.state.bytes.max": str(GROUP_STATE_BYTES)}}
+"""Where the default is more than an attack of some seconds can fill."""
+
 RECEIVING = ("half-produced", "nearly-produced", "half-open")
 READING = ("unread-records", "records")
+FETCHING = ("fetches", "unread-fetches")
 ASKING = ("unread-topics", "all-topics", "named-topics", "unknown-topics", "list-offsets", "offset-fetch", "configs")
-OTHERS = ("idle", "pipelined-metadata", "sessions")
-ATTACKS = (*RECEIVING, *READING, *ASKING, *OTHERS)
+OTHERS = ("idle", "pipelined-metadata", "sessions", "commits")
+ATTACKS = (*RECEIVING, *READING, *FETCHING, *ASKING, *OTHERS)
 OBSERVED_AFTER_S = 5.0
 
 
@@ -69,7 +76,7 @@ def main() -> None:
     command = [given.penstock] if given.penstock else [sys.executable, "-m", "penstock"]
     found = []
     for attack in given.attacks.split(","):
-        with PenstockServer(command=command) as broker:
+        with PenstockServer(SETTINGS.get(attack, {}), command=command) as broker:
             prepare(broker.bootstrap, given.partitions)
             found.append(under(broker, attack, given.seconds))
         console.print(f"{attack}: {found[-1].peak_mb:,.0f} MB of {found[-1].bound_mb:,.0f} MB", highlight=False)
@@ -79,7 +86,9 @@ def main() -> None:
     console.print(table(found))
 
 
-def under(broker: PenstockServer, attack: str, seconds: float) -> Found:
+def under(
+    broker: PenstockServer, attack: str, seconds: float, observed_after_s: float = OBSERVED_AFTER_S
+) -> Found:
     """The memory of a broker under this attack, and for a while after it: what was in sockets is still read then."""
     kinds = attack.split("+")
     before_mb = processes.memory(broker.pid).rss_mb
@@ -87,7 +96,7 @@ def under(broker: PenstockServer, attack: str, seconds: float) -> Found:
         answer_bytes = len(wire.ask(connection, frame(MetadataRequest(topics=None))))
     with at_it(broker.bootstrap, kinds):
         peak_mb = watch(broker.pid, seconds)
-    peak_mb = max(peak_mb, watch(broker.pid, OBSERVED_AFTER_S))
+    peak_mb = max(peak_mb, watch(broker.pid, observed_after_s))
     bound_mb = before_mb + sum(bound_bytes(kind, answer_bytes) for kind in kinds) / MB
     return Found(attack, before_mb, peak_mb, processes.memory(broker.pid).rss_mb, bound_mb)
 
@@ -114,6 +123,12 @@ def bound_bytes(kind: str, answer_bytes: int) -> int:
         # Requests that wait for their place wait in their receive buffers.
         bound += min(RECEIVE_BUDGET_BYTES, connections * 2 * limits.RECEIVE_BUFFER_KEEP_BYTES)
         bound += limits.ANSWER_BUDGET_BYTES + PLACES * OBJECTS_PER_ANSWER_BYTE * max(answer_bytes, 10_000_000)
+    if kind in FETCHING:
+        request_bytes = len(KINDS[kind].requests())
+        bound += min(RECEIVE_BUDGET_BYTES, connections * max(request_bytes, limits.RECEIVE_BUFFER_KEEP_BYTES))
+        bound += limits.ANSWER_BUDGET_BYTES + PLACES * FETCHED_PARTITIONS * FETCHED_PARTITION_BYTES
+    if kind == "commits":
+        bound += GROUP_STATE_BYTES + connections * 2 * limits.RECEIVE_AHEAD_BYTES_MAX
     if kind == "sessions":
         bound += limits.FETCH_SESSION_PARTITIONS_MAX * SESSION_PARTITION_BYTES
         bound += connections * limits.LARGE_ANSWER_BYTES

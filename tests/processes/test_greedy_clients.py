@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from struct import pack
 
+import bench.memory
 import pytest
 from bench import processes, wire
 from bench.fairness import at_it, polite, prepare, quantile
@@ -87,3 +88,15 @@ def test_a_polite_client_is_served_beside_greedy_ones(broker: PenstockServer, mi
     with at_it(broker.bootstrap, mix.split("+")), wire.connect(broker.bootstrap) as connection:
         waits = polite(connection, broker.pid, 4)
     assert quantile(sorted(cpu_ms for _, cpu_ms in waits), 0.99) < 50
+
+
+ATTACKS = ("all-topics", "named-topics", "offset-fetch", "records", "unread-fetches", "commits")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_broker_under_attack_takes_no_more_memory_than_it_says(attack: str) -> None:
+    """Short versions of `python -m bench.memory`, with few partitions."""
+    with PenstockServer(bench.memory.SETTINGS.get(attack, {})) as server:
+        prepare(server.bootstrap, 300)
+        found = bench.memory.under(server, attack, 2.5, 0.0)
+    assert found.peak_mb < found.bound_mb
