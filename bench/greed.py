@@ -123,6 +123,18 @@ def commit_request() -> bytes:
     return frame(FindCoordinatorRequest(key_type=0, coordinator_keys=["greedy"]), 4) + b"".join(commits)
 
 
+def all_offsets_request() -> bytes:
+    """Commits 1,000 offsets with all the metadata that an offset may have, and asks for them again and again."""
+    asked = [OffsetCommitRequestPartition(index, 1, committed_metadata="m" * 4_000) for index in range(100)]
+    commits = [
+        frame(OffsetCommitRequest("greedy-offsets", topics=[OffsetCommitRequestTopic(name=name, partitions=asked)]), 8)
+        for name in many_topics(10)
+    ]
+    fetch = frame(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("greedy-offsets", topics=None)]), 9)
+    find = frame(FindCoordinatorRequest(key_type=0, coordinator_keys=["greedy-offsets"]), 4)
+    return find + b"".join(commits) + fetch * 100
+
+
 def session_request() -> bytes:
     """A full fetch that opens an incremental session (KIP-227) over 1,000 partitions."""
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(100)]
@@ -166,6 +178,13 @@ KINDS: dict[str, Greed] = {
     ),
     "offset-fetch": Greed(
         "20 connections of OffsetFetch of 90,000 offsets", 20, lambda: frame(committed_of(900, 99), 9)
+    ),
+    "unread-offsets": Greed(
+        "200 connections that ask for 1,000 offsets with metadata and read nothing",
+        200,
+        all_offsets_request,
+        reads=False,
+        receive_buffer_bytes=4096,
     ),
     "configs": Greed("10 connections of DescribeConfigs of 1,000 topics", 10, lambda: frame(configs_of(1_000))),
     "joins": Greed("200 connections that join one group again and again", 200, join_request),

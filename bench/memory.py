@@ -48,7 +48,16 @@ SETTINGS = {"commits": {"penstock.group.state.bytes.max": str(GROUP_STATE_BYTES)
 RECEIVING = ("half-produced", "nearly-produced", "half-open")
 READING = ("unread-records", "records")
 FETCHING = ("fetches", "unread-fetches")
-ASKING = ("unread-topics", "all-topics", "named-topics", "unknown-topics", "list-offsets", "offset-fetch", "configs")
+ASKING = (
+    "unread-topics",
+    "all-topics",
+    "named-topics",
+    "unknown-topics",
+    "list-offsets",
+    "offset-fetch",
+    "unread-offsets",
+    "configs",
+)
 OTHERS = ("idle", "pipelined-metadata", "sessions", "commits")
 ATTACKS = (*RECEIVING, *READING, *FETCHING, *ASKING, *OTHERS)
 OBSERVED_AFTER_S = 5.0

@@ -8,16 +8,20 @@ from weakref import ref
 
 import pytest
 
+from broker.group_session import QUICK, ClassicMember, commit, ready
 from broker.session import Session, batch, fetch_request, produce_request, simulated
 from penstock.broker import limits
 from penstock.broker.net.answering import AnswerBudget
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.replicas.partition import Partition
 from penstock.sim.broker import ProtocolClient, request_frame
+from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.api_versions import ApiVersionsRequest
+from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -79,12 +83,58 @@ async def test_clients_that_leave_before_their_large_answer_take_nothing_of_the_
     assert len((await s.call(ALL_TOPICS, 12)).topics[0].partitions) == 500
 
 
-async def stuck_reader(s: Session) -> ProtocolClient:
+async def stuck_reader(s: Session, request: Message = ALL_TOPICS, version: int = 12) -> ProtocolClient:
     client = await s.connect()
     assert client.frames.transport is not None
     client.frames.transport.pause_reading()
-    client.post(ALL_TOPICS, 12)
+    client.post(request, version)
     return client
+
+
+def leader_rejoins(member: ClassicMember) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol(name=name, metadata=data) for name, data in member.protocols.items()]
+    return JoinGroupRequest(
+        group_id=member.group,
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        member_id=member.id,
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+
+
+@simulated(QUICK)
+async def test_all_offsets_of_a_group_count_against_the_budget_of_large_answers(s: Session) -> None:
+    """A short request, answered with all the metadata that was ever committed."""
+    await s.create("t", partitions=200)
+    await ready(s)
+    await commit(s.client, "g", {("t", index): (1, "m" * 4_000) for index in range(200)})
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+    await expect_few_unread(s, request, 9)
+
+
+@simulated(QUICK)
+async def test_what_a_coordinator_answers_counts_against_the_budget_of_large_answers(s: Session) -> None:
+    """The leader of a group that asks again, on many connections, what all the members have to say."""
+    await ready(s)
+    member = await ClassicMember.connect(s, protocols={"range": bytes(400_000)}, session_timeout_ms=300_000)
+    assert (await member.join()).error_code == 0
+    assert member.leads
+    await expect_few_unread(s, leader_rejoins(member), 7)
+
+
+async def expect_few_unread(s: Session, request: Message, version: int) -> None:
+    """Many clients that ask this and do not read the answer take no more than the budget, and one answer each of four
+    that are being made."""
+    s.world.network.socket_buffer_bytes = 4 * 1024
+    service = s.node.served.service
+    service.answer_budget._most = 1_000_000
+    for _ in range(20):
+        await stuck_reader(s, request, version)
+    await s.runtime.sleep(1_000)
+    unsent = sum(connection.unsent_bytes for connection in service._connections.values())
+    assert service.answer_budget.used > 0
+    assert unsent <= 1_000_000
 
 
 # ---- batches that wait to be decompressed

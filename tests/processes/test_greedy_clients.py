@@ -90,7 +90,7 @@ def test_a_polite_client_is_served_beside_greedy_ones(broker: PenstockServer, mi
     assert quantile(sorted(cpu_ms for _, cpu_ms in waits), 0.99) < 50
 
 
-ATTACKS = ("all-topics", "named-topics", "offset-fetch", "records", "unread-fetches", "commits")
+ATTACKS = ("all-topics", "named-topics", "offset-fetch", "unread-offsets", "records", "unread-fetches", "commits")
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

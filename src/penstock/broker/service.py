@@ -286,15 +286,19 @@ class Service:
         assert api.handler is not None
         context = RequestContext(version, client_id, connection)
         result = api.handler(context, request)
-        if isinstance(result, Message):
-            connection.send(self._framed(api, version, correlation_id, result))
-            return
         if isinstance(result, Asked):
             if result.error is not None:
                 raise result.error
-            if result.answer is not None:
-                connection.send(self._framed(api, version, correlation_id, result.answer))
-                return
+            result = result if result.answer is None else result.answer
+        if isinstance(result, Message):
+            out = self._framed(api, version, correlation_id, result)
+            if len(out) <= limits.LARGE_ANSWER_BYTES:
+                connection.send(out)
+            else:
+                slot = connection.defer(barrier=True)
+                self._runtime.spawn(self._answer(api, connection, slot, version, correlation_id, result), api.name)
+            return
+        if isinstance(result, Asked):
             slot = connection.defer(barrier=not api.overlaps)
             slot.handled_ms = self.now_ms()
             result.then(partial(self._settled, api, connection, slot, version, correlation_id))
@@ -347,8 +351,14 @@ class Service:
         try:
             if asked.answer is None:
                 raise asked.error or AssertionError("settled with neither an answer nor an error")
-            if not connection.closed:
-                slot.send(self._framed(api, version, correlation_id, asked.answer))
+            if connection.closed:
+                return
+            out = self._framed(api, version, correlation_id, asked.answer)
+            if len(out) <= limits.LARGE_ANSWER_BYTES:
+                slot.send(out)
+            else:
+                work = self._answer(api, connection, slot, version, correlation_id, asked.answer)
+                self._runtime.spawn(work, api.name)
         except Exception as error:
             self._request_failed(api, connection, error)
 
@@ -371,7 +381,7 @@ class Service:
     async def _answer(
         self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, response: Message
     ) -> None:
-        """Encode in slices: an answer that was waited for may be of any size."""
+        """Encode in slices, and wait for room in the budget of large answers: it may be of any size."""
         slot.handled_ms = None
         try:
             out = self._head(api, version, correlation_id)

@@ -33,6 +33,8 @@ ERROR_OF_ITS_OWN_FROM = 2
 NO_OFFSET = -1
 AT_ONCE_MAX = 20
 """Groups that are asked for without giving the loop back meanwhile."""
+OFFSETS_AT_ONCE_MAX = 50
+"""Offsets that are told without giving the loop back; each may have 4 KB of metadata."""
 
 
 def serve(
@@ -44,7 +46,8 @@ def serve(
     asked = [ask(node, context, request, group) for group in groups]
     if all(one.answer is not None for one in asked):
         answers = [one.answer for one in asked if isinstance(one.answer, OffsetFetchResponseGroup)]
-        return answered(context, request, answers)
+        if sum(len(topic.partitions) for group in answers for topic in group.topics) <= OFFSETS_AT_ONCE_MAX:
+            return answered(context, request, answers)
     return wait(node, context, request, asked)
 
 
