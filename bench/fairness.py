@@ -7,7 +7,8 @@ keep the polite one from its processor: what it waits for is the broker.
 
 Prints p50, p99 and the longest wait of the polite client, and how much processor time the broker used meanwhile. That
 is the same as the wait on a quiet machine, and on a busy one it is the part of it that is the broker's. (Kafka has many
-threads, whose time is added up: its processor time can be more than the wait.) The ratio is Penstock's p99 divided by
+threads, whose time is added up: its processor time can be more than the wait.) A request that has waited for five
+seconds is given up, and ends the sample. The ratio is Penstock's p99 divided by
 Kafka's; below 1, polite clients of Penstock wait less.
 
 `--quick` takes a few kinds, for two seconds each and with few partitions: one and a half minutes on a quiet machine.
@@ -42,6 +43,7 @@ RESULTS = Path(__file__).parent / "results" / "fairness.json"
 P99_TARGET_MS = 50.0
 POLITE_TOPIC = "bench-polite"
 PAUSE_S = 0.002
+PATIENCE_S = 5.0
 SETTLE_S = 1.0
 QUIET_WITHIN_S = 10.0
 TOPIC_PARTITIONS = 100
@@ -146,7 +148,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def polite(connection: socket.socket, pid: int, seconds: float) -> list[tuple[float, float]]:
-    """How long each request waited for its answer, and the broker's processor time meanwhile, in milliseconds."""
+    """How long each request waited for its answer, and the broker's processor time meanwhile, in milliseconds.
+
+    Ends with a request that has waited for `PATIENCE_S`, and counts that as its wait.
+    """
+    connection.settimeout(PATIENCE_S)
     requests = (
         frame(MetadataRequest(topics=[MetadataRequestTopic(name=POLITE_TOPIC)], allow_auto_topic_creation=False)),
         wire.produce_frame(POLITE_TOPIC, 0, bytes(100)).request,
@@ -158,8 +164,14 @@ def polite(connection: socket.socket, pid: int, seconds: float) -> list[tuple[fl
             asked_s, cpu_s = time.monotonic(), processes.fine_cpu_s(pid)
             if asked_s > end_s and waits:
                 return waits
-            wire.ask(connection, request)
+            is_answered = True
+            try:
+                wire.ask(connection, request)
+            except TimeoutError:
+                is_answered = False
             waits.append(((time.monotonic() - asked_s) * 1000, (processes.fine_cpu_s(pid) - cpu_s) * 1000))
+            if not is_answered:
+                return waits
             time.sleep(PAUSE_S)
 
 

@@ -60,6 +60,8 @@ class GroupGauges:
         yield gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
         waiting = "Requests that wait for a rebalance or for their commit"
         yield gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
+        memory = "What groups take of penstock.group.state.bytes.max, estimated"
+        yield gauge("penstock_group_state_bytes", memory, self._coordinators.group_memory.used)
 
     def _totals(self) -> Iterable[Sample]:
         written = self._coordinators.written

@@ -172,7 +172,14 @@ class Offsets:
         elif producer_id >= 0:
             self.put_pending(group_id, producer_id, record_offset, key, value)
         else:
-            self._put(group_id, key, value)
+            offsets = self.groups.get(group_id)
+            if offsets is None:
+                offsets = self.groups[group_id] = {}
+            before = offsets.get(key)
+            growth = len(value) + (OFFSET_BYTES + size if before is None else -len(before))
+            self.bytes += growth
+            self._memory.offsets += growth
+            offsets[key] = value
             if group_id in self._open:
                 self._supersede(group_id, key, None)
 
