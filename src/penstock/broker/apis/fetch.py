@@ -285,27 +285,31 @@ class PendingFetch:
 
     async def _work(self, cold: bool) -> None:
         connection = self._connection
-        prefetched = await self._read_from_device() if cold else {}
-        with connection.slices() as slices:
-            if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
-                await slices.begin()
-            while not self._done and not connection.closed:
-                # Before it reads: what arrives while it does must not be missed.
-                if self._wait_ms > 0 and self._may_park():
-                    await slices.drive(self._park())
-                self._again = False
-                reads = await slices.drive(self._read(prefetched))
-                if reads is None:
-                    prefetched = await self._read_from_device()
-                elif self._enough or self._parked is None or self._wait_ms <= 0:
-                    await self._answer(slices, reads)
-                    return
-                else:
-                    release(reads)
-                    prefetched = {}
-                    if not self._again:
-                        break
+        self._again = True
+        while self._again and not self._done and not connection.closed:
+            prefetched = await self._read_from_device() if cold else {}
+            # A place for each look: whoever is woken again and again does not keep other large requests from theirs.
+            with connection.slices() as slices:
+                cold = await self._look_in_slices(slices, prefetched)
         self._working = False
+
+    async def _look_in_slices(self, slices: RequestSlices, prefetched: dict[FetchItem, Prefetched]) -> bool:
+        """What `look` does. Returns whether something must come from the device first."""
+        if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
+            await slices.begin()
+        # Before it reads: what arrives while it does must not be missed.
+        if self._wait_ms > 0 and self._may_park():
+            await slices.drive(self._park())
+        self._again = False
+        reads = await slices.drive(self._read(prefetched))
+        if reads is None:
+            self._again = True
+            return True
+        if self._enough or self._parked is None or self._wait_ms <= 0:
+            await self._answer(slices, reads)
+        else:
+            release(reads)
+        return False
 
     async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
         await slices.drive(self._unpark())
