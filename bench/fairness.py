@@ -74,7 +74,8 @@ class Waits:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.fairness", description=__doc__)
     parser.add_argument("--kinds", default="*", help="kinds of greed, with commas between; + puts some together")
-    parser.add_argument("--quick", action="store_true", help=f"few kinds, {QUICK_SECONDS} s each, {QUICK_PARTITIONS} partitions")
+    quick = f"few kinds, {QUICK_SECONDS} s each, {QUICK_PARTITIONS} partitions"
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--no-kafka", action="store_true", help="Penstock alone")
     parser.add_argument("--seconds", type=float, help="for each (default 8)")
     parser.add_argument("--partitions", type=int, help="of the cluster (default 10,000)")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.fetch.read_replicas import RackAwareSelector
-from penstock.broker.fetch.response import NO_PREFERRED_REPLICA, Read, encode_error, encode_in_slices, release
+from penstock.broker.fetch.response import NO_PREFERRED_REPLICA, Read, encode, encode_error, encode_in_slices, release
 from penstock.broker.fetch.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -33,7 +33,6 @@ from penstock.broker.fetch.sessions import (
 )
 from penstock.broker.net.access import may_speak_for_a_broker
 from penstock.broker.net.connection import Connection, Slot
-from penstock.broker.net.outbox import Part
 from penstock.broker.net.slices import RequestSlices, Slices, at_once
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
@@ -254,12 +253,16 @@ class PendingFetch:
         if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
             self._begin_work(cold=False)
             return
-        reads = at_once(self._read({}))
-        if reads is None:
+        reads: list[Read] = []
+        if not at_once(self._read(reads, {})):
+            release(reads)
             self._begin_work(cold=True)
         elif self._enough or self._wait_ms <= 0 or not self._may_park():
             at_once(self._unpark())
-            parts, _ = at_once(self._encode(reads))
+            if self._session_id:
+                reads = at_once(self._news(reads))
+            parts, size = encode(self._version, self._correlation_id, self._session_id, reads)
+            self._fetch.metrics.bytes_out += size
             if self._slot is None:
                 self._connection.send_parts(parts)
             else:
@@ -301,20 +304,25 @@ class PendingFetch:
         if self._wait_ms > 0 and self._may_park():
             await slices.drive(self._park())
         self._again = False
-        reads = await slices.drive(self._read(prefetched))
-        if reads is None:
-            self._again = True
-            return True
-        if self._enough or self._parked is None or self._wait_ms <= 0:
+        reads: list[Read] = []
+        is_whole = await slices.drive(self._read(reads, prefetched))
+        if is_whole and (self._enough or self._parked is None or self._wait_ms <= 0):
             await self._answer(slices, reads)
-        else:
-            release(reads)
-        return False
+            return False
+        release(reads)
+        if not is_whole:
+            self._again = True
+        return not is_whole
 
     async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
         await slices.drive(self._unpark())
-        parts, size = await slices.drive(self._encode(reads))
+        if self._session_id:
+            reads = await slices.drive(self._news(reads))
+        work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads)
+        parts, record_bytes = await slices.drive(work)
+        self._fetch.metrics.bytes_out += record_bytes
         connection = self._connection
+        size = len(reads) * limits.FETCH_ANSWER_PARTITION_BYTES
         if size > limits.LARGE_ANSWER_BYTES and not connection.closed:
             await connection.answer_room(size)
         assert self._slot is not None
@@ -324,23 +332,10 @@ class PendingFetch:
 
     # ---- reading
 
-    def _read(self, prefetched: dict[FetchItem, Prefetched]) -> Generator[None, None, list[Read] | None]:
-        """Read every partition from what memory has. None: something must come from the device first."""
-        reads: list[Read] = []
-        try:
-            is_whole = yield from self._read_into(reads, prefetched)
-        except BaseException:
-            release(reads)
-            raise
-        if is_whole:
-            return reads
-        release(reads)
-        return None
-
-    def _read_into(
+    def _read(
         self, reads: list[Read], prefetched: dict[FetchItem, Prefetched]
     ) -> Generator[None, None, bool]:
-        """False: something must come from the device first."""
+        """Read every partition from what memory has. False: something must come from the device first."""
         fetch = self._fetch
         budget = self._max_bytes
         self._enough = not self._items
@@ -516,17 +511,8 @@ class PendingFetch:
 
     # ---- answering
 
-    def _encode(self, reads: list[Read]) -> Generator[None, None, tuple[list[Part], int]]:
-        """The answer, and what it takes in memory at most."""
-        news = yield from self._news(reads)
-        parts, size = yield from encode_in_slices(self._version, self._correlation_id, self._session_id, news)
-        self._fetch.metrics.bytes_out += size
-        return parts, len(news) * limits.FETCH_ANSWER_PARTITION_BYTES
-
     def _news(self, reads: list[Read]) -> Generator[None, None, list[Read]]:
         """Remember what the client is told; in an incremental session leave out what it knows already."""
-        if not self._session_id:
-            return reads
         news: list[Read] = []
         for read in reads:
             yield

@@ -68,7 +68,7 @@ def encode_in_slices(
     out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
     if version >= 7:
         out += _pack_session(0, session_id)
-    topics = yield from by_topic(reads)
+    topics = by_topic(reads)
     _count(out, len(topics), flexible)
     parts: list[Part] = []
     record_bytes = 0
@@ -132,11 +132,10 @@ def encode_error(version: int, correlation_id: int, error: ErrorCode) -> bytes:
     return bytes(out)
 
 
-def by_topic(reads: list[Read]) -> Generator[None, None, list[tuple[bytes, list[Read]]]]:
+def by_topic(reads: list[Read]) -> list[tuple[bytes, list[Read]]]:
     """Neighbours of one topic together, in the order the client asked."""
     topics: list[tuple[bytes, list[Read]]] = []
     for read in reads:
-        yield
         if topics and topics[-1][0] == read.item.topic:
             topics[-1][1].append(read)
         else:
