@@ -37,6 +37,12 @@ class GroupMemory:
         self.weigh_soon: Callable[[], None] = lambda: None
         """Asks for all groups to be weighed; `weighing` and `weighed` follow."""
 
+    def __eq__(self, other: object) -> bool:
+        """As part of a configuration: equal limits are equal settings, whatever is used of them."""
+        return isinstance(other, GroupMemory) and self.bytes_max == other.bytes_max
+
+    __hash__ = object.__hash__
+
     @property
     def used(self) -> int:
         return self.offsets + self._weighed + self._admitted
