@@ -7,10 +7,9 @@ committed, not when the data have moved: ListPartitionReassignments tells what i
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import PartitionReassignment
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -20,26 +19,21 @@ from penstock.wire.messages.alter_partition_reassignments import (
 
 
 async def decide(
-    node: ControllerNode, caller: Caller, request: AlterPartitionReassignmentsRequest
+    node: ControllerNode, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    allowed = request.allow_replication_factor_change
+    allowed = body.allow_replication_factor_change
     wanted = [
         PartitionReassignment(
             topic.name, entry.partition_index, None if entry.replicas is None else tuple(entry.replicas)
         )
-        for topic in request.topics
+        for topic in body.topics
         for entry in topic.partitions
     ]
-    try:
-        results = await node.quorum.submit(
-            lambda controller: controller.decide_alter_reassignments(wanted, allow_replication_factor_change=allowed)
-        )
-    except KafkaError as error:
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=allowed, error_code=error.code, error_message=error.message
-        )
+    results = await node.quorum.submit(
+        lambda controller: controller.decide_alter_reassignments(wanted, allow_replication_factor_change=allowed)
+    )
     topics: dict[str, ReassignableTopicResponse] = {
-        topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics
+        topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in body.topics
     }
     for result in results:
         topics[result.topic].partitions.append(

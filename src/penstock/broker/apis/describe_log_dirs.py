@@ -5,9 +5,9 @@ Served: v1–v4. v2 is flexible, v3 adds a top-level error, v4 the disk's total 
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
-from penstock.broker.service import RequestContext
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -17,12 +17,12 @@ from penstock.wire.messages.describe_log_dirs import (
 )
 
 
-def serve(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def serve(node: Node, request: Request, body: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     chosen: list[tuple[str, list[Partition]]] = []
-    if request.topics is None:
+    if body.topics is None:
         chosen = [(name.decode(), partitions) for name, partitions in sorted(node.table.by_name.items())]
     else:
-        for topic in request.topics:
+        for topic in body.topics:
             found = [node.table.find(topic.topic.encode(), index) for index in topic.partitions]
             chosen.append((topic.topic, [partition for partition in found if partition is not None]))
     topics = []

@@ -6,11 +6,11 @@ and a cursor says where the next one begins.
 
 from __future__ import annotations
 
-from penstock.broker.net.access import ALL_TOPIC_OPERATIONS
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, is_internal
-from penstock.wire.errors import ErrorCode
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -22,34 +22,33 @@ from penstock.wire.uuids import ZERO_UUID
 
 
 def serve(
-    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+    node: Node, request: Request, body: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     image = node.image
-    cursor = request.cursor
+    cursor = body.cursor
     if cursor is not None and cursor.partition_index < 0:
-        return DescribeTopicPartitionsResponse(
-            topics=[
-                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
-                for topic in request.topics
-            ]
-        )
-    names = sorted(dict.fromkeys(topic.name for topic in request.topics)) or image.topic_names()
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = sorted(dict.fromkeys(topic.name for topic in body.topics)) or image.topic_names()
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    left = min(max(request.response_partition_limit, 1), node.config.max_request_partition_size_limit)
+    left = min(max(body.response_partition_limit, 1), node.config.max_request_partition_size_limit)
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    allowed, denied = request.split(Operation.DESCRIBE, ResourceKind.TOPIC, names, lambda name: name)
+    if body.topics:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response.topics += [DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in denied]
+    for name in allowed:
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topic(name)
         if topic is None:
-            if request.topics:
+            if body.topics:
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 response.topics.append(
                     DescribeTopicPartitionsResponseTopic(
                         error_code=unknown,
                         name=name,
                         topic_id=ZERO_UUID,
-                        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                        topic_authorized_operations=request.operations(ResourceKind.TOPIC, name),
                     )
                 )
             continue
@@ -64,7 +63,7 @@ def serve(
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
                 partitions=[described(node, index, topic.partitions[index]) for index in range(first, last)],
-                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                topic_authorized_operations=request.operations(ResourceKind.TOPIC, name),
             )
         )
         left -= last - first

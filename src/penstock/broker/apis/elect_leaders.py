@@ -6,8 +6,8 @@ election get one, and only those are in the answer. Decided by the active contro
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Election, PartitionElection
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.elect_leaders import (
@@ -18,17 +18,14 @@ from penstock.wire.messages.elect_leaders import (
 )
 
 
-async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def decide(node: ControllerNode, request: Request, body: ElectLeadersRequest) -> ElectLeadersResponse:
     wanted = None
-    if request.topic_partitions is not None:
-        wanted = [PartitionElection(t.topic, index) for t in request.topic_partitions for index in t.partitions]
-    try:
-        if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}.")
-        election = Election(request.election_type)
-        results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, wanted))
-    except KafkaError as error:
-        return ElectLeadersResponse(error_code=error.code, replica_election_results=refused(caller, wanted, error))
+    if body.topic_partitions is not None:
+        wanted = [PartitionElection(t.topic, index) for t in body.topic_partitions for index in t.partitions]
+    if body.election_type not in (Election.PREFERRED, Election.UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {body.election_type}.")
+    election = Election(body.election_type)
+    results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, wanted))
     topics: dict[str, list[PartitionResult]] = {}
     for result in results:
         outcome = result.outcome
@@ -40,16 +37,3 @@ async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequ
             ReplicaElectionResult(topic=topic, partition_result=partitions) for topic, partitions in topics.items()
         ]
     )
-
-
-def refused(
-    caller: Caller, wanted: list[PartitionElection] | None, error: KafkaError
-) -> list[ReplicaElectionResult]:
-    """v0 has no error of the whole: each partition carries it."""
-    if caller.version >= 1 or wanted is None:
-        return []
-    topics: dict[str, list[PartitionResult]] = {}
-    for one in wanted:
-        result = PartitionResult(partition_id=one.partition, error_code=error.code, error_message=error.message)
-        topics.setdefault(one.topic, []).append(result)
-    return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()]

@@ -15,7 +15,7 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
@@ -29,13 +29,14 @@ from penstock.broker.fetch.sessions import (
     FetchSession,
     FetchSessions,
 )
-from penstock.broker.net.access import may_speak_for_a_broker
 from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.net.request import Request
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.codec import Limits, decode
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
@@ -76,29 +77,28 @@ class Fetch:
         self.suspect: Callable[[Partition, int], None] = lambda partition, offset: None
         """Told of what a consumer could not use, or could not be read: the log may be damaged there."""
 
-    def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
-        state = request.replica_state
-        replica_id = request.replica_id if state is None else state.replica_id
+    def serve(self, request: Request) -> None:
+        connection, version, correlation_id = request.connection, request.version, request.correlation_id
+        assert connection is not None
+        body, _ = decode(
+            FetchRequest, version, connection.view[: request.end], request.position, limits=REQUEST_LIMITS
+        )
+        state = body.replica_state
+        replica_id = body.replica_id if state is None else state.replica_id
         if replica_id >= 0:
-            self._serve_replica(connection, version, correlation_id, request, replica_id)
+            if self.replicas is None or not request.may_speak_for_a_broker:
+                connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            else:
+                self.replicas.serve(connection, version, correlation_id, body, replica_id)
             return
         by_id = version >= 13
         try:
-            session_id, items, incremental = self._session(request, by_id)
+            session_id, items, incremental = self._session(body, by_id)
         except KafkaError as error:
             connection.send(encode_error(version, correlation_id, error.code))
             return
-        waiting = PendingFetch(self, connection, version, correlation_id, request, items, session_id, incremental)
+        waiting = PendingFetch(self, request, connection, body, items, session_id, incremental)
         waiting.start()
-
-    def _serve_replica(
-        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
-    ) -> None:
-        if self.replicas is None or not may_speak_for_a_broker(connection):
-            connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        else:
-            self.replicas.serve(connection, version, correlation_id, request, replica_id)
 
     def _session(
         self, request: FetchRequest, by_id: bool
@@ -141,8 +141,10 @@ class PendingFetch:
 
     __slots__ = (
         "_by_id",
+        "_charged",
         "_connection",
         "_correlation_id",
+        "_denied",
         "_done",
         "_fetch",
         "_from_follower",
@@ -163,27 +165,33 @@ class PendingFetch:
     def __init__(
         self,
         fetch: Fetch,
+        request: Request,
         connection: Connection,
-        version: int,
-        correlation_id: int,
-        request: FetchRequest,
+        body: FetchRequest,
         items: dict[tuple[bytes, int], FetchItem],
         session_id: int,
         incremental: FetchSession | None,
     ) -> None:
         self._fetch = fetch
         self._connection = connection
-        self._version = version
-        self._correlation_id = correlation_id
+        version = self._version = request.version
+        self._correlation_id = request.correlation_id
+        self._charged: Request | None = None
+        """The request, if somebody counts what it takes."""
+        self._denied: Collection[bytes] = ()
+        """Topics, as the request names them, that the client may not read."""
         self._items = items
         self._session_id = session_id
         self._incremental = incremental
         self._by_id = version >= 13
+        if request.gate.is_active:
+            self._charged = request.kept()
+            self._denied = self._topics_denied(request) if request.is_restricted else ()
         self._from_follower = version >= READS_FROM_FOLLOWERS
-        self._rack = request.rack_id if fetch.selector is not None else ""
-        self._min_bytes = request.min_bytes
-        self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
-        self._wait_ms = request.max_wait_ms
+        self._rack = body.rack_id if fetch.selector is not None else ""
+        self._min_bytes = body.min_bytes
+        self._max_bytes = max(min(body.max_bytes, fetch.response_bytes_max), 0)
+        self._wait_ms = body.max_wait_ms
         self._slot: Slot | None = None
         self._parked: list[Partition] | None = None
         self._timer: Timer | None = None
@@ -202,15 +210,30 @@ class PendingFetch:
             self._slot = self._connection.defer(barrier=True)
             self._park()
 
+    def _topics_denied(self, request: Request) -> Collection[bytes]:
+        denied: dict[bytes, None] = {}
+        for topic in dict.fromkeys(item.topic for item in self._items.values()):
+            name: str | None = str(topic, "utf-8", "replace")
+            if self._by_id:
+                partitions = self._fetch.table.by_id.get(topic)
+                name = partitions[0].topic if partitions else None
+            if name is not None and not request.allowed(Operation.READ, ResourceKind.TOPIC, name):
+                denied[topic] = None
+        return denied
+
     # ---- reading
 
     def _read(self, prefetched: dict[FetchItem, Prefetched]) -> list[Read] | None:
         """Read every partition from what memory has. None: something must come from the device first."""
         fetch = self._fetch
-        budget = self._max_bytes
+        budget, denied = self._max_bytes, self._denied
         reads: list[Read] = []
         for item in self._items.values():
             partition = item.resolve(fetch.table, self._by_id)
+            if denied and item.topic in denied:
+                reads.append(Read(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, None))
+                fetch.metrics.failed_fetch += 1
+                continue
             if partition is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if self._by_id and fetch.table.by_id.get(item.topic) is not None:
@@ -301,7 +324,7 @@ class PendingFetch:
         budget = self._max_bytes
         for item in list(self._items.values()):
             partition = item.resolve(self._fetch.table, self._by_id)
-            if partition is None or partition.log is None or not partition.is_copied:
+            if partition is None or partition.log is None or not partition.is_copied or item.topic in self._denied:
                 continue
             if budget <= 0 and budget != self._max_bytes:
                 continue
@@ -394,7 +417,10 @@ class PendingFetch:
     def _answer(self, reads: list[Read]) -> None:
         self._finish()
         reads = self._news(reads)
-        parts, size = encode(self._version, self._correlation_id, self._session_id, reads)
+        throttle_ms = 0
+        if self._charged is not None:
+            throttle_ms = self._charged.charge(sum(read.slice.size for read in reads if read.slice is not None))
+        parts, size = encode(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
         self._fetch.metrics.bytes_out += size
         if self._slot is None:
             self._connection.send_parts(parts)

@@ -6,10 +6,10 @@ has topics, brokers and the groups that have settings of their own; client metri
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import ResourceType
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -19,12 +19,12 @@ from penstock.wire.messages.list_config_resources import (
 LISTED = tuple(ResourceType)
 
 
-def serve(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    if context.version == 0:
+def serve(node: Node, request: Request, body: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if request.version == 0:
         return ListConfigResourcesResponse()
-    wanted = request.resource_types or list(LISTED)
+    wanted = body.resource_types or list(LISTED)
     if any(kind not in LISTED for kind in wanted):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found: list[ConfigResource] = []
     if ResourceType.TOPIC in wanted:
         found += [

@@ -5,8 +5,9 @@ Served: v2–v4. v2 lets the caller state the epoch it believes in (KIP-320), v3
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -18,20 +19,26 @@ from penstock.wire.messages.offset_for_leader_epoch import (
 
 
 def serve(
-    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
+    node: Node, request: Request, body: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    is_member = request.allowed_on_cluster(Operation.CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[end_of_epoch(node, topic.topic, entry) for entry in topic.partitions]
+                topic=topic.topic,
+                partitions=[end_of_epoch(node, request, is_member, topic.topic, entry) for entry in topic.partitions],
             )
-            for topic in request.topics
+            for topic in body.topics
         ]
     )
 
 
-def end_of_epoch(node: Node, topic: str, entry: OffsetForLeaderPartition) -> EpochEndOffset:
+def end_of_epoch(
+    node: Node, request: Request, is_member: bool, topic: str, entry: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
+        if not is_member:
+            request.check(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
         partition = node.table.find(topic.encode(), entry.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
