@@ -119,7 +119,7 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
   answered as Kafka answers them without an authorizer and on a plaintext listener, so MirrorMaker 2 and tools go on. A
   quota or a SCRAM credential cannot be set (UNSUPPORTED_VERSION): nothing would enforce it. Without ACLs everyone is
   authorised for everything, which is what clients are told when they ask for authorised operations (KIP-430).
-- **Settings**: `kafka-configs` for broker loggers finds none: there is one log, without levels. A broker property that
+- **Settings**: a broker logger is an event of the log (`connection.closed`) or `root`, not a class. A broker property that
   Kafka does not know is refused at run time, where Kafka keeps it for plug-ins, because it is most likely misspelt.
 - **Checks of records**: every kind of broken batch that Kafka refuses is refused, always with INVALID_RECORD; Kafka answers
   UNKNOWN_SERVER_ERROR where its codec raises. Also refused, and taken by Kafka: offset deltas of an uncompressed batch that

@@ -21,7 +21,7 @@ from penstock.wire.messages.list_config_resources import ListConfigResourcesRequ
 
 BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER = 1, 2, 3, 4, 5, 6
 
 
 async def described(s: Session, kind: int, name: str, **options: Any) -> dict[str, Any]:
@@ -130,7 +130,12 @@ async def test_each_resource_changes_all_at_once_or_not_at_all(s: Session) -> No
         (BROKER, "1", ("sasl.enabled.mechanisms", SET, "PLAIN"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("log.cleaner.threads", SET, "many"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("sasl.kerberos.kinit.cmd", SET, "kinit"), ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_CONFIG),
+        (BROKER_LOGGER, "1", ("root", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
+        (BROKER_LOGGER, "1", ("root", SET, None), ErrorCode.INVALID_CONFIG),
+        (BROKER_LOGGER, "1", ("root", APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ("root", DELETE, None), ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ("no.such.event", SET, "WARN"), ErrorCode.INVALID_CONFIG),
+        (BROKER_LOGGER, "7", ("root", SET, "WARN"), ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_CONFIG),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
@@ -200,14 +205,37 @@ async def test_a_value_that_is_the_default_is_set_all_the_same(s: Session) -> No
 
 
 @simulated()
-async def test_loggers_and_client_metrics_have_no_settings(s: Session) -> None:
-    assert await described(s, BROKER_LOGGER, "1") == {}
+async def test_client_metrics_have_no_settings(s: Session) -> None:
     assert await described(s, CLIENT_METRICS, "m") == {}
     assert (await altered(s, CLIENT_METRICS, "m", ("interval.ms", DELETE, None))).error_code == 0
     wanted = [(BROKER_LOGGER, "7"), (BROKER_LOGGER, ""), (CLIENT_METRICS, "")]
     resources = [DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in wanted]
     results = (await s.call(DescribeConfigsRequest(resources=resources))).results
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 3
+
+
+@simulated()
+async def test_the_levels_of_loggers_decide_which_events_are_written(s: Session) -> None:
+    loggers = await described(s, BROKER_LOGGER, "1")
+    assert (loggers["root"].value, loggers["ready"].value, loggers["root"].read_only) == ("INFO", "INFO", False)
+    assert {config.config_source for config in loggers.values()} == {DYNAMIC_LOGGER}
+
+    async def changed(*changes: tuple[str, int, str | None]) -> int:
+        """How many lines a change of a broker's settings writes after this."""
+        assert (await altered(s, BROKER_LOGGER, "1", *changes)).error_code == 0
+        before = len(s.node.events.named("config changed"))
+        number = str(1000 + s.node.served.quorum.image.offset)
+        assert (await altered(s, BROKER, "1", ("max.connections", SET, number))).error_code == 0
+        await s.until(lambda: str(s.node.served.service._config.max_connections) == number)
+        return len(s.node.events.named("config changed")) - before
+
+    assert await changed() == 1
+    assert await changed(("root", SET, "WARN")) == 0
+    assert await changed(("config.changed", SET, "DEBUG")) == 1
+    loggers = await described(s, BROKER_LOGGER, "1")
+    assert (loggers["config.changed"].value, loggers["ready"].value) == ("DEBUG", "WARN")
+    assert await changed(("config.changed", DELETE, None)) == 0
+    assert await changed(("root", SET, "TRACE")) == 1
 
 
 @simulated()

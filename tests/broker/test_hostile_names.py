@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from broker.clusters import create, state
 from broker.session import batch, expect_no_surprise
 from broker.test_access import ask_at, two_listeners
+from penstock.broker.net.request import Request
 from penstock.broker.node import advertised
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.quorum import wire as quorum_wire
 from penstock.broker.replicas.partition import Wakes
-from penstock.broker.service import RequestContext, Service
+from penstock.broker.service import Service
 from penstock.config import BrokerConfig
 from penstock.raft import LogBatch, OffsetAndEpoch, encode_batch
 from penstock.raft import messages as m
@@ -274,7 +275,7 @@ class FalseLeader:
         request = quorum_wire.to_request(message, self.cluster.node(node_id).served.quorum.cluster_id, own)
         return ask_at(self.cluster, node_id, CONTROLLER_PORT, request, 1)
 
-    def fetched(self, context: RequestContext, request: Message) -> Message:
+    def fetched(self, context: Request, request: Message) -> Message:
         assert isinstance(request, FetchRequest)
         rng = self.rng
         self.fetches += 1
@@ -296,7 +297,7 @@ class FalseLeader:
                 except (WireError, UnicodeError):
                     return quorum_wire.to_response(answer, {})
 
-    def fetched_snapshot(self, context: RequestContext, request: Message) -> Message:
+    def fetched_snapshot(self, context: Request, request: Message) -> Message:
         assert isinstance(request, FetchSnapshotRequest)
         asked = request.topics[0].partitions[0]
         place = OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
@@ -386,7 +387,7 @@ class FalseBroker:
         created = ask_at(self.cluster, 1, KAFKA_PORT, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         assert created.topics[0].error_code == ErrorCode.NONE
 
-    def fetched(self, context: RequestContext, request: Message) -> Message:
+    def fetched(self, context: Request, request: Message) -> Message:
         assert isinstance(request, FetchRequest)
         self.fetches += 1
         rng = self.rng

@@ -46,10 +46,6 @@ def test_produce_is_advertised_from_zero_so_that_old_librdkafka_compresses() -> 
     assert [api.key for api in ROWS if api.advertised_min != api.min_version] == [ApiKey.PRODUCE]
 
 
-def test_only_produce_may_overlap_itself() -> None:
-    assert [api.key for api in ROWS if not api.barrier] == [ApiKey.PRODUCE]
-
-
 def test_the_documentation_table_has_a_row_per_api() -> None:
     lines = markdown_table().splitlines()
     assert len(lines) == 2 + len(SERVED)

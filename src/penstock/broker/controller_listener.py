@@ -11,22 +11,23 @@ from functools import partial
 
 from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
-from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.gate import Gate
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode, advertised
 from penstock.broker.observability.metrics import BrokerMetrics
-from penstock.broker.quorum.controlling import Caller
 from penstock.broker.quorum.formation import CONTROLLERS
 from penstock.broker.quorum.forwarding import Decide
 from penstock.broker.replicas.partition import Wakes
-from penstock.broker.service import RequestContext, Service
+from penstock.broker.service import Service
 from penstock.config import BrokerConfig
 from penstock.runtime import Listener, Runtime, SocketOptions
 from penstock.runtime.eventlog import EventLog
 from penstock.telemetry.samples import Sample, counter
+from penstock.wire.acls import ResourceKind
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.messages.api_versions import ApiVersionsResponse
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -35,11 +36,11 @@ from penstock.wire.messages.describe_cluster import (
 
 
 class ControllerListener:
-    def __init__(self, runtime: Runtime, config: BrokerConfig, events: EventLog, wakes: Wakes) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, events: EventLog, wakes: Wakes, gate: Gate) -> None:
         self._runtime = runtime
         self._config = config
         self._metrics = BrokerMetrics()
-        self._service = Service(runtime, config, events, self._metrics, wakes, OF_CONTROLLERS)
+        self._service = Service(runtime, config, events, self._metrics, wakes, OF_CONTROLLERS, gate)
         self._service.add(ApiKey.API_VERSIONS, self._tell_versions)
         self._service.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
         for key, decide in CONTROLLER_HANDLERS.items():
@@ -68,18 +69,17 @@ class ControllerListener:
     async def drain(self) -> None:
         await self._service.drain(0)
 
-    def _tell_versions(self, context: RequestContext, request: Message) -> ApiVersionsResponse:
-        error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
+    def _tell_versions(self, request: Request, body: ApiVersionsRequest) -> ApiVersionsResponse:
+        error = ErrorCode.UNSUPPORTED_VERSION if request.version < 0 else ErrorCode.NONE
         response = ApiVersionsResponse(error_code=error, api_keys=advertised(OF_CONTROLLERS))
         node = self.node
-        return response if node is None else with_features(response, node.image, context.version)
+        return response if node is None else with_features(response, node.image, request.version)
 
-    def _tell_cluster(self, context: RequestContext, request: Message) -> DescribeClusterResponse:
-        assert isinstance(request, DescribeClusterRequest)
-        if request.endpoint_type != CONTROLLERS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="this listener belongs to a controller: ask for controllers (endpoint type 2)",
+    def _tell_cluster(self, request: Request, body: DescribeClusterRequest) -> DescribeClusterResponse:
+        if body.endpoint_type != CONTROLLERS:
+            raise KafkaError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                "this listener belongs to a controller: ask for controllers (endpoint type 2)",
             )
         node = self.node
         endpoints = {} if node is None else node.quorum.peers.endpoints()
@@ -91,13 +91,12 @@ class ControllerListener:
                 DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
                 for node_id, (host, port) in sorted(endpoints.items())
             ],
-            cluster_authorized_operations=(
-                ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_authorized_operations=request.operations(
+                ResourceKind.CLUSTER, asked=body.include_cluster_authorized_operations
             ),
         )
 
-    def _serve(self, decide: Decide, context: RequestContext, request: Message) -> Message | Awaitable[Message]:
+    def _serve(self, decide: Decide, request: Request, body: Message) -> Message | Awaitable[Message]:
         if self.node is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is still starting")
-        caller = Caller(context.version, context.client_id, context.connection)
-        return decide(self.node, caller, request)
+        return decide(self.node, request, body)

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.replicas.partition import InternalPartition
-from penstock.broker.service import RequestContext, trace
+from penstock.broker.service import trace
 from penstock.config import BrokerConfig
 from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.groups.config import GroupConfig, replace
@@ -159,7 +160,7 @@ class Coordinators:
         self,
         group_id: str,
         call: GroupCall[R],
-        context: RequestContext,
+        context: Request,
         request: R,
         refused: Refused,
         *,
@@ -172,7 +173,7 @@ class Coordinators:
         if writes and not host.is_writable:
             return host.unavailable(refused)
         shard = host.shard
-        info = RequestInfo(context.version, context.client_id, f"/{context.connection.host}")
+        info = RequestInfo(context.version, context.client_id, f"/{context.host}")
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, request), refused)
 
     def hosts(self) -> Iterator[GroupHost]:

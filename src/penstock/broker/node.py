@@ -13,11 +13,14 @@ from penstock.metadata import BrokerRegistration, MetadataImage
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import SERVED, ApiKey, ServedApi
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.api_versions import ApiVersion
 
 if TYPE_CHECKING:
     from penstock.broker.coordination import Coordinators
+    from penstock.broker.gate import Gate
     from penstock.broker.net.peers import Peers
+    from penstock.broker.observability.loggers import Loggers
     from penstock.broker.quorum.controlling import ControllerDuties
     from penstock.broker.quorum.forwarding import Administration
     from penstock.broker.quorum.shell import MetadataQuorum
@@ -36,21 +39,31 @@ class ControllerNode:
     def __init__(
         self,
         runtime: Runtime,
-        events: EventLog,
+        events: Loggers,
         config: BrokerConfig,
         quorum: MetadataQuorum,
         peers: Peers,
         duties: ControllerDuties,
+        gate: Gate,
     ) -> None:
         self.runtime = runtime
-        self.events = events
+        self.events: EventLog = events
+        self.loggers = events
+        """The same, for whoever changes which events are written."""
         self.config = config
         """The configuration in force: a new object after each change at run time."""
         self.quorum = quorum
         self.peers = peers
         self.duties = duties
+        self.gate = gate
         self.cluster_id = quorum.cluster_id
         self.node_id = config.node_id
+
+    def check_is_own(self, name: str) -> None:
+        """Raises KafkaError for what only another node knows: what it runs with."""
+        if name != str(self.node_id):
+            reason = f"Unexpected broker id, expected {self.node_id} but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
     @property
     def image(self) -> MetadataImage:
@@ -72,7 +85,7 @@ class Node(ControllerNode):
         producer_ids: ProducerIds,
     ) -> None:
         super().__init__(
-            shared.runtime, shared.events, shared.config, shared.quorum, shared.peers, shared.duties
+            shared.runtime, shared.loggers, shared.config, shared.quorum, shared.peers, shared.duties, shared.gate
         )
         self.administration = administration
         self.manager = manager

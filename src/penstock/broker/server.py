@@ -11,14 +11,13 @@ moment there is a quorum: others may need this node's vote before it can do anyt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from enum import IntEnum
 from functools import partial
 
 from penstock import kernel
-from penstock.broker.apis import HANDLERS
-from penstock.broker.apis.administrative import by_request as administrative_by_request
-from penstock.broker.apis.controllers import by_request as controllers_by_request
+from penstock.broker.apis import handlers
+from penstock.broker.apis.administrative import ADMINISTRATIVE
+from penstock.broker.apis.controllers import decided_here
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
@@ -33,17 +32,19 @@ from penstock.broker.data_directory import (
 )
 from penstock.broker.fetch.read_replicas import RackAwareSelector
 from penstock.broker.fetch.sessions import FetchSessions
+from penstock.broker.gate import Gate
 from penstock.broker.net.access import Entrance
 from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
 from penstock.broker.observability.group_gauges import GroupGauges
 from penstock.broker.observability.lag_gauges import LagGauges
+from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.producer_ids import Block, ProducerIds
-from penstock.broker.quorum.controlling import Caller, ControllerDuties
+from penstock.broker.quorum.controlling import ControllerDuties
 from penstock.broker.quorum.formation import (
     NoOneCluster,
     become_voter,
@@ -86,7 +87,6 @@ from penstock.runtime.eventlog import EventLog
 from penstock.runtime.tasks import keep_running
 from penstock.telemetry.samples import RATE_INTERVAL_MS
 from penstock.wire.apis import ApiKey
-from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.uuids import format_uuid
@@ -141,7 +141,7 @@ class Broker:
         self._runtime = runtime
         self._live = LiveConfig(config)
         self._live.subscribe(lambda config: runtime.disk.use_io_threads(config.num_io_threads), "num.io.threads")
-        self._events = events
+        self._events = Loggers(events)
         self._metrics_address = metrics_address
         self._listeners: list[ListeningSocket] = []
         self._lock: Lock | None = None
@@ -154,6 +154,8 @@ class Broker:
         self._is_broker = "broker" in config.process_roles
         self._is_controller = "controller" in config.process_roles
         self.stage = Stage.NEW
+        self.gate = Gate()
+        """Who is served, and how much; today everyone, everything."""
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
@@ -174,7 +176,7 @@ class Broker:
         self._lock = runtime.disk.lock("")
         runtime.on_stop(self._starting.stop)
         self._wakes = Wakes(runtime.call_soon)
-        self.service = Service(runtime, config, self._events, self.metrics, self._wakes)
+        self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is found before anything is written, and the port may be the system's choice.
@@ -279,7 +281,7 @@ class Broker:
 
     async def _listen_for_nodes(self, options: SocketOptions) -> None:
         endpoint = self._config.controller_listeners[0]
-        self._nodes = ControllerListener(self._runtime, self._config, self._events, self._wakes)
+        self._nodes = ControllerListener(self._runtime, self._config, self._events, self._wakes, self.gate)
         self.metrics.add_gauges(self._nodes.samples)
         listener = await self._nodes.listen(options)
         self._listeners.append(listener)
@@ -342,12 +344,11 @@ class Broker:
         self.peers.controller_location = self.quorum.controller_location
         self.quorum.on_leader.append(self.peers.controller_changed)
         self.duties = ControllerDuties(runtime, self._events, config, self.quorum, self.peers)
-        shared = ControllerNode(runtime, self._events, config, self.quorum, self.peers, self.duties)
+        shared = ControllerNode(
+            runtime, self._events, config, self.quorum, self.peers, self.duties, self.gate
+        )
         if self._is_controller:
-            decide = controllers_by_request()
-            self.peers.local_controller = lambda request, version: _decided(
-                decide[type(request)](shared, Caller(version), request)
-            )
+            self.peers.local_controller = partial(decided_here, shared)
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
@@ -448,7 +449,7 @@ class Broker:
     async def _start_serving(self) -> None:
         runtime = self._runtime
         self.producer_ids = ProducerIds(runtime, self._next_producer_ids)
-        self.administration = Administration(self._shared, self.peers, administrative_by_request())
+        self.administration = Administration(self._shared, self.peers, ADMINISTRATIVE)
         self.coordinators = Coordinators(
             runtime, self._events, self._config, self.quorum, self.manager, self.administration
         )
@@ -484,7 +485,7 @@ class Broker:
         preparation = Preparation(runtime, self._events, self.metrics, self._config)
         self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics, preparation).serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
-        for key, serve in HANDLERS.items():
+        for key, serve in handlers().items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
@@ -599,7 +600,3 @@ class Broker:
         self._events.info("stopped", reason="asked to end while it started")
         if self._lock is not None:
             self._lock.release()
-
-
-async def _decided(result: Message | Awaitable[Message]) -> Message:
-    return result if isinstance(result, Message) else await result

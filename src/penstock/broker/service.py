@@ -1,9 +1,10 @@
-"""The gate every request passes: limits on connections, the table of APIs, one place that turns errors into answers.
+"""The broker behind its connections: limits on them, and the way of every request through table, gate and handler.
 
 A request is looked up in the table of served APIs (`penstock.wire.apis`). Produce and Fetch parse their own frames;
 all others are decoded by the codec within the API's limits, handed to their handler as typed messages, and the typed
 answer is encoded. A handler returns its response, or what it will come from (an awaitable, or what a coordinator was
-asked), which makes the request a barrier but for those of `OVERLAPPING` APIs.
+asked), which makes the request a barrier but for those of `OVERLAPPING` APIs. The gate (`penstock.broker.gate`) is
+asked before; a `KafkaError` that it or the handler raises becomes the answer (`penstock.broker.refusals`).
 
 What a peer can do wrong ends its own connection and nothing else: an unexpected exception is counted, logged and
 closes the connection; the broker goes on.
@@ -14,17 +15,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from struct import Struct
-from typing import NamedTuple
+from typing import Any
 
 from penstock.broker import limits
+from penstock.broker.gate import Gate
 from penstock.broker.net.access import Entrance
 from penstock.broker.net.answering import AnswerBudget
 from penstock.broker.net.connection import STARTING, Connection, Slot
 from penstock.broker.net.outbox import ChunkPool
 from penstock.broker.net.receiving import ReceiveBudget
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Places, RequestSlices
 from penstock.broker.net.turns import Turns
 from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.refusals import refusal
 from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
 from penstock.coordinators.host import Asked
@@ -64,23 +68,11 @@ OVERLAPPING = (ApiKey.OFFSET_COMMIT,)
 DECODERS = {ApiKey.OFFSET_COMMIT: decode_commit}
 """Those that know a quicker way for what is usual."""
 
-RawHandler = Callable[[Connection, int, int, int, int], None]
-"""(connection, version, correlation id, position of the body, end): parses and answers by itself."""
+RawHandler = Callable[[Request], None]
+"""Parses its frame and answers by itself."""
 
-
-class RequestContext(NamedTuple):
-    """What a handler may want to know of a request besides its message."""
-
-    version: int
-    client_id: str
-    connection: Connection
-
-    def slices(self) -> RequestSlices:
-        """For a handler that may take long: `with context.slices() as slices: … await slices.breathe()`."""
-        return self.connection.slices()
-
-
-Handler = Callable[[RequestContext, Message], Message | Asked | Awaitable[Message]]
+Handler = Callable[[Request, Any], Message | Asked | Awaitable[Message]]
+"""Gets the decoded body, too."""
 
 
 class Api:
@@ -100,9 +92,11 @@ class Api:
         "overlaps",
         "raw",
         "request",
+        "row",
     )
 
     def __init__(self, served: ServedApi, raw: RawHandler | None, handler: Handler | None) -> None:
+        self.row = served
         self.key = served.key
         self.name = served.name
         self.min_version = served.min_version
@@ -129,8 +123,10 @@ class Service:
         metrics: BrokerMetrics,
         wakes: Wakes,
         served: Mapping[ApiKey, ServedApi] = SERVED,
+        gate: Gate | None = None,
     ) -> None:
         """`served` is the table of APIs of the listeners that lead here."""
+        self.gate = Gate() if gate is None else gate
         self._served = served
         self._runtime = runtime
         self._events = events
@@ -188,7 +184,9 @@ class Service:
     def connection(self, entrance: Entrance = ANY_ENTRANCE) -> Connection:
         """The factory that listeners use."""
         self._numbers += 1
-        return Connection(self, self._chunks, self._numbers, entrance)
+        connection = Connection(self, self._chunks, self._numbers)
+        connection.request = Request(self.gate, self.gate.client(entrance), connection)
+        return connection
 
     # ---- requests
 
@@ -231,6 +229,16 @@ class Service:
                 position += 1
             else:
                 position = read_request_header(connection.view[:end], start).body_position
+        request = connection.request
+        request.row = api.row
+        request.version = version
+        request.correlation_id = correlation_id
+        request.start = start
+        request.position = position
+        request.end = end
+        gate = self.gate
+        if gate.is_active:
+            gate.check_login(request)
         metrics = api.metrics
         metrics.requests += 1
         arrived_ms = connection.active_ms
@@ -241,16 +249,16 @@ class Service:
         connection.deferred = None
         try:
             if api.raw is not None:
-                api.raw(connection, version, correlation_id, position, end)
+                api.raw(request)
             else:
-                client_id = ""
-                if client_id_length > 0:
-                    client_id = str(connection.view[start + 10 : start + 10 + client_id_length], "utf-8", "replace")
-                self._serve_message(api, connection, version, correlation_id, client_id, position, end)
+                self._serve_message(api, connection, request)
         except Exception:
             metrics.errors += 1
             raise
-        now_ms = connection.served_ms = self.now_ms()
+        now_ms = self.now_ms()
+        if gate.is_active:
+            gate.took(request, now_ms - connection.served_ms)
+        connection.served_ms = now_ms
         slot = connection.deferred
         if slot is None:
             metrics.total.record(now_ms - arrived_ms)
@@ -262,131 +270,125 @@ class Service:
         if isinstance(slot.api, Api):
             slot.api.metrics.total.record(self.now_ms() - slot.arrived_ms)
 
-    def _serve_message(
-        self,
-        api: Api,
-        connection: Connection,
-        version: int,
-        correlation_id: int,
-        client_id: str,
-        position: int,
-        end: int,
-    ) -> None:
+    def _serve_message(self, api: Api, connection: Connection, request: Request) -> None:
+        position, end = request.position, request.end
         if end - position > limits.LARGE_REQUEST_BYTES:
-            slot = connection.defer(barrier=True)
+            slot = self._deferred(connection, request, barrier=True)
             body = bytes(connection.view[position:end])
-            large = self._serve_large(api, connection, slot, version, correlation_id, client_id, body)
-            self._runtime.spawn(large, api.name)
+            self._runtime.spawn(self._serve_large(api, slot, request, body), api.name)
             return
-        if version >= 0:
+        if request.version >= 0:
             # Bytes that are left over are let pass, as Kafka does: librdkafka 2.16 sends three behind Metadata v13.
-            request, _ = api.decode(api.request, version, connection.view[:end], position, limits=api.limits)
+            view = connection.view[:end]
+            request.body, _ = api.decode(api.request, request.version, view, position, limits=api.limits)
         else:
-            request = api.request()
-        assert api.handler is not None
-        context = RequestContext(version, client_id, connection)
-        result = api.handler(context, request)
+            request.body = api.request()
+        result = self._handled(api, request)
         if isinstance(result, Asked):
             if result.error is not None:
                 raise result.error
-            result = result if result.answer is None else result.answer
+            if result.answer is None:
+                slot = self._deferred(connection, request, barrier=not api.overlaps)
+                slot.handled_ms = self.now_ms()
+                result.then(partial(self._settled, api, slot, request))
+                return
+            result = result.answer
         if isinstance(result, Message):
-            out = self._framed(api, version, correlation_id, result)
+            out = self._framed(api, request, result)
             if len(out) <= limits.LARGE_ANSWER_BYTES:
                 connection.send(out)
             else:
-                slot = connection.defer(barrier=True)
-                self._runtime.spawn(self._answer(api, connection, slot, version, correlation_id, result), api.name)
+                slot = self._deferred(connection, request, barrier=True)
+                self._runtime.spawn(self._answer(api, slot, request, result), api.name)
             return
-        if isinstance(result, Asked):
-            slot = connection.defer(barrier=not api.overlaps)
-            slot.handled_ms = self.now_ms()
-            result.then(partial(self._settled, api, connection, slot, version, correlation_id))
-            return
-        slot = connection.defer(barrier=True)
+        slot = self._deferred(connection, request, barrier=True)
         slot.handled_ms = self.now_ms()
-        self._runtime.spawn(self._finish(api, connection, slot, version, correlation_id, result), api.name)
+        self._runtime.spawn(self._finish(api, slot, request, result), api.name)
 
-    async def _serve_large(
-        self,
-        api: Api,
-        connection: Connection,
-        slot: Slot,
-        version: int,
-        correlation_id: int,
-        client_id: str,
-        body: bytes,
-    ) -> None:
+    def _deferred(self, connection: Connection, request: Request, *, barrier: bool) -> Slot:
+        """The handler is not done: the request is its own from now on, and the connection gets another one."""
+        connection.request = request.detached()
+        return connection.defer(barrier=barrier)
+
+    async def _serve_large(self, api: Api, slot: Slot, request: Request, body: bytes) -> None:
         """A request that takes long to decode, and mostly to serve and to answer too: all in slices."""
         try:
             with self.slices() as slices:
                 await slices.begin()
-                if version < 0:
-                    request = api.request()
+                if request.version < 0:
+                    request.body = api.request()
                 elif api.decode is decode:
-                    work = decode_in_slices(api.request, version, body, limits=api.limits)
-                    request, _ = await slices.drive(work)
+                    work = decode_in_slices(api.request, request.version, body, limits=api.limits)
+                    request.body, _ = await slices.drive(work)
                 else:
-                    request, _ = api.decode(api.request, version, body, 0, limits=api.limits)
-            if connection.closed:
+                    request.body, _ = api.decode(api.request, request.version, body, 0, limits=api.limits)
+            if slot.connection.closed:
                 return
-            assert api.handler is not None
             slot.handled_ms = self.now_ms()
-            result = api.handler(RequestContext(version, client_id, connection), request)
+            result = self._handled(api, request)
             if isinstance(result, Asked):
-                result.then(partial(self._settled, api, connection, slot, version, correlation_id))
+                result.then(partial(self._settled, api, slot, request))
                 return
         except Exception as error:
-            self._request_failed(api, connection, error)
+            self._request_failed(api, slot.connection, error)
             return
         if isinstance(result, Message):
-            await self._answer(api, connection, slot, version, correlation_id, result)
+            await self._answer(api, slot, request, result)
         else:
-            await self._finish(api, connection, slot, version, correlation_id, result)
+            await self._finish(api, slot, request, result)
 
-    def _settled(
-        self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, asked: Asked
-    ) -> None:
+    def _handled(self, api: Api, request: Request) -> Message | Asked | Awaitable[Message]:
+        """Through the gate to the handler. What either of them refuses is an answer."""
+        assert api.handler is not None
+        try:
+            if self.gate.is_active:
+                self.gate.enter(request)
+            return api.handler(request, request.body)
+        except KafkaError as error:
+            return self._refusal(request, error)
+
+    def _refusal(self, request: Request, error: KafkaError) -> Message:
+        if error.code == ErrorCode.BROKER_NOT_AVAILABLE:
+            raise error  # this node is starting or stopping: `failed` ends the connection, and clients look elsewhere
+        assert request.body is not None
+        return refusal(request.row, request.version, request.body, error.code, error.message)
+
+    def _settled(self, api: Api, slot: Slot, request: Request, asked: Asked) -> None:
         """A coordinator has answered, perhaps long after it was asked: nobody may be there any more."""
         try:
             if asked.answer is None:
                 raise asked.error or AssertionError("settled with neither an answer nor an error")
-            if connection.closed:
+            if slot.connection.closed:
                 return
-            out = self._framed(api, version, correlation_id, asked.answer)
+            out = self._framed(api, request, asked.answer)
             if len(out) <= limits.LARGE_ANSWER_BYTES:
                 slot.send(out)
             else:
-                work = self._answer(api, connection, slot, version, correlation_id, asked.answer)
-                self._runtime.spawn(work, api.name)
+                self._runtime.spawn(self._answer(api, slot, request, asked.answer), api.name)
         except Exception as error:
-            self._request_failed(api, connection, error)
+            self._request_failed(api, slot.connection, error)
 
-    async def _finish(
-        self,
-        api: Api,
-        connection: Connection,
-        slot: Slot,
-        version: int,
-        correlation_id: int,
-        result: Awaitable[Message],
-    ) -> None:
+    async def _finish(self, api: Api, slot: Slot, request: Request, result: Awaitable[Message]) -> None:
         try:
-            response = await result
+            try:
+                response = await result
+            except KafkaError as error:
+                response = self._refusal(request, error)
         except Exception as error:
-            self._request_failed(api, connection, error)
+            self._request_failed(api, slot.connection, error)
             return
-        await self._answer(api, connection, slot, version, correlation_id, response)
+        await self._answer(api, slot, request, response)
 
-    async def _answer(
-        self, api: Api, connection: Connection, slot: Slot, version: int, correlation_id: int, response: Message
-    ) -> None:
+    async def _answer(self, api: Api, slot: Slot, request: Request, response: Message) -> None:
         """Encode in slices, and wait for room in the budget of large answers: it may be of any size."""
         slot.handled_ms = None
+        connection = slot.connection
         try:
-            out = self._head(api, version, correlation_id)
+            out = self._head(api, request)
+            if self.gate.quotas is not None:
+                self.gate.leave(request, response)
             with self.slices() as slices:
-                await slices.drive(encode_in_slices(response, max(version, 0), out))
+                await slices.drive(encode_in_slices(response, max(request.version, 0), out))
                 if len(out) > limits.LARGE_ANSWER_BYTES:
                     await connection.answer_room(len(out))
             _pack_size_into(out, 0, len(out) - 4)
@@ -402,17 +404,19 @@ class Service:
         if not connection.closed:
             connection.abort()
 
-    def _framed(self, api: Api, version: int, correlation_id: int, response: Message) -> bytearray:
-        out = self._head(api, version, correlation_id)
-        encode(response, max(version, 0), out)
+    def _framed(self, api: Api, request: Request, response: Message) -> bytearray:
+        out = self._head(api, request)
+        if self.gate.quotas is not None:
+            self.gate.leave(request, response)
+        encode(response, max(request.version, 0), out)
         _pack_size_into(out, 0, len(out) - 4)
         return out
 
-    def _head(self, api: Api, version: int, correlation_id: int) -> bytearray:
+    def _head(self, api: Api, request: Request) -> bytearray:
         """The response header, with the length to be filled in."""
-        out = bytearray(_pack_head(0, correlation_id))
+        out = bytearray(_pack_head(0, request.correlation_id))
         # ApiVersions answers with header v0 always: a client that does not know us yet must be able to read it.
-        if version >= api.flexible_from and api.key != ApiKey.API_VERSIONS:
+        if request.version >= api.flexible_from and api.key != ApiKey.API_VERSIONS:
             out.append(0)
         return out
 
@@ -421,7 +425,7 @@ class Service:
     def admit(self, connection: Connection) -> bool:
         config = self._config
         self.metrics.connections_created += 1
-        host = connection.host
+        host = connection.request.client.host = connection.host
         limit = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
         reason = ""
         if len(self._connections) >= config.max_connections:

@@ -9,13 +9,15 @@ array elements that one request may have (a stranger's 40 MB Metadata request mu
 that are served in one go have fewer: at their limit they hold the broker for some 20 ms.
 """
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import cache
 from importlib import import_module
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.wire.acls import Access, Operation, ResourceKind
 from penstock.wire.codec import Limits, Message
 from penstock.wire.messages.index import MESSAGES
 
@@ -133,6 +135,39 @@ def api_name(key: int) -> str:
         return f"API key {key}, which Kafka does not have"
 
 
+class QuotaClass(Enum):
+    """What a request is charged for."""
+
+    NONE = "nothing"
+    PRODUCE = "bytes of records produced, and time"
+    FETCH = "bytes of records fetched, and time"
+    REQUEST = "time"
+    CONTROLLER_MUTATION = "partitions created and deleted (KIP-599), and time"
+
+
+WRITE_TOPIC: Final = Access(Operation.WRITE, ResourceKind.TOPIC)
+READ_TOPIC: Final = Access(Operation.READ, ResourceKind.TOPIC)
+DESCRIBE_TOPIC: Final = Access(Operation.DESCRIBE, ResourceKind.TOPIC)
+CREATE_TOPIC: Final = Access(Operation.CREATE, ResourceKind.TOPIC)
+DELETE_TOPIC: Final = Access(Operation.DELETE, ResourceKind.TOPIC)
+ALTER_TOPIC: Final = Access(Operation.ALTER, ResourceKind.TOPIC)
+DESCRIBE_CONFIGS_TOPIC: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
+ALTER_CONFIGS_TOPIC: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.TOPIC)
+READ_GROUP: Final = Access(Operation.READ, ResourceKind.GROUP)
+DESCRIBE_GROUP: Final = Access(Operation.DESCRIBE, ResourceKind.GROUP)
+DELETE_GROUP: Final = Access(Operation.DELETE, ResourceKind.GROUP)
+DESCRIBE_CONFIGS_GROUP: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.GROUP)
+ALTER_CONFIGS_GROUP: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.GROUP)
+CREATE_CLUSTER: Final = Access(Operation.CREATE, ResourceKind.CLUSTER)
+DESCRIBE_CLUSTER: Final = Access(Operation.DESCRIBE, ResourceKind.CLUSTER)
+CLUSTER_ACTION: Final = Access(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+DESCRIBE_CONFIGS_CLUSTER: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
+ALTER_CONFIGS_CLUSTER: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+IDEMPOTENT_WRITE: Final = Access(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
+WRITE_TRANSACTIONAL_ID: Final = Access(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTIONAL_ID: Final = Access(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+
+
 class ServedApi(msgspec.Struct, frozen=True):
     """One row of the table."""
 
@@ -145,13 +180,30 @@ class ServedApi(msgspec.Struct, frozen=True):
     """The minimum version to advertise if it differs from `min_version`; −1 if it does not."""
     max_frame_bytes: int = 4 * MIB
     max_elements: int = 100_000
-    barrier: bool = True
-    """Whether the next request of a connection waits for this one; only Produce overlaps itself."""
+    access: tuple[Access, ...] = ()
+    """What its handler asks for, element by element, as Kafka does."""
+    whole: Operation | None = None
+    """The operation on the cluster that the gate asks for: without it the whole request is refused."""
+    quota: QuotaClass = QuotaClass.REQUEST
+    before_login: bool = False
+    """It is served to clients that have yet to authenticate."""
+    is_forwarded: bool = False
+    """Any broker takes it, and the active controller authorises and decides it (KIP-590)."""
+
+    @property
+    def is_for_members(self) -> bool:
+        """Only nodes of the cluster may ask it."""
+        return self.whole is Operation.CLUSTER_ACTION
 
     @property
     def name(self) -> str:
         """Kafka's name, for example `ListOffsets`."""
         return MESSAGES[self.key].name
+
+    @property
+    def module(self) -> str:
+        """The same as a module is named, for example `list_offsets`."""
+        return MESSAGES[self.key].module
 
     @property
     def flexible_from(self) -> int:
@@ -199,7 +251,8 @@ _ROWS: Final = (
         "Kafka 4",
         advertised_min_version=0,
         max_frame_bytes=FRAME_BYTES_MAX,
-        barrier=False,
+        access=(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
+        quota=QuotaClass.PRODUCE,
     ),
     ServedApi(
         ApiKey.FETCH,
@@ -209,6 +262,8 @@ _ROWS: Final = (
         "ids from 13",
         max_frame_bytes=16 * MIB,
         max_elements=200_000,
+        access=(READ_TOPIC, CLUSTER_ACTION),
+        quota=QuotaClass.FETCH,
     ),
     ServedApi(
         ApiKey.LIST_OFFSETS,
@@ -216,24 +271,41 @@ _ROWS: Final = (
         11,
         "Earliest, latest, by timestamp, largest timestamp (7), earliest local (8); without tiered storage the "
         "latest tiered (9) and earliest pending upload (11) offsets are unknown",
+        access=(DESCRIBE_TOPIC,),
     ),
-    ServedApi(ApiKey.METADATA, 0, 13, "All topics, by name, by id (10); automatic creation where it is enabled"),
+    ServedApi(
+        ApiKey.METADATA,
+        0,
+        13,
+        "All topics, by name, by id (10); automatic creation where it is enabled",
+        access=(DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
+    ),
     ServedApi(
         ApiKey.OFFSET_COMMIT,
         2,
         10,
         "Members of classic groups, of consumer groups (9) and consumers without a group; topic ids from 10",
         max_elements=IN_ONE_GO,
+        access=(READ_GROUP, READ_TOPIC),
     ),
-    ServedApi(ApiKey.OFFSET_FETCH, 1, 10, "All offsets of a group from 2, several groups from 8, topic ids from 10"),
+    ServedApi(
+        ApiKey.OFFSET_FETCH,
+        1,
+        10,
+        "All offsets of a group from 2, several groups from 8, topic ids from 10",
+        access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    ),
     ServedApi(
         ApiKey.FIND_COORDINATOR,
         0,
         6,
         "Coordinators of groups, several at once from 4; transactional ids and share groups are refused. The first "
         "request creates `__consumer_offsets` and waits for it",
+        access=(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID),
     ),
-    ServedApi(ApiKey.JOIN_GROUP, 0, 9, "Classic groups, with static members from 5", max_elements=10_000),
+    ServedApi(
+        ApiKey.JOIN_GROUP, 0, 9, "Classic groups, with static members from 5", max_elements=10_000, access=(READ_GROUP,)
+    ),
     ServedApi(
         ApiKey.HEARTBEAT,
         0,
@@ -241,23 +313,31 @@ _ROWS: Final = (
         "Classic groups, with static members from 3",
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
+        access=(READ_GROUP,),
     ),
-    ServedApi(ApiKey.LEAVE_GROUP, 0, 5, "Several members at once from 3", max_elements=IN_ONE_GO),
+    ServedApi(ApiKey.LEAVE_GROUP, 0, 5, "Several members at once from 3", access=(READ_GROUP,), max_elements=IN_ONE_GO),
     ServedApi(
         ApiKey.SYNC_GROUP,
         0,
         5,
         "Assignments are passed through as they are; together they must fit a batch of `__consumer_offsets`",
         max_frame_bytes=16 * MIB,
+        access=(READ_GROUP,),
     ),
-    ServedApi(ApiKey.DESCRIBE_GROUPS, 0, 6, "Classic groups; GROUP_ID_NOT_FOUND for others from 6"),
-    ServedApi(ApiKey.LIST_GROUPS, 0, 5, "Filtered by state from 4, by type from 5"),
+    ServedApi(
+        ApiKey.DESCRIBE_GROUPS, 0, 6, "Classic groups; GROUP_ID_NOT_FOUND for others from 6", access=(DESCRIBE_GROUP,)
+    ),
+    ServedApi(
+        ApiKey.LIST_GROUPS, 0, 5, "Filtered by state from 4, by type from 5", access=(DESCRIBE_CLUSTER, DESCRIBE_GROUP)
+    ),
     ServedApi(
         ApiKey.SASL_HANDSHAKE,
         0,
         1,
         "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
         max_frame_bytes=64 * KIB,
+        before_login=True,
+        quota=QuotaClass.NONE,
     ),
     ServedApi(
         ApiKey.API_VERSIONS,
@@ -266,21 +346,36 @@ _ROWS: Final = (
         "A newer request than 4 is answered in version 0 with UNSUPPORTED_VERSION and the whole table (KIP-511)",
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
+        before_login=True,
+        quota=QuotaClass.NONE,
     ),
     ServedApi(
         ApiKey.CREATE_TOPICS,
         2,
         7,
         "Validation only on request; topic ids and configs in the answer",
+        access=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_CONFIGS_TOPIC),
+        quota=QuotaClass.CONTROLLER_MUTATION,
+        is_forwarded=True,
         max_elements=IN_ONE_GO,
     ),
-    ServedApi(ApiKey.DELETE_TOPICS, 1, 6, "By name, and by id from 6", max_elements=CHANGES_IN_ONE_GO),
+    ServedApi(
+        ApiKey.DELETE_TOPICS,
+        1,
+        6,
+        "By name, and by id from 6",
+        max_elements=CHANGES_IN_ONE_GO,
+        access=(DELETE_TOPIC, DESCRIBE_TOPIC),
+        quota=QuotaClass.CONTROLLER_MUTATION,
+        is_forwarded=True,
+    ),
     ServedApi(
         ApiKey.DELETE_RECORDS,
         0,
         2,
         "Moves the log's start; −1 means the high watermark",
         max_elements=IN_ONE_GO,
+        access=(DELETE_TOPIC,),
     ),
     ServedApi(
         ApiKey.INIT_PRODUCER_ID,
@@ -289,6 +384,7 @@ _ROWS: Final = (
         "Ids for idempotent producers. Version 6 (two-phase commit, KIP-939) is not stable in Kafka",
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
+        access=(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC),
     ),
     ServedApi(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -296,17 +392,26 @@ _ROWS: Final = (
         4,
         "For consumers that detect truncation, and followers (KIP-320)",
         max_elements=IN_ONE_GO,
+        access=(CLUSTER_ACTION, DESCRIBE_TOPIC),
     ),
-    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER),
-    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER),
-    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER),
-    ServedApi(ApiKey.DESCRIBE_CONFIGS, 1, 4, "Topics, brokers and groups, with synonyms, types and documentation"),
+    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.DESCRIBE),
+    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
+    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
+    ServedApi(
+        ApiKey.DESCRIBE_CONFIGS,
+        1,
+        4,
+        "Topics, brokers, loggers and groups, with synonyms, types and documentation",
+        access=(DESCRIBE_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_GROUP),
+    ),
     ServedApi(
         ApiKey.ALTER_CONFIGS,
         0,
         2,
         "Replaces all configs of a resource; the incremental API is the better one",
         max_elements=CHANGES_IN_ONE_GO,
+        access=(ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP),
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -314,6 +419,7 @@ _ROWS: Final = (
         2,
         "A broker has one directory: a move to it changes nothing, any other is LOG_DIR_NOT_FOUND",
         max_elements=IN_ONE_GO,
+        whole=Operation.ALTER,
     ),
     ServedApi(
         ApiKey.DESCRIBE_LOG_DIRS,
@@ -321,6 +427,7 @@ _ROWS: Final = (
         5,
         "Sizes and lags per partition, volume sizes from 4",
         max_elements=IN_ONE_GO,
+        whole=Operation.DESCRIBE,
     ),
     ServedApi(
         ApiKey.SASL_AUTHENTICATE,
@@ -328,16 +435,40 @@ _ROWS: Final = (
         2,
         "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
         max_frame_bytes=64 * KIB,
+        before_login=True,
+        quota=QuotaClass.NONE,
     ),
-    ServedApi(ApiKey.CREATE_PARTITIONS, 0, 3, "With or without assignments", max_elements=CHANGES_IN_ONE_GO),
+    ServedApi(
+        ApiKey.CREATE_PARTITIONS,
+        0,
+        3,
+        "With or without assignments",
+        access=(ALTER_TOPIC,),
+        quota=QuotaClass.CONTROLLER_MUTATION,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
     ServedApi(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, NO_TOKENS),
     ServedApi(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, NO_TOKENS),
     ServedApi(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, NO_TOKENS),
     ServedApi(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, NO_TOKENS),
-    ServedApi(ApiKey.DELETE_GROUPS, 0, 2, "Groups without members"),
-    ServedApi(ApiKey.ELECT_LEADERS, 0, 2, "Preferred leaders, and unclean elections from 1"),
+    ServedApi(ApiKey.DELETE_GROUPS, 0, 2, "Groups without members", access=(DELETE_GROUP,)),
     ServedApi(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "Set, delete, append, subtract", max_elements=CHANGES_IN_ONE_GO
+        ApiKey.ELECT_LEADERS,
+        0,
+        2,
+        "Preferred leaders, and unclean elections from 1",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+    ),
+    ServedApi(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        1,
+        "Set, delete, append, subtract; levels of loggers at their broker (KIP-412)",
+        max_elements=CHANGES_IN_ONE_GO,
+        access=(ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP),
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -345,6 +476,8 @@ _ROWS: Final = (
         1,
         "Moves partitions to other replicas, and cancels that (KIP-455); other replication factors can be forbidden "
         "from 1",
+        whole=Operation.ALTER,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -352,14 +485,30 @@ _ROWS: Final = (
         0,
         "Partitions that are on their way to other replicas",
         max_elements=IN_ONE_GO,
+        whole=Operation.DESCRIBE,
+        is_forwarded=True,
     ),
-    ServedApi(ApiKey.OFFSET_DELETE, 0, 0, "Topics that no member subscribes to", max_elements=IN_ONE_GO),
-    ServedApi(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "There are no quotas yet, so none are found"),
+    ServedApi(
+        ApiKey.OFFSET_DELETE,
+        0,
+        0,
+        "Topics that no member subscribes to",
+        access=(DELETE_GROUP, READ_TOPIC),
+        max_elements=IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        0,
+        1,
+        "There are no quotas yet, so none are found",
+        whole=Operation.DESCRIBE_CONFIGS,
+    ),
     ServedApi(
         ApiKey.ALTER_CLIENT_QUOTAS,
         0,
         1,
         "UNSUPPORTED_VERSION for a quota that is to be set, as nothing would enforce it; removing one succeeds",
+        whole=Operation.ALTER_CONFIGS,
         max_elements=IN_ONE_GO,
     ),
     ServedApi(
@@ -367,6 +516,7 @@ _ROWS: Final = (
         0,
         0,
         "There are no credentials yet, so none are found",
+        whole=Operation.DESCRIBE,
         max_elements=IN_ONE_GO,
     ),
     ServedApi(
@@ -374,6 +524,7 @@ _ROWS: Final = (
         0,
         0,
         "UNSUPPORTED_VERSION for a credential that is to be set, RESOURCE_NOT_FOUND for one that is to be deleted",
+        whole=Operation.ALTER,
         max_elements=IN_ONE_GO,
     ),
     ServedApi(
@@ -383,41 +534,80 @@ _ROWS: Final = (
         "Leader, voters and observers of the metadata quorum, with directories and listeners from 2",
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
+        whole=Operation.DESCRIBE,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.UPDATE_FEATURES,
         0,
         2,
         "All or nothing; levels that some node does not know are refused",
+        whole=Operation.ALTER,
+        is_forwarded=True,
         max_elements=1_000,
     ),
     ServedApi(ApiKey.DESCRIBE_CLUSTER, 0, 2, "Brokers, with fenced ones (2) on request"),
-    ServedApi(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "Idempotent producers whose state a partition keeps (KIP-664)"),
-    ServedApi(ApiKey.UNREGISTER_BROKER, 0, 0, "A broker that is gone for good", max_frame_bytes=64 * KIB),
+    ServedApi(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        0,
+        "Idempotent producers whose state a partition keeps (KIP-664)",
+        access=(READ_TOPIC,),
+    ),
+    ServedApi(
+        ApiKey.UNREGISTER_BROKER,
+        0,
+        0,
+        "A broker that is gone for good",
+        max_frame_bytes=64 * KIB,
+        whole=Operation.ALTER,
+        is_forwarded=True,
+    ),
     ServedApi(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
         0,
         "TRANSACTIONAL_ID_NOT_FOUND for every id: there are no transactions yet",
+        access=(DESCRIBE_TRANSACTIONAL_ID,),
         max_elements=IN_ONE_GO,
     ),
-    ServedApi(ApiKey.LIST_TRANSACTIONS, 0, 2, "There are no transactions yet, so none are listed"),
+    ServedApi(
+        ApiKey.LIST_TRANSACTIONS,
+        0,
+        2,
+        "There are no transactions yet, so none are listed",
+        access=(DESCRIBE_TRANSACTIONAL_ID,),
+    ),
     ServedApi(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         0,
         1,
         "The consumer protocol (KIP-848): assignors `uniform` and `range`, regular expressions from 1",
+        access=(READ_GROUP, DESCRIBE_TOPIC),
         max_elements=IN_ONE_GO,
     ),
-    ServedApi(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "Groups of the consumer protocol (KIP-848)"),
+    ServedApi(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        0,
+        1,
+        "Groups of the consumer protocol (KIP-848)",
+        access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    ),
     ServedApi(
         ApiKey.LIST_CONFIG_RESOURCES,
         0,
         1,
         "Version 0 lists client metrics only, as in Kafka (KIP-1142)",
+        whole=Operation.DESCRIBE_CONFIGS,
         max_elements=1_000,
     ),
-    ServedApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "In pages, with eligible leader replicas (KIP-966)"),
+    ServedApi(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        0,
+        "In pages, with eligible leader replicas (KIP-966)",
+        access=(DESCRIBE_TOPIC,),
+    ),
     ServedApi(
         ApiKey.ADD_RAFT_VOTER,
         0,
@@ -425,6 +615,8 @@ _ROWS: Final = (
         "One voter of the metadata quorum more, once it has caught up; the answer waits for the commit",
         max_frame_bytes=64 * KIB,
         max_elements=1_000,
+        whole=Operation.ALTER,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.REMOVE_RAFT_VOTER,
@@ -432,6 +624,8 @@ _ROWS: Final = (
         0,
         "One voter of the metadata quorum fewer, if enough of the others keep up",
         max_frame_bytes=64 * KIB,
+        whole=Operation.ALTER,
+        is_forwarded=True,
     ),
 )
 
@@ -439,22 +633,104 @@ SERVED: Final[dict[ApiKey, ServedApi]] = {row.key: row for row in sorted(_ROWS, 
 """What clients are served."""
 
 _OF_NODES: Final = (
-    ServedApi(ApiKey.VOTE, 1, 2, "Votes, and pre-votes from 2 (KIP-996), by node and directory (KIP-853)"),
-    ServedApi(ApiKey.BEGIN_QUORUM_EPOCH, 1, 1, "A new leader of the metadata quorum makes itself known"),
-    ServedApi(ApiKey.END_QUORUM_EPOCH, 1, 1, "A leader that stops names its successors"),
-    ServedApi(ApiKey.FETCH, 17, 18, "The metadata log, for the replicas of the quorum and for brokers"),
-    ServedApi(ApiKey.FETCH_SNAPSHOT, 1, 1, "Snapshots of the metadata, piece by piece"),
+    ServedApi(
+        ApiKey.VOTE,
+        1,
+        2,
+        "Votes, and pre-votes from 2 (KIP-996), by node and directory (KIP-853)",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        1,
+        1,
+        "A new leader of the metadata quorum makes itself known",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.END_QUORUM_EPOCH,
+        1,
+        1,
+        "A leader that stops names its successors",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.FETCH,
+        17,
+        18,
+        "The metadata log, for the replicas of the quorum and for brokers",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.FETCH_SNAPSHOT,
+        1,
+        1,
+        "Snapshots of the metadata, piece by piece",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
     ServedApi(
         ApiKey.ENVELOPE,
         0,
         0,
         "A client's administrative request, passed on by a broker (KIP-590)",
         max_frame_bytes=5 * MIB,
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
     ),
-    ServedApi(ApiKey.ALTER_PARTITION, 2, 3, "A leader's proposal of a new ISR, with broker epochs from 3 (KIP-903)"),
-    ServedApi(ApiKey.BROKER_REGISTRATION, 0, 4, "A broker joins under a new incarnation"),
-    ServedApi(ApiKey.BROKER_HEARTBEAT, 0, 1, "A broker is alive, or asks leave to stop"),
-    ServedApi(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, "The next block of producer ids"),
+    ServedApi(
+        ApiKey.ALTER_PARTITION,
+        2,
+        3,
+        "A leader's proposal of a new ISR, with broker epochs from 3 (KIP-903)",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.BROKER_REGISTRATION,
+        0,
+        4,
+        "A broker joins under a new incarnation",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.BROKER_HEARTBEAT,
+        0,
+        1,
+        "A broker is alive, or asks leave to stop",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        0,
+        0,
+        "The next block of producer ids",
+        whole=Operation.CLUSTER_ACTION,
+        quota=QuotaClass.NONE,
+    ),
+)
+
+_ALSO_OF_CONTROLLERS: Final = (
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
 
 OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
@@ -462,39 +738,10 @@ OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
     for row in sorted(
         (
             *_OF_NODES,
-            *(
-                SERVED[key]
-                for key in (
-                    ApiKey.API_VERSIONS,
-                    ApiKey.CREATE_TOPICS,
-                    ApiKey.DELETE_TOPICS,
-                    ApiKey.SASL_HANDSHAKE,
-                    ApiKey.DESCRIBE_ACLS,
-                    ApiKey.CREATE_ACLS,
-                    ApiKey.DELETE_ACLS,
-                    ApiKey.DESCRIBE_CONFIGS,
-                    ApiKey.ALTER_CONFIGS,
-                    ApiKey.SASL_AUTHENTICATE,
-                    ApiKey.CREATE_PARTITIONS,
-                    ApiKey.CREATE_DELEGATION_TOKEN,
-                    ApiKey.RENEW_DELEGATION_TOKEN,
-                    ApiKey.EXPIRE_DELEGATION_TOKEN,
-                    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-                    ApiKey.ELECT_LEADERS,
-                    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-                    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-                    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-                    ApiKey.ALTER_CLIENT_QUOTAS,
-                    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-                    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-                    ApiKey.DESCRIBE_QUORUM,
-                    ApiKey.UPDATE_FEATURES,
-                    ApiKey.DESCRIBE_CLUSTER,
-                    ApiKey.UNREGISTER_BROKER,
-                    ApiKey.ADD_RAFT_VOTER,
-                    ApiKey.REMOVE_RAFT_VOTER,
-                )
-            ),
+            *(SERVED[key] for key in _ALSO_OF_CONTROLLERS),
+            *(replace(row, is_forwarded=False) for row in _ROWS if row.is_forwarded),
+            # As in Kafka: a broker tells everyone about the cluster, a controller only those who may change it.
+            replace(SERVED[ApiKey.DESCRIBE_CLUSTER], whole=Operation.ALTER),
         ),
         key=lambda row: row.key,
     )

@@ -8,7 +8,7 @@ closed on them tells nothing; an answer does:
 - delegation tokens (38–41): DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener
 - quotas (48, 49) and SCRAM credentials (50, 51): there are none, and none can be set. Accepting them would promise a
   limit or a protection that nobody enforces
-- transactions (65, 66): there are none
+- transactions (66): there are none
 
 Requests that would make a client begin to use such a feature are not here and not in the table: transactions
 (AddPartitionsToTxn …), share groups, streams groups, telemetry. Whoever adds a feature moves its APIs to modules of
@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.broker.net.access import ANONYMOUS
 from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
@@ -49,11 +50,6 @@ from penstock.wire.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenResponse
-from penstock.wire.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
 from penstock.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -71,57 +67,56 @@ NO_QUOTAS: Final = (
 )
 NO_SCRAM: Final = "SCRAM credentials are not served by this version of Penstock, so nobody could log in with this one."
 TOKENS_REFUSED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-ANONYMOUS: Final = ("User", "ANONYMOUS")
-"""Kafka's principal of a client that has not authenticated."""
 NO_TIMESTAMP: Final = -1
 
 Answer = Callable[[Any], Message]
 
 
-def answering(answer: Answer) -> Callable[[object, object, Any], Message]:
-    """The handler of an API whose answer depends on nothing but the request."""
-    return lambda node, context, request: answer(request)
+def answering(key: ApiKey) -> Callable[[object, object, Any], Message]:
+    """The handler of an API whose answer depends on nothing but the body of the request."""
+    answer = ANSWERS[key]
+    return lambda node, request, body: answer(body)
 
 
 # ---- ACLs
 
 
-def describe_acls(request: Message) -> DescribeAclsResponse:
+def describe_acls(body: Message) -> DescribeAclsResponse:
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )
 
 
-def create_acls(request: CreateAclsRequest) -> CreateAclsResponse:
+def create_acls(body: CreateAclsRequest) -> CreateAclsResponse:
     refused = AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+    return CreateAclsResponse(results=[refused] * len(body.creations))
 
 
-def delete_acls(request: DeleteAclsRequest) -> DeleteAclsResponse:
+def delete_acls(body: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    return DeleteAclsResponse(filter_results=[refused] * len(body.filters))
 
 
 # ---- SASL and delegation tokens
 
 
-def sasl_handshake(request: Message) -> SaslHandshakeResponse:
+def sasl_handshake(body: Message) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-def sasl_authenticate(request: Message) -> SaslAuthenticateResponse:
+def sasl_authenticate(body: Message) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SASL is not served by this version of Penstock; connect with security.protocol=PLAINTEXT.",
     )
 
 
-def create_delegation_token(request: Message) -> CreateDelegationTokenResponse:
-    kind, name = ANONYMOUS
+def create_delegation_token(body: Message) -> CreateDelegationTokenResponse:
+    kind, name, _ = ANONYMOUS
     return CreateDelegationTokenResponse(
         error_code=TOKENS_REFUSED,
         principal_type=kind,
@@ -134,15 +129,15 @@ def create_delegation_token(request: Message) -> CreateDelegationTokenResponse:
     )
 
 
-def renew_delegation_token(request: Message) -> RenewDelegationTokenResponse:
+def renew_delegation_token(body: Message) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=TOKENS_REFUSED, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
-def expire_delegation_token(request: Message) -> ExpireDelegationTokenResponse:
+def expire_delegation_token(body: Message) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=TOKENS_REFUSED, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
-def describe_delegation_token(request: Message) -> DescribeDelegationTokenResponse:
+def describe_delegation_token(body: Message) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=TOKENS_REFUSED)
 
 
@@ -152,11 +147,8 @@ QUOTA_ENTITIES: Final = ("user", "client-id", "ip")
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 
-def describe_client_quotas(request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    try:
-        check_quota_filter(request.components)
-    except KafkaError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+def describe_client_quotas(body: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    check_quota_filter(body.components)
     return DescribeClientQuotasResponse()
 
 
@@ -188,8 +180,8 @@ def check_quota_filter(components: list[ComponentData]) -> None:
         )
 
 
-def alter_client_quotas(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(entries=[altered_quota(entry) for entry in request.entries])
+def alter_client_quotas(body: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[altered_quota(entry) for entry in body.entries])
 
 
 def altered_quota(entry: AlterClientQuotasRequestEntryData) -> AlterClientQuotasResponseEntryData:
@@ -213,9 +205,9 @@ CREDENTIAL_NAMED_TWICE: Final = (
 
 
 def describe_user_scram_credentials(
-    request: DescribeUserScramCredentialsRequest,
+    body: DescribeUserScramCredentialsRequest,
 ) -> DescribeUserScramCredentialsResponse:
-    named = Counter(user.name for user in request.users or [])
+    named = Counter(user.name for user in body.users or [])
     return DescribeUserScramCredentialsResponse(
         results=[
             DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=f"{reason}: {user}")
@@ -225,11 +217,11 @@ def describe_user_scram_credentials(
     )
 
 
-def alter_user_scram_credentials(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+def alter_user_scram_credentials(body: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
     """One result for each user; of several alterations of one user the first that fails is told, as in Kafka."""
-    problems = {user.name: (ErrorCode.UNSUPPORTED_VERSION, NO_SCRAM) for user in request.upsertions}
+    problems = {user.name: (ErrorCode.UNSUPPORTED_VERSION, NO_SCRAM) for user in body.upsertions}
     absent = (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
-    problems.update({user.name: absent for user in request.deletions})
+    problems.update({user.name: absent for user in body.deletions})
     if "" in problems:
         problems[""] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     return AlterUserScramCredentialsResponse(
@@ -248,22 +240,10 @@ TRANSACTION_STATES: Final = (
 )  # fmt: skip
 
 
-def describe_transactions(request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id)
-            for transactional_id in request.transactional_ids
-        ]
-    )
-
-
-def list_transactions(request: ListTransactionsRequest) -> ListTransactionsResponse:
-    try:
-        compile_regex(request.transactional_id_pattern or "")
-    except KafkaError as error:
-        return ListTransactionsResponse(error_code=error.code)
+def list_transactions(body: ListTransactionsRequest) -> ListTransactionsResponse:
+    compile_regex(body.transactional_id_pattern or "")
     return ListTransactionsResponse(
-        unknown_state_filters=[state for state in request.state_filters if state not in TRANSACTION_STATES]
+        unknown_state_filters=[state for state in body.state_filters if state not in TRANSACTION_STATES]
     )
 
 
@@ -281,6 +261,5 @@ ANSWERS: Final[dict[ApiKey, Answer]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
-    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
     ApiKey.LIST_TRANSACTIONS: list_transactions,
 }

@@ -7,8 +7,8 @@ cluster that answers where it is said to listen: nobody could ask another one fo
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.broker.quorum.formation import cluster_of
 from penstock.broker.quorum.wire import check_cluster
 from penstock.raft import AddVoter, Endpoint, Voter
@@ -18,43 +18,40 @@ from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVo
 from penstock.wire.uuids import ZERO_UUID
 
 
-async def decide(node: ControllerNode, caller: Caller, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    try:
-        check_cluster(request.cluster_id, node.cluster_id)
-        if node.quorum.controller is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        check_voter(request)
-        await check_reachable(node, request)
-    except KafkaError as error:
-        return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
+async def decide(node: ControllerNode, request: Request, body: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    check_cluster(body.cluster_id, node.cluster_id)
+    if node.quorum.controller is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    check_voter(body)
+    await check_reachable(node, body)
     voter = Voter(
-        request.voter_id,
-        request.voter_directory_id,
-        tuple(Endpoint(at.name, at.host, at.port) for at in request.listeners),
+        body.voter_id,
+        body.voter_directory_id,
+        tuple(Endpoint(at.name, at.host, at.port) for at in body.listeners),
     )
     result = await node.quorum.change_voters(lambda number: AddVoter(number, voter))
     return AddRaftVoterResponse(error_code=result.error, error_message=result.message or None)
 
 
-def check_voter(request: AddRaftVoterRequest) -> None:
-    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+def check_voter(body: AddRaftVoterRequest) -> None:
+    if body.voter_id < 0 or body.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter.")
-    valid.check_directory_id(request.voter_directory_id)
-    if not 1 <= len(request.listeners) <= valid.ENDPOINTS_MAX:
+    valid.check_directory_id(body.voter_directory_id)
+    if not 1 <= len(body.listeners) <= valid.ENDPOINTS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A voter needs a listener at which the others reach it.")
-    for at in request.listeners:
+    for at in body.listeners:
         valid.check_endpoint(at.name, at.host, at.port)
 
 
-async def check_reachable(node: ControllerNode, request: AddRaftVoterRequest) -> None:
-    if node.quorum.core.voter_set.get(request.voter_id) is not None:
+async def check_reachable(node: ControllerNode, body: AddRaftVoterRequest) -> None:
+    if node.quorum.core.voter_set.get(body.voter_id) is not None:
         return  # the core has an answer of its own
-    at = request.listeners[0]
+    at = body.listeners[0]
     found = await cluster_of(node.peers, (at.host, at.port))
     if found is None:
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"No controller answers at {at.host}:{at.port}, where node {request.voter_id} is said to listen. Start it "
+            f"No controller answers at {at.host}:{at.port}, where node {body.voter_id} is said to listen. Start it "
             "there as an observer (process.roles=controller, controller.quorum.bootstrap.servers) and retry.",
         )
     check_cluster(found or None, node.cluster_id)

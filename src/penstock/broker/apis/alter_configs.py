@@ -5,10 +5,11 @@ Served: v0–v2 (v2 is flexible). Superseded by IncrementalAlterConfigs, and kep
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import ConfigReplacement
-from penstock.wire.errors import KafkaError
+from penstock.wire.acls import Operation
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -16,39 +17,27 @@ from penstock.wire.messages.alter_configs import (
 )
 
 
-async def decide(node: ControllerNode, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    wanted = [
-        ConfigReplacement(
-            resource.resource_type,
-            resource.resource_name,
-            tuple((config.name, config.value) for config in resource.configs),
-        )
-        for resource in request.resources
+async def decide(node: ControllerNode, request: Request, body: AlterConfigsRequest) -> AlterConfigsResponse:
+    wanted: list[ConfigReplacement] = []
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in body.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            request.check_config(Operation.ALTER_CONFIGS, kind, name)
+            changes = tuple((config.name, config.value) for config in resource.configs)
+            wanted.append(ConfigReplacement(kind, name, changes))
+        except KafkaError as error:
+            responses.append(answered(kind, name, error.code, error.message))
+    results = await node.quorum.submit(
+        lambda controller: controller.decide_alter_configs(wanted, validate_only=body.validate_only)
+    )
+    responses += [
+        answered(result.resource_type, result.name, result.outcome.error, result.outcome.message) for result in results
     ]
-    try:
-        results = await node.quorum.submit(
-            lambda controller: controller.decide_alter_configs(wanted, validate_only=request.validate_only)
-        )
-    except KafkaError as error:
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=error.code,
-                    error_message=error.message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.name,
-                )
-                for resource in wanted
-            ]
-        )
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=result.outcome.error,
-                error_message=result.outcome.message,
-                resource_type=result.resource_type,
-                resource_name=result.name,
-            )
-            for result in results
-        ]
+    return AlterConfigsResponse(responses=responses)
+
+
+def answered(kind: int, name: str, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=kind, resource_name=name
     )

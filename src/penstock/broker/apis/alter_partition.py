@@ -7,10 +7,9 @@ its own; the answer tells the state in force.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import IsrProposal, IsrResult
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -19,11 +18,11 @@ from penstock.wire.messages.alter_partition import (
 )
 
 
-async def serve(node: ControllerNode, caller: Caller, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def serve(node: ControllerNode, request: Request, body: AlterPartitionRequest) -> AlterPartitionResponse:
     proposals = []
-    for topic in request.topics:
+    for topic in body.topics:
         for data in topic.partitions:
-            with_epochs = caller.version >= 3
+            with_epochs = request.version >= 3
             proposals.append(
                 IsrProposal(
                     topic.topic_id,
@@ -35,12 +34,9 @@ async def serve(node: ControllerNode, caller: Caller, request: AlterPartitionReq
                     data.leader_recovery_state,
                 )
             )
-    try:
-        results = await node.quorum.submit(
-            lambda controller: controller.decide_alter_isrs(request.broker_id, request.broker_epoch, proposals)
-        )
-    except KafkaError as error:
-        return AlterPartitionResponse(error_code=error.code)
+    results = await node.quorum.submit(
+        lambda controller: controller.decide_alter_isrs(body.broker_id, body.broker_epoch, proposals)
+    )
     topics: dict[bytes, AlterPartitionResponseTopicData] = {}
     for result in results:
         answer = topics.get(result.topic_id)

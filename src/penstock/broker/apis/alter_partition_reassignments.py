@@ -7,12 +7,11 @@ committed, not when the data have moved: ListPartitionReassignments tells what i
 
 from __future__ import annotations
 
-from penstock.broker.apis.portions import decide_in_portions
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
+from penstock.broker.quorum.portions import decide_in_portions
 from penstock.metadata import PartitionReassignment
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -22,31 +21,26 @@ from penstock.wire.messages.alter_partition_reassignments import (
 
 
 async def decide(
-    node: ControllerNode, caller: Caller, request: AlterPartitionReassignmentsRequest
+    node: ControllerNode, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    allowed = request.allow_replication_factor_change
+    allowed = body.allow_replication_factor_change
     slices = Slices(node.runtime)
     wanted = []
-    for topic in request.topics:
+    for topic in body.topics:
         for entry in topic.partitions:
             replicas = None if entry.replicas is None else tuple(entry.replicas)
             wanted.append(PartitionReassignment(topic.name, entry.partition_index, replicas))
             await slices.breathe()
-    try:
-        results = await decide_in_portions(
-            node,
-            lambda portion, controller: controller.decide_alter_reassignments(
-                portion, allow_replication_factor_change=allowed
-            ),
-            wanted,
-            slices,
-        )
-    except KafkaError as error:
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=allowed, error_code=error.code, error_message=error.message
-        )
+    results = await decide_in_portions(
+        node,
+        lambda portion, controller: controller.decide_alter_reassignments(
+            portion, allow_replication_factor_change=allowed
+        ),
+        wanted,
+        slices,
+    )
     topics: dict[str, ReassignableTopicResponse] = {
-        topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics
+        topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in body.topics
     }
     for result in results:
         await slices.breathe()

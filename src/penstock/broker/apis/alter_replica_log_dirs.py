@@ -6,8 +6,8 @@ directory does not exist.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -17,11 +17,11 @@ from penstock.wire.messages.alter_replica_log_dirs import (
 )
 
 
-def serve(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def serve(node: Node, request: Request, body: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     # Each once, however often it was named; the last directory that was named for it counts, as in Kafka.
     wanted = {
         (topic.name, index): directory.path
-        for directory in request.dirs
+        for directory in body.dirs
         for topic in directory.topics
         for index in topic.partitions
     }

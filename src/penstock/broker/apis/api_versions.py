@@ -7,10 +7,10 @@ UNSUPPORTED_VERSION and the table, so that any future client can find a version 
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import SUPPORTED_FEATURES, MetadataImage, finalized_features
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -22,13 +22,15 @@ SOFTWARE_LENGTH_MAX = 255
 _SOFTWARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
-def serve(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    named = valid_software(request.client_software_name) and valid_software(request.client_software_version)
-    if context.version >= 3 and not named:
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    error = ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE
+def serve(node: Node, request: Request, body: ApiVersionsRequest) -> ApiVersionsResponse:
+    if request.version >= 3:
+        name, version = body.client_software_name, body.client_software_version
+        if not (valid_software(name) and valid_software(version)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        request.client.software_name, request.client.software_version = name, version
+    error = ErrorCode.UNSUPPORTED_VERSION if request.version < 0 else ErrorCode.NONE
     response = ApiVersionsResponse(error_code=error, api_keys=node.advertised_apis)
-    return with_features(response, node.image, context.version)
+    return with_features(response, node.image, request.version)
 
 
 def with_features(response: ApiVersionsResponse, image: MetadataImage, version: int) -> ApiVersionsResponse:

@@ -12,8 +12,8 @@ it does wait while a connection stands over which the last one was heard: the ke
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import Controller, Decision, Listener, Registration, RegistrationReply, VersionRange
 from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -21,36 +21,36 @@ from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
 
 
 async def serve(
-    node: ControllerNode, caller: Caller, request: BrokerRegistrationRequest
+    node: ControllerNode, request: Request, body: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     registration = Registration(
-        request.broker_id,
-        request.cluster_id,
-        request.incarnation_id,
-        tuple(Listener(at.name, at.host, at.port, at.security_protocol) for at in request.listeners),
-        tuple(request.log_dirs),
-        {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in request.features},
-        request.rack,
-        request.previous_broker_epoch,
+        body.broker_id,
+        body.cluster_id,
+        body.incarnation_id,
+        tuple(Listener(at.name, at.host, at.port, at.security_protocol) for at in body.listeners),
+        tuple(body.log_dirs),
+        {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in body.features},
+        body.rack,
+        body.previous_broker_epoch,
     )
     quorum = node.quorum
     try:
         check(registration)
     except KafkaError as error:
-        node.events.limited("registration refused", broker=request.broker_id, peer=caller.peer, reason=error.message)
-        return BrokerRegistrationResponse(error_code=error.code)
+        node.events.limited("registration refused", broker=body.broker_id, peer=request.peer, reason=error.message)
+        raise
 
     def decide(controller: Controller) -> Decision[RegistrationReply]:
-        existing = controller.image.broker(request.broker_id)
+        existing = controller.image.broker(body.broker_id)
         alive = False
         if existing is not None:
             # That of this very process, or one that was heard of lately.
-            own = request.broker_id == node.node_id and caller.connection is not None
+            own = body.broker_id == node.node_id and request.connection is not None
             other = not existing.fenced and existing.directories != registration.directories
-            heard = node.duties.is_alive(request.broker_id)
-            alive = own or (heard and (other or node.duties.is_connected(request.broker_id)))
+            heard = node.duties.is_alive(body.broker_id)
+            alive = own or (heard and (other or node.duties.is_connected(body.broker_id)))
         # In a cluster of one there is nobody whose image could lag behind: it is in service at once.
-        alone = quorum.is_alone and request.broker_id == node.node_id and caller.connection is None
+        alone = quorum.is_alone and body.broker_id == node.node_id and request.connection is None
         return controller.decide_register_broker(
             registration, quorum.next_offset, session_alive=alive, fenced=not alone
         )
@@ -59,9 +59,9 @@ async def serve(
         reply = await quorum.submit(decide)
     except KafkaError as error:
         if error.code != ErrorCode.NOT_CONTROLLER:
-            node.events.warning("registration refused", broker=request.broker_id, reason=error.message)
-        return BrokerRegistrationResponse(error_code=error.code)
-    node.duties.heard(request.broker_id, caller.connection)
+            node.events.warning("registration refused", broker=body.broker_id, reason=error.message)
+        raise
+    node.duties.heard(body.broker_id, request.connection)
     return BrokerRegistrationResponse(broker_epoch=reply.broker_epoch)
 
 

@@ -6,29 +6,25 @@ member id (KIP-1082).
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
-from penstock.wire.errors import ErrorCode
-from penstock.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 CONSUMER = "consumer"
 
 
-def serve(
-    node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Asked | ConsumerGroupHeartbeatResponse:
+def serve(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) -> Asked:
     if CONSUMER not in node.config.group_coordinator_rebalance_protocols:
-        return refused(ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
+    if request.is_restricted:
+        for topic in body.subscribed_topic_names or ():
+            request.check(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
     # Most heartbeats change nothing, and keep a member alive while nothing can be written.
     return node.coordinators.ask(
-        request.group_id, GroupShard.consumer_group_heartbeat, context, request, refused, writes=False
+        body.group_id, GroupShard.consumer_group_heartbeat, request, body, request.refused, writes=False
     )
-
-
-def refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code)

@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from penstock.broker.apis import (
-    absent_features,
-    allocate_producer_ids,
-    alter_partition,
-    begin_quorum_epoch,
-    broker_heartbeat,
-    broker_registration,
-    describe_configs,
-    end_quorum_epoch,
-    envelope,
-    fetch_metadata,
-    fetch_snapshot,
-    vote,
-)
-from penstock.broker.apis.administrative import ADMINISTRATIVE
+from penstock.broker.apis import absent_features, quorum_requests
+from penstock.broker.apis.administrative import ADMINISTRATIVE, named_after
+from penstock.broker.gate import decided
+from penstock.broker.net.request import Request
+from penstock.broker.node import ControllerNode
 from penstock.broker.quorum.forwarding import Decide
-from penstock.wire.apis import OF_CONTROLLERS, ApiKey
+from penstock.wire.apis import OF_CONTROLLERS, ApiKey, api_named
 from penstock.wire.codec import Message
 
+OF_THE_QUORUM = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+)
+EARLY = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER)
+"""Served before there is a quorum, by `penstock.broker.controller_listener`."""
+
 CONTROLLER_HANDLERS: dict[ApiKey, Decide] = {
-    **{
-        key: absent_features.answering(answer)
-        for key, answer in absent_features.ANSWERS.items()
-        if key in OF_CONTROLLERS
-    },
+    **{key: absent_features.answering(key) for key in absent_features.ANSWERS if key in OF_CONTROLLERS},
     **ADMINISTRATIVE,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs.serve_on_controller,
-    ApiKey.FETCH: fetch_metadata.serve,
-    ApiKey.VOTE: vote.serve,
-    ApiKey.BEGIN_QUORUM_EPOCH: begin_quorum_epoch.serve,
-    ApiKey.END_QUORUM_EPOCH: end_quorum_epoch.serve,
-    ApiKey.ALTER_PARTITION: alter_partition.serve,
-    ApiKey.ENVELOPE: envelope.serve,
-    ApiKey.FETCH_SNAPSHOT: fetch_snapshot.serve,
-    ApiKey.BROKER_REGISTRATION: broker_registration.serve,
-    ApiKey.BROKER_HEARTBEAT: broker_heartbeat.serve,
-    ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.serve,
+    **dict.fromkeys(OF_THE_QUORUM, quorum_requests.serve),
 }
-"""ApiVersions and DescribeCluster are not here: they are served before there is a quorum (`penstock.broker.server`)."""
+CONTROLLER_HANDLERS |= {
+    key: named_after(row, "serve")
+    for key, row in OF_CONTROLLERS.items()
+    if key not in CONTROLLER_HANDLERS and key not in EARLY
+}
 
 
-def by_request() -> dict[type[Message], Decide]:
-    return {OF_CONTROLLERS[key].request: serve for key, serve in CONTROLLER_HANDLERS.items()}
+async def decided_here(node: ControllerNode, body: Message, version: int) -> Message:
+    """What the controller of this very node answers to a request of its own."""
+    row = OF_CONTROLLERS[api_named(type(body).__name__.removesuffix("Request")).key]
+    return await decided(CONTROLLER_HANDLERS[row.key], node, Request.of(node.gate, node.gate.own, row, version, body))

@@ -6,10 +6,10 @@ there: `penstock topics alter` reports which do before it asks for this.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import TOPIC_DENIED, Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import NewPartitions
-from penstock.wire.errors import KafkaError
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -18,21 +18,15 @@ from penstock.wire.messages.create_partitions import (
 )
 
 
-async def decide(node: ControllerNode, caller: Caller, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    wanted = [new_partitions(topic) for topic in request.topics]
-    try:
-        creations = await node.quorum.submit(
-            lambda controller: controller.decide_create_partitions(wanted, validate_only=request.validate_only)
-        )
-    except KafkaError as error:
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
-                for name in dict.fromkeys(topic.name for topic in request.topics)
-            ]
-        )
+async def decide(node: ControllerNode, request: Request, body: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    topics, denied = request.split(Operation.ALTER, ResourceKind.TOPIC, body.topics, lambda topic: topic.name)
+    wanted = [new_partitions(topic) for topic in topics]
+    creations = await node.quorum.submit(
+        lambda controller: controller.decide_create_partitions(wanted, validate_only=body.validate_only)
+    )
     return CreatePartitionsResponse(
-        results=[
+        results=[CreatePartitionsTopicResult(name=topic.name, **TOPIC_DENIED) for topic in denied]
+        + [
             CreatePartitionsTopicResult(
                 name=creation.name, error_code=creation.outcome.error, error_message=creation.outcome.message
             )

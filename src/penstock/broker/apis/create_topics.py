@@ -6,11 +6,12 @@ configuration (KIP-525), v7 with its id. The answer leaves when the topic is com
 
 from __future__ import annotations
 
+from penstock.broker.net.request import TOPIC_DENIED, Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.config import describe_topic
 from penstock.metadata import NewTopic, TopicCreation
-from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -20,20 +21,18 @@ from penstock.wire.messages.create_topics import (
 )
 
 
-async def decide(node: ControllerNode, caller: Caller, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    wanted = [new_topic(topic) for topic in request.topics]
-    try:
-        creations = await node.quorum.submit(
-            lambda controller: controller.decide_create_topics(wanted, validate_only=request.validate_only)
-        )
-    except KafkaError as error:
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
-                for name in dict.fromkeys(topic.name for topic in request.topics)
-            ]
-        )
-    return CreateTopicsResponse(topics=[answered(node, creation) for creation in creations])
+async def decide(node: ControllerNode, request: Request, body: CreateTopicsRequest) -> CreateTopicsResponse:
+    topics, denied = body.topics, body.topics[:0]
+    if not request.allowed_on_cluster(Operation.CREATE):
+        topics, denied = request.split(Operation.CREATE, ResourceKind.TOPIC, topics, lambda topic: topic.name)
+    wanted = [new_topic(topic) for topic in topics]
+    creations = await node.quorum.submit(
+        lambda controller: controller.decide_create_topics(wanted, validate_only=body.validate_only)
+    )
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=topic.name, **TOPIC_DENIED) for topic in denied]
+        + [answered(node, request, creation) for creation in creations]
+    )
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
@@ -46,11 +45,18 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def answered(node: ControllerNode, creation: TopicCreation) -> CreatableTopicResult:
+def answered(node: ControllerNode, request: Request, creation: TopicCreation) -> CreatableTopicResult:
     outcome = creation.outcome
     if outcome.error != ErrorCode.NONE:
         return CreatableTopicResult(
             name=creation.name, error_code=outcome.error, error_message=outcome.message, configs=None
+        )
+    if not request.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, creation.name):
+        return CreatableTopicResult(
+            name=creation.name,
+            topic_id=creation.topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     return CreatableTopicResult(
         name=creation.name,

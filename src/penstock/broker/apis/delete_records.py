@@ -6,10 +6,11 @@ all in-sync replicas have it: whichever of them leads next, what is gone stays g
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
-from penstock.broker.service import RequestContext
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -22,15 +23,16 @@ HIGH_WATERMARK = -1
 REPLICAS_POLL_MS = 10
 
 
-async def serve(node: Node, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def serve(node: Node, request: Request, body: DeleteRecordsRequest) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     moved: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
     slices = Slices(node.runtime)
-    for topic in request.topics:
+    for topic in body.topics:
         results = []
         for entry in topic.partitions:
             await slices.breathe()
             try:
+                request.check(Operation.DELETE, ResourceKind.TOPIC, topic.name)
                 partition, low = start_at(node, topic.name, entry.partition_index, entry.offset)
                 result = DeleteRecordsPartitionResult(partition_index=entry.partition_index, low_watermark=low)
                 moved.append((partition, result))
@@ -44,7 +46,7 @@ async def serve(node: Node, context: RequestContext, request: DeleteRecordsReque
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     if moved:
         await node.manager.checkpoint_start_offsets()
-        await followed(node, moved, request.timeout_ms)
+        await followed(node, moved, body.timeout_ms)
     return response
 
 

@@ -6,34 +6,31 @@ refuses.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import TOPIC_DENIED, Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
-from penstock.metadata import TopicToDelete
+from penstock.metadata import MetadataImage, TopicToDelete
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 
-async def decide(node: ControllerNode, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    if caller.version >= 6:
-        wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
+async def decide(node: ControllerNode, request: Request, body: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if request.version >= 6:
+        wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in body.topics]
     else:
-        wanted = [TopicToDelete(name) for name in request.topic_names]
-    try:
-        if not node.config.delete_topic_enable:
-            code = ErrorCode.TOPIC_DELETION_DISABLED if caller.version >= 3 else ErrorCode.INVALID_REQUEST
-            raise KafkaError(code)
-        deletions = await node.quorum.submit(lambda controller: controller.decide_delete_topics(wanted))
-    except KafkaError as error:
-        return DeleteTopicsResponse(
-            responses=[
-                DeletableTopicResult(
-                    name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
-                )
-                for topic in wanted
-            ]
+        wanted = [TopicToDelete(name) for name in body.topic_names]
+    if not node.config.delete_topic_enable:
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED if request.version >= 3 else ErrorCode.INVALID_REQUEST
         )
+    denied: list[DeletableTopicResult] = []
+    if request.is_restricted:
+        denied = [denial(request, node.image, topic) for topic in wanted if not may_delete(request, node.image, topic)]
+        wanted = [topic for topic in wanted if may_delete(request, node.image, topic)]
+    deletions = await node.quorum.submit(lambda controller: controller.decide_delete_topics(wanted))
     return DeleteTopicsResponse(
-        responses=[
+        responses=denied
+        + [
             DeletableTopicResult(
                 name=deletion.name,
                 topic_id=deletion.topic_id,
@@ -43,3 +40,24 @@ async def decide(node: ControllerNode, caller: Caller, request: DeleteTopicsRequ
             for deletion in deletions
         ]
     )
+
+
+def name_of(image: MetadataImage, wanted: TopicToDelete) -> str | None:
+    if wanted.name is not None:
+        return wanted.name
+    topic = image.topic_by_id(wanted.topic_id)
+    return None if topic is None else topic.name
+
+
+def may_delete(request: Request, image: MetadataImage, wanted: TopicToDelete) -> bool:
+    name = name_of(image, wanted)
+    return name is None or request.allowed(Operation.DELETE, ResourceKind.TOPIC, name)
+
+
+def denial(request: Request, image: MetadataImage, wanted: TopicToDelete) -> DeletableTopicResult:
+    """It tells no name to a caller who knows only an id, unless that caller may describe the topic."""
+    name = name_of(image, wanted)
+    assert name is not None
+    if wanted.name is None and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+        name = None
+    return DeletableTopicResult(name=name, topic_id=wanted.topic_id, **TOPIC_DENIED)

@@ -5,10 +5,10 @@ Served: v0–v2. v1 lets the caller ask for controllers instead of brokers (KIP-
 
 from __future__ import annotations
 
-from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
-from penstock.wire.errors import ErrorCode
+from penstock.wire.acls import ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -18,18 +18,16 @@ from penstock.wire.messages.describe_cluster import (
 BROKERS = 1
 
 
-def serve(node: Node, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    if context.version >= 1 and request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this listener belongs to a broker: ask for brokers (endpoint type 1)",
-            cluster_id=node.cluster_id,
+def serve(node: Node, request: Request, body: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.version >= 1 and body.endpoint_type != BROKERS:
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener belongs to a broker: ask for brokers (endpoint type 1)"
         )
     brokers = []
     for broker in node.image.brokers.values():
-        if broker.fenced and not request.include_fenced_brokers:
+        if broker.fenced and not body.include_fenced_brokers:
             continue
-        address = node.address_of(broker, context.connection.entrance)
+        address = node.address_of(broker, request.entrance)
         if address is None:
             continue
         host, port = address
@@ -43,7 +41,7 @@ def serve(node: Node, context: RequestContext, request: DescribeClusterRequest) 
         cluster_id=node.cluster_id,
         controller_id=node.controller_id,
         brokers=brokers,
-        cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=request.operations(
+            ResourceKind.CLUSTER, asked=body.include_cluster_authorized_operations
         ),
     )

@@ -1,7 +1,7 @@
-"""DescribeConfigs (32): the value of every property of topics, brokers and groups, its origin and its meaning.
+"""DescribeConfigs (32): the value of every property of topics, brokers, loggers and groups, its origin and its meaning.
 
-Brokers have no loggers whose level could change, and client metrics have no settings yet: both are answered without
-any property.
+Loggers have a level each (`penstock.broker.observability.loggers`). Client metrics have no settings yet and are
+answered without any property.
 
 Served: v1–v4. v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
 """
@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
-from penstock.broker.node import ControllerNode, Node
-from penstock.broker.service import RequestContext
-from penstock.config import DescribedConfig, describe_broker, describe_broker_defaults, describe_group, describe_topic
+from penstock.broker.node import ControllerNode
+from penstock.config import (
+    ConfigSource,
+    DescribedConfig,
+    Kind,
+    describe_broker,
+    describe_broker_defaults,
+    describe_group,
+    describe_topic,
+)
 from penstock.metadata import ResourceType
+from penstock.wire.acls import Operation
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -26,31 +35,26 @@ from penstock.wire.messages.describe_configs import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    with context.slices() as slices:
-        return await describe(node, request, slices)
-
-
-async def serve_on_controller(
-    node: ControllerNode, caller: object, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    return await describe(node, request, Slices(node.runtime))
+async def serve(node: ControllerNode, request: Request, body: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    with request.slices() as slices:
+        return await describe(node, request, body, slices)
 
 
 async def describe(
-    node: ControllerNode, request: DescribeConfigsRequest, slices: Slices
+    node: ControllerNode, request: Request, body: DescribeConfigsRequest, slices: Slices
 ) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
     # A topic takes a fifth of a millisecond, and tools ask for thousands.
-    for resource in each_once(request.resources):
+    for resource in each_once(body.resources):
         await slices.breathe()
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
+            request.check_config(Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             found = look_up(node, resource)
             if resource.configuration_keys is not None:
                 wanted = frozenset(resource.configuration_keys)
                 found = [config for config in found if config.name in wanted]
-            result.configs = [answered(config, request) for config in found]
+            result.configs = [answered(config, body) for config in found]
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
@@ -80,12 +84,15 @@ def look_up(node: ControllerNode, resource: DescribeConfigsResource) -> list[Des
     if resource.resource_type == ResourceType.BROKER:
         if not name:
             return describe_broker_defaults(node.config)
-        check_is_own(node, name)
+        node.check_is_own(name)
         return describe_broker(node.config)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
-        # One log without levels (`penstock.runtime.eventlog`): there is no logger whose level could be told.
-        check_is_own(node, name)
-        return []
+        node.check_is_own(name)
+        source, text = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, Kind.STRING
+        return [
+            DescribedConfig(logger, level, source, False, False, (), text, "")
+            for logger, level in node.loggers.levels().items()
+        ]
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
@@ -97,15 +104,7 @@ def look_up(node: ControllerNode, resource: DescribeConfigsResource) -> list[Des
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
-def check_is_own(node: ControllerNode, name: str) -> None:
-    """Only a broker itself knows what it runs with."""
-    if name != str(node.node_id):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id} but received {name}"
-        )
-
-
-def answered(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def answered(config: DescribedConfig, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=config.name,
         value=None if config.sensitive else config.value,
@@ -114,12 +113,12 @@ def answered(config: DescribedConfig, request: DescribeConfigsRequest) -> Descri
         is_sensitive=config.sensitive,
         config_type=config.kind,
     )
-    if request.include_synonyms:
+    if body.include_synonyms:
         result.synonyms = [
             DescribeConfigsSynonym(
                 name=synonym.name, value=None if config.sensitive else synonym.value, source=synonym.source
             )
             for synonym in config.synonyms
         ]
-    result.documentation = config.documentation if request.include_documentation else None
+    result.documentation = config.documentation if body.include_documentation else None
     return result

@@ -6,32 +6,29 @@ message for groups that are not there or not classic (KIP-1043). Each group is a
 
 from __future__ import annotations
 
-from functools import partial
-
-from penstock.broker.net.access import ALL_GROUP_OPERATIONS
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.refusals import element
 from penstock.coordinators.groups.shard import GroupShard
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
-async def serve(node: Node, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def serve(node: Node, request: Request, body: DescribeGroupsRequest) -> DescribeGroupsResponse:
     response = DescribeGroupsResponse()
     coordinators = node.coordinators
-    with context.slices() as slices:
+    with request.slices() as slices:
         # Each once, however often it was named: else a small request makes an answer of any size.
-        for group_id in dict.fromkeys(request.groups):
-            asked = coordinators.ask(
-                group_id, GroupShard.describe_group, context, group_id, partial(refused, group_id), writes=False
-            )
+        for group_id in dict.fromkeys(body.groups):
+            refused = element(DescribedGroup, group_id=group_id)
+            if not request.allowed(Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+                response.groups.append(refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
+            asked = coordinators.ask(group_id, GroupShard.describe_group, request, group_id, refused, writes=False)
             described = await coordinators.settled(asked, DescribedGroup)
-            if request.include_authorized_operations and not described.error_code:
-                described.authorized_operations = ALL_GROUP_OPERATIONS
+            if body.include_authorized_operations and not described.error_code:
+                described.authorized_operations = request.operations(ResourceKind.GROUP, group_id)
             response.groups.append(described)
             await slices.breathe()
     return response
-
-
-def refused(group_id: str, code: ErrorCode) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=code)

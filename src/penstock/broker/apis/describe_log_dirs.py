@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
-from penstock.broker.service import RequestContext
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -20,16 +20,16 @@ from penstock.wire.messages.describe_log_dirs import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    return await in_slices(context.slices(), describe(node, request))
+async def serve(node: Node, request: Request, body: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    return await in_slices(request.slices(), describe(node, body))
 
 
-def describe(node: Node, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
+def describe(node: Node, body: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     chosen: list[tuple[str, list[Partition]]] = []
-    if request.topics is None:
+    if body.topics is None:
         chosen = [(name.decode(), partitions) for name, partitions in sorted(node.table.by_name.items())]
     else:
-        for topic in request.topics:
+        for topic in body.topics:
             found = []
             for index in topic.partitions:
                 yield

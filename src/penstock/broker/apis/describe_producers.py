@@ -6,9 +6,10 @@ Without transactions all of them are idempotent producers, and none has a transa
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,14 +20,19 @@ from penstock.wire.messages.describe_producers import (
 )
 
 
-async def serve(node: Node, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def serve(node: Node, request: Request, body: DescribeProducersRequest) -> DescribeProducersResponse:
     response = DescribeProducersResponse()
     slices = Slices(node.runtime)
-    for topic in request.topics:
+    for topic in body.topics:
         answered = TopicResponse(name=topic.name)
         # Each once, however often it was named: else a small request makes an answer of any size.
+        allowed = request.allowed(Operation.READ, ResourceKind.TOPIC, topic.name)
         for index in dict.fromkeys(topic.partition_indexes):
-            answered.partitions.append(described(node, topic.name, index))
+            if allowed:
+                answered.partitions.append(described(node, topic.name, index))
+            else:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                answered.partitions.append(PartitionResponse(partition_index=index, error_code=code))
             await slices.breathe()
         response.topics.append(answered)
     return response

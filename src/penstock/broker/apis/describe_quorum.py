@@ -6,8 +6,8 @@ only it knows how far the others are.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import CLUSTER_METADATA
 from penstock.raft import ReplicaInfo
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -22,12 +22,11 @@ from penstock.wire.messages.describe_quorum import (
 )
 
 
-def decide(node: ControllerNode, caller: Caller, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def decide(node: ControllerNode, request: Request, body: DescribeQuorumRequest) -> DescribeQuorumResponse:
     if node.quorum.controller is None:
-        error = KafkaError(ErrorCode.NOT_CONTROLLER)
-        return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
-    known = len(request.topics) == 1 and request.topics[0].topic_name == CLUSTER_METADATA
-    if not known or [data.partition_index for data in request.topics[0].partitions] != [0]:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    known = len(body.topics) == 1 and body.topics[0].topic_name == CLUSTER_METADATA
+    if not known or [data.partition_index for data in body.topics[0].partitions] != [0]:
         return DescribeQuorumResponse(
             error_message=None,
             topics=[
@@ -42,7 +41,7 @@ def decide(node: ControllerNode, caller: Caller, request: DescribeQuorumRequest)
                         for data in topic.partitions
                     ],
                 )
-                for topic in request.topics
+                for topic in body.topics
             ],
         )
     info = node.quorum.core.describe()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from penstock.broker.net.access import ALL_TOPIC_OPERATIONS
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, is_internal
-from penstock.wire.errors import ErrorCode
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -25,41 +25,40 @@ from penstock.wire.uuids import ZERO_UUID
 
 
 async def serve(
-    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+    node: Node, request: Request, body: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    return await in_slices(context.slices(), describe(node, request))
+    return await in_slices(request.slices(), describe(node, request, body))
 
 
 def describe(
-    node: Node, request: DescribeTopicPartitionsRequest
+    node: Node, request: Request, body: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = node.image
-    cursor = request.cursor
+    cursor = body.cursor
     if cursor is not None and cursor.partition_index < 0:
-        return DescribeTopicPartitionsResponse(
-            topics=[
-                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
-                for topic in request.topics
-            ]
-        )
-    names = sorted(dict.fromkeys(topic.name for topic in request.topics)) or image.topic_names()
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = sorted(dict.fromkeys(topic.name for topic in body.topics)) or image.topic_names()
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    left = min(max(request.response_partition_limit, 1), node.config.max_request_partition_size_limit)
+    left = min(max(body.response_partition_limit, 1), node.config.max_request_partition_size_limit)
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    allowed, denied = request.split(Operation.DESCRIBE, ResourceKind.TOPIC, names, lambda name: name)
+    if body.topics:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response.topics += [DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in denied]
+    for name in allowed:
         yield
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topic(name)
         if topic is None:
-            if request.topics:
+            if body.topics:
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 response.topics.append(
                     DescribeTopicPartitionsResponseTopic(
                         error_code=unknown,
                         name=name,
                         topic_id=ZERO_UUID,
-                        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                        topic_authorized_operations=request.operations(ResourceKind.TOPIC, name),
                     )
                 )
             continue
@@ -78,7 +77,7 @@ def describe(
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
                 partitions=partitions,
-                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                topic_authorized_operations=request.operations(ResourceKind.TOPIC, name),
             )
         )
         left -= last - first

@@ -6,10 +6,10 @@ election get one, and only those are in the answer. Decided by the active contro
 
 from __future__ import annotations
 
-from penstock.broker.apis.portions import decide_in_portions
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
+from penstock.broker.quorum.portions import decide_in_portions
 from penstock.metadata import Election, PartitionElection
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.elect_leaders import (
@@ -20,27 +20,24 @@ from penstock.wire.messages.elect_leaders import (
 )
 
 
-async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def decide(node: ControllerNode, request: Request, body: ElectLeadersRequest) -> ElectLeadersResponse:
     slices = Slices(node.runtime)
     wanted = None
-    if request.topic_partitions is not None:
+    if body.topic_partitions is not None:
         wanted = []
-        for topic in request.topic_partitions:
+        for topic in body.topic_partitions:
             for index in topic.partitions:
                 wanted.append(PartitionElection(topic.topic, index))
                 await slices.breathe()
-    try:
-        if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}.")
-        election = Election(request.election_type)
-        if wanted is None:
-            results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, None))
-        else:
-            results = await decide_in_portions(
-                node, lambda portion, controller: controller.decide_elect_leaders(election, portion), wanted, slices
-            )
-    except KafkaError as error:
-        return ElectLeadersResponse(error_code=error.code, replica_election_results=refused(caller, wanted, error))
+    if body.election_type not in (Election.PREFERRED, Election.UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {body.election_type}.")
+    election = Election(body.election_type)
+    if wanted is None:
+        results = await node.quorum.submit(lambda controller: controller.decide_elect_leaders(election, None))
+    else:
+        results = await decide_in_portions(
+            node, lambda portion, controller: controller.decide_elect_leaders(election, portion), wanted, slices
+        )
     topics: dict[str, list[PartitionResult]] = {}
     for result in results:
         await slices.breathe()
@@ -53,16 +50,3 @@ async def decide(node: ControllerNode, caller: Caller, request: ElectLeadersRequ
             ReplicaElectionResult(topic=topic, partition_result=partitions) for topic, partitions in topics.items()
         ]
     )
-
-
-def refused(
-    caller: Caller, wanted: list[PartitionElection] | None, error: KafkaError
-) -> list[ReplicaElectionResult]:
-    """v0 has no error of the whole: each partition carries it."""
-    if caller.version >= 1 or wanted is None:
-        return []
-    topics: dict[str, list[PartitionResult]] = {}
-    for one in wanted:
-        result = PartitionResult(partition_id=one.partition, error_code=error.code, error_message=error.message)
-        topics.setdefault(one.topic, []).append(result)
-    return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()]

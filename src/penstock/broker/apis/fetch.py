@@ -17,7 +17,7 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
@@ -31,14 +31,15 @@ from penstock.broker.fetch.sessions import (
     FetchSession,
     FetchSessions,
 )
-from penstock.broker.net.access import may_speak_for_a_broker
 from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import RequestSlices, Slices, at_once
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.codec import Limits, decode, decode_in_slices
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.fetch import FetchRequest
@@ -94,76 +95,77 @@ class Fetch:
         self.waiting_partitions = 0
         """Of all fetches that are parked, as often as they name them."""
 
-    def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+    def serve(self, request: Request) -> None:
+        connection, version, position, end = request.connection, request.version, request.position, request.end
+        assert connection is not None
         # A follower's request does not wait behind those of clients.
         if end - position > limits.LARGE_REQUEST_BYTES and connection.weight <= 1:
             slot = connection.defer(barrier=True)
-            body = bytes(connection.view[position:end])
-            large = self._serve_large(connection, slot, version, correlation_id, body)
+            data = bytes(connection.view[position:end])
+            large = self._serve_large(request.kept(), connection, slot, data)
             self.runtime.spawn(connection.serving(large), "Fetch")
             return
-        request, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
-        replica_id = asking_replica(request)
+        body, _ = decode(FetchRequest, version, connection.view[:end], position, limits=REQUEST_LIMITS)
+        replica_id = asking_replica(body)
         if replica_id >= 0:
-            self._serve_replica(connection, version, correlation_id, request, replica_id)
+            self._serve_replica(request, connection, body, replica_id)
             return
         try:
-            fetched = at_once(self._session(request, version >= 13))
+            fetched = at_once(self._session(body, version >= 13))
         except KafkaError as error:
-            connection.send(encode_error(version, correlation_id, error.code))
+            connection.send(encode_error(version, request.correlation_id, error.code))
             return
-        PendingFetch(self, connection, None, version, correlation_id, request, fetched).look()
+        PendingFetch(self, request, connection, None, body, fetched).look()
 
-    async def _serve_large(
-        self, connection: Connection, slot: Slot, version: int, correlation_id: int, body: bytes
-    ) -> None:
+    async def _serve_large(self, request: Request, connection: Connection, slot: Slot, data: bytes) -> None:
+        version = request.version
         with connection.slices() as slices:
             await slices.begin()
-            work = decode_in_slices(FetchRequest, version, body, limits=REQUEST_LIMITS)
-            request, _ = await slices.drive(work)
-            replica_id = asking_replica(request)
+            body, _ = await slices.drive(decode_in_slices(FetchRequest, version, data, limits=REQUEST_LIMITS))
+            replica_id = asking_replica(body)
             if replica_id >= 0:
                 # Its answer gets a slot of its own, behind this one.
-                self._serve_replica(connection, version, correlation_id, request, replica_id)
+                self._serve_replica(request, connection, body, replica_id)
                 slot.send(b"")
                 return
             try:
-                fetched = await slices.drive(self._session(request, version >= 13))
+                fetched = await slices.drive(self._session(body, version >= 13))
             except KafkaError as error:
-                slot.send(encode_error(version, correlation_id, error.code))
+                slot.send(encode_error(version, request.correlation_id, error.code))
                 return
-        PendingFetch(self, connection, slot, version, correlation_id, request, fetched).look()
+        PendingFetch(self, request, connection, slot, body, fetched).look()
 
     def _serve_replica(
-        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, replica_id: int
+        self, request: Request, connection: Connection, body: FetchRequest, replica_id: int
     ) -> None:
-        if self.replicas is None or not may_speak_for_a_broker(connection):
+        version, correlation_id = request.version, request.correlation_id
+        if self.replicas is None or not request.may_speak_for_a_broker:
             connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         else:
-            self.replicas.serve(connection, version, correlation_id, request, replica_id)
+            self.replicas.serve(connection, version, correlation_id, body, replica_id)
 
-    def _session(self, request: FetchRequest, by_id: bool) -> Generator[None, None, Fetched]:
+    def _session(self, body: FetchRequest, by_id: bool) -> Generator[None, None, Fetched]:
         """What is to be answered. Raises KafkaError if there is no such session."""
-        epoch, session_id = request.session_epoch, request.session_id
+        epoch, session_id = body.session_epoch, body.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self.sessions.close(session_id)
             items: Items = {}
-            yield from self._update(items, request, by_id)
+            yield from self._update(items, body, by_id)
             opened = self.sessions.open(items, by_id) if epoch == INITIAL_EPOCH else NO_SESSION
             return Fetched(opened, items, None)
         session = self.sessions.find(session_id, epoch, by_id)
-        for forgotten in request.forgotten_topics_data:
+        for forgotten in body.forgotten_topics_data:
             topic = forgotten.topic_id if by_id else forgotten.topic.encode()
             for index in forgotten.partitions:
                 yield
                 session.items.pop((topic, index), None)
-        yield from self._update(session.items, request, by_id)
+        yield from self._update(session.items, body, by_id)
         self.sessions.resized(session)
         return Fetched(session_id, session.items, session)
 
-    def _update(self, items: Items, request: FetchRequest, by_id: bool) -> Generator[None, None, None]:
-        for wanted in request.topics:
+    def _update(self, items: Items, body: FetchRequest, by_id: bool) -> Generator[None, None, None]:
+        for wanted in body.topics:
             topic = wanted.topic_id if by_id else wanted.topic.encode()
             for entry in wanted.partitions:
                 yield
@@ -177,10 +179,10 @@ class Fetch:
                 item.max_bytes = entry.partition_max_bytes
 
 
-def asking_replica(request: FetchRequest) -> int:
+def asking_replica(body: FetchRequest) -> int:
     """The follower that asks; negative if it is a consumer."""
-    state = request.replica_state
-    return request.replica_id if state is None else state.replica_id
+    state = body.replica_state
+    return body.replica_id if state is None else state.replica_id
 
 
 class PendingFetch:
@@ -193,9 +195,11 @@ class PendingFetch:
     __slots__ = (
         "_again",
         "_by_id",
+        "_charged",
         "_connection",
         "_correlation_id",
         "_counted",
+        "_denied",
         "_done",
         "_enough",
         "_fetch",
@@ -217,24 +221,30 @@ class PendingFetch:
     def __init__(
         self,
         fetch: Fetch,
+        request: Request,
         connection: Connection,
         slot: Slot | None,
-        version: int,
-        correlation_id: int,
-        request: FetchRequest,
+        body: FetchRequest,
         fetched: Fetched,
     ) -> None:
         self._fetch = fetch
         self._connection = connection
-        self._version = version
-        self._correlation_id = correlation_id
+        version = self._version = request.version
+        self._correlation_id = request.correlation_id
         self._session_id, self._items, self._incremental = fetched
+        self._charged: Request | None = None
+        """The request, if somebody counts what it takes."""
+        self._denied: Collection[bytes] = ()
+        """Topics, as the request names them, that the client may not read."""
         self._by_id = version >= 13
+        if request.gate.is_active:
+            self._charged = request.kept()
+            self._denied = self._topics_denied(request) if request.is_restricted else ()
         self._from_follower = version >= READS_FROM_FOLLOWERS
-        self._rack = request.rack_id if fetch.selector is not None else ""
-        self._min_bytes = request.min_bytes
-        self._max_bytes = max(min(request.max_bytes, fetch.response_bytes_max), 0)
-        self._wait_ms = request.max_wait_ms
+        self._rack = body.rack_id if fetch.selector is not None else ""
+        self._min_bytes = body.min_bytes
+        self._max_bytes = max(min(body.max_bytes, fetch.response_bytes_max), 0)
+        self._wait_ms = body.max_wait_ms
         self._slot = slot
         self._parked: list[Partition] | None = None
         self._counted = 0
@@ -261,7 +271,8 @@ class PendingFetch:
             at_once(self._unpark())
             if self._session_id:
                 reads = at_once(self._news(reads))
-            parts, size = encode(self._version, self._correlation_id, self._session_id, reads)
+            throttle_ms = 0 if self._charged is None else self._charge(reads)
+            parts, size = encode(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
             self._fetch.metrics.bytes_out += size
             if self._slot is None:
                 self._connection.send_parts(parts)
@@ -318,7 +329,8 @@ class PendingFetch:
         await slices.drive(self._unpark())
         if self._session_id:
             reads = await slices.drive(self._news(reads))
-        work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads)
+        throttle_ms = 0 if self._charged is None else self._charge(reads)
+        work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
         parts, record_bytes = await slices.drive(work)
         self._fetch.metrics.bytes_out += record_bytes
         connection = self._connection
@@ -330,6 +342,22 @@ class PendingFetch:
         if connection.owes_answer:
             connection.settle_answer()
 
+    def _topics_denied(self, request: Request) -> Collection[bytes]:
+        denied: dict[bytes, None] = {}
+        for topic in dict.fromkeys(item.topic for item in self._items.values()):
+            name: str | None = str(topic, "utf-8", "replace")
+            if self._by_id:
+                partitions = self._fetch.table.by_id.get(topic)
+                name = partitions[0].topic if partitions else None
+            if name is not None and not request.allowed(Operation.READ, ResourceKind.TOPIC, name):
+                denied[topic] = None
+        return denied
+
+    def _charge(self, reads: list[Read]) -> int:
+        """Returns the throttle time."""
+        assert self._charged is not None
+        return self._charged.charge(sum(read.slice.size for read in reads if read.slice is not None))
+
     # ---- reading
 
     def _read(
@@ -337,12 +365,17 @@ class PendingFetch:
     ) -> Generator[None, None, bool]:
         """Read every partition from what memory has. False: something must come from the device first."""
         fetch = self._fetch
-        budget = self._max_bytes
+        budget, denied = self._max_bytes, self._denied
         self._enough = not self._items
         # Between slices another client may use the session.
         for item in list(self._items.values()):
             yield
             partition = item.resolve(fetch.table, self._by_id)
+            if denied and item.topic in denied:
+                reads.append(Read(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, None))
+                self._enough = True
+                fetch.metrics.failed_fetch += 1
+                continue
             if partition is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if self._by_id and fetch.table.by_id.get(item.topic) is not None:
@@ -426,7 +459,7 @@ class PendingFetch:
         for item in list(self._items.values()):
             await slices.breathe()
             partition = item.resolve(self._fetch.table, self._by_id)
-            if partition is None or partition.log is None or not partition.is_copied:
+            if partition is None or partition.log is None or not partition.is_copied or item.topic in self._denied:
                 continue
             if budget <= 0 and budget != self._max_bytes:
                 continue

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
+from penstock.broker.net.request import DENIED, Request
 from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import CONSUMER_OFFSETS
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 AT_ONCE_MAX = 200
 """Coordinators that are looked up without giving the loop back meanwhile."""
+KINDS = {
+    GROUP: ResourceKind.GROUP,
+    TRANSACTION: ResourceKind.TRANSACTIONAL_ID,
+    SHARE: ResourceKind.CLUSTER,
+}
 NOT_SERVED = {
     TRANSACTION: "transactions are not served by this version of Penstock",
     SHARE: "share groups are not served by this version of Penstock",
@@ -27,49 +33,76 @@ NOT_SERVED = {
 
 
 def serve(
-    node: Node, context: RequestContext, request: FindCoordinatorRequest
+    node: Node, request: Request, body: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    if len(keys) > AT_ONCE_MAX:
-        return create_and_find(node, context, request.key_type, keys)
-    if request.key_type == GROUP and node.image.topic(CONSUMER_OFFSETS) is None:
-        return create_and_find(node, context, request.key_type, keys)
-    return answered(context, at_once(find(node, context, request.key_type, keys)))
+    keys = body.coordinator_keys if request.version >= 4 else [body.key]
+    if request.is_restricted:
+        keys, denied = split(request, body.key_type, keys)
+        if denied:
+            return with_denied(node, request, body, keys, denied)
+    return find(node, request, body, keys)
 
 
-async def create_and_find(
-    node: Node, context: RequestContext, key_type: int, keys: list[str]
-) -> FindCoordinatorResponse:
+def find(
+    node: Node, request: Request, body: FindCoordinatorRequest, keys: list[str]
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    key_type = body.key_type
+    if len(keys) > AT_ONCE_MAX or (key_type == GROUP and node.image.topic(CONSUMER_OFFSETS) is None):
+        return create_and_find(node, request, key_type, keys)
+    return answered(request, at_once(look_up(node, request, key_type, keys)))
+
+
+async def create_and_find(node: Node, request: Request, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
     refusal = None
     try:
         if key_type == GROUP:
             await node.coordinators.ensure_topic()
     except KafkaError as error:
         refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    return answered(context, await in_slices(context.slices(), find(node, context, key_type, keys, refusal)))
+    return answered(request, await in_slices(request.slices(), look_up(node, request, key_type, keys, refusal)))
 
 
-def find(
-    node: Node, context: RequestContext, key_type: int, keys: list[str], refusal: KafkaError | None = None
+def look_up(
+    node: Node, request: Request, key_type: int, keys: list[str], refusal: KafkaError | None = None
 ) -> Generator[None, None, list[Coordinator]]:
     if key_type != GROUP:
         reason = NOT_SERVED.get(key_type, f"there is no coordinator of type {key_type}")
         # librdkafka does not tell the reason to its user, and asks again until it is told to stop.
-        node.events.limited("coordinator refused", peer=context.connection.peer, reason=reason)
+        node.events.limited("coordinator refused", peer=request.peer, reason=reason)
         refusal = KafkaError(ErrorCode.INVALID_REQUEST, reason)
     coordinators = []
     for key in keys:
         yield
         if refusal is None:
-            coordinators.append(found(node, context, key))
+            coordinators.append(found(node, request, key))
         else:
             coordinators.append(failed(key, refusal.code, refusal.message))
     return coordinators
 
 
-def found(node: Node, context: RequestContext, key: str) -> Coordinator:
+def split(request: Request, key_type: int, keys: list[str]) -> tuple[list[str], list[str]]:
+    """(keys that the caller may look for, the others)"""
+    if key_type == SHARE:
+        return (keys, []) if request.allowed_on_cluster(Operation.CLUSTER_ACTION) else ([], keys)
+    return request.split(Operation.DESCRIBE, KINDS.get(key_type, ResourceKind.GROUP), keys, lambda key: key)
+
+
+async def with_denied(
+    node: Node, request: Request, body: FindCoordinatorRequest, keys: list[str], denied: list[str]
+) -> FindCoordinatorResponse:
+    code = DENIED[KINDS.get(body.key_type, ResourceKind.GROUP)]
+    refused = [failed(key, code, code.message) for key in denied]
+    if not keys:
+        return answered(request, refused)
+    response = find(node, request, body, keys)
+    response = response if isinstance(response, FindCoordinatorResponse) else await response
+    response.coordinators += refused
+    return response
+
+
+def found(node: Node, request: Request, key: str) -> Coordinator:
     broker = node.image.brokers.get(node.coordinators.coordinator_of(key))
-    address = None if broker is None else node.address_of(broker, context.connection.entrance)
+    address = None if broker is None else node.address_of(broker, request.entrance)
     if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     host, port = address
@@ -80,8 +113,8 @@ def failed(key: str, code: ErrorCode, message: str | None) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
 
-def answered(context: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
-    if context.version >= 4:
+def answered(request: Request, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
+    if request.version >= 4:
         return FindCoordinatorResponse(coordinators=coordinators)
     (only,) = coordinators
     return FindCoordinatorResponse(

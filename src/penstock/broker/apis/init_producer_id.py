@@ -7,31 +7,25 @@ Transactional ids are refused: transactions are not served yet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from penstock.broker.apis.produce import TRANSACTIONS_ARE_MISSING
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.wire.acls import CLUSTER_NAME, Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-def serve(
-    node: Node, context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id is not None:
-        peer = context.connection.peer
-        node.events.limited("transactional producer refused", peer=peer, reason=TRANSACTIONS_ARE_MISSING)
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return next_id(node)
-
-
-async def next_id(node: Node) -> InitProducerIdResponse:
+async def serve(node: Node, request: Request, body: InitProducerIdRequest) -> InitProducerIdResponse:
+    if body.transactional_id is not None:
+        request.check(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, body.transactional_id)
+        node.events.limited("transactional producer refused", peer=request.peer, reason=TRANSACTIONS_ARE_MISSING)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
+    # Who may write to some topic may do so with an id, as in Kafka.
+    if not request.allowed_somewhere(Operation.WRITE, ResourceKind.TOPIC):
+        request.check(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
     try:
         producer_id = await node.producer_ids.next()
-    except KafkaError:
-        # No controller hands out ids at the moment. Kafka says the same, and clients ask again.
-        return InitProducerIdResponse(
-            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id=-1, producer_epoch=-1
-        )
+    except KafkaError as error:
+        # The controller cannot be reached. Clients take this code for what it is: a reason to ask again.
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from None
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

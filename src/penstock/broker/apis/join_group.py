@@ -7,21 +7,14 @@ leader may skip its assignment (KIP-814). The answer waits until all members hav
 
 from __future__ import annotations
 
-from functools import partial
-
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
-from penstock.wire.errors import ErrorCode
-from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.messages.join_group import JoinGroupRequest
 
 
-def serve(node: Node, context: RequestContext, request: JoinGroupRequest) -> Asked:
-    return node.coordinators.ask(
-        request.group_id, GroupShard.join_group, context, request, partial(refused, context.version, request.member_id)
-    )
-
-
-def refused(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None if version >= 7 else "")
+def serve(node: Node, request: Request, body: JoinGroupRequest) -> Asked:
+    request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
+    return node.coordinators.ask(body.group_id, GroupShard.join_group, request, body, request.refused)

@@ -5,17 +5,14 @@ Served: v0–v5. v3 several members at once, by member or instance id (KIP-345),
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
-from penstock.wire.errors import ErrorCode
-from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.messages.leave_group import LeaveGroupRequest
 
 
-def serve(node: Node, context: RequestContext, request: LeaveGroupRequest) -> Asked:
-    return node.coordinators.ask(request.group_id, GroupShard.leave_group, context, request, refused)
-
-
-def refused(code: ErrorCode) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=code)
+def serve(node: Node, request: Request, body: LeaveGroupRequest) -> Asked:
+    request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
+    return node.coordinators.ask(body.group_id, GroupShard.leave_group, request, body, request.refused)

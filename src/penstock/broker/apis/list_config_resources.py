@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import in_slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import ResourceType
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -22,20 +22,18 @@ from penstock.wire.messages.list_config_resources import (
 LISTED = tuple(ResourceType)
 
 
-async def serve(
-    node: Node, context: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
-    return await in_slices(context.slices(), listed(node, context, request))
+async def serve(node: Node, request: Request, body: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    return await in_slices(request.slices(), listed(node, request, body))
 
 
 def listed(
-    node: Node, context: RequestContext, request: ListConfigResourcesRequest
+    node: Node, request: Request, body: ListConfigResourcesRequest
 ) -> Generator[None, None, ListConfigResourcesResponse]:
-    if context.version == 0:
+    if request.version == 0:
         return ListConfigResourcesResponse()
-    wanted = request.resource_types or list(LISTED)
+    wanted = body.resource_types or list(LISTED)
     if any(kind not in LISTED for kind in wanted):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found: list[ConfigResource] = []
     if ResourceType.TOPIC in wanted:
         for name in node.image.topic_names():

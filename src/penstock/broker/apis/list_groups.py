@@ -6,32 +6,33 @@ coordinator is still loading the list would not be whole, so the answer says tha
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.shard import Ticket, Turn
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-async def serve(node: Node, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def serve(node: Node, request: Request, body: ListGroupsRequest) -> ListGroupsResponse:
     response = ListGroupsResponse()
     coordinators = node.coordinators
-    with context.slices() as slices:
+    with request.slices() as slices:
         for host in list(coordinators.hosts()):
 
             def call(turn: Turn, ticket: Ticket, shard: GroupShard = host.shard) -> None:
-                shard.list_groups(turn, ticket, request.states_filter, request.types_filter)
+                shard.list_groups(turn, ticket, body.states_filter, body.types_filter)
 
-            part = await coordinators.settled(host.submit(call, refused), ListGroupsResponse)
+            part = await coordinators.settled(host.submit(call, request.refused), ListGroupsResponse)
             if part.error_code == ErrorCode.NOT_COORDINATOR:
                 continue
             if part.error_code:
                 return part
             response.groups += part.groups
             await slices.breathe()
+    if not request.allowed_on_cluster(Operation.DESCRIBE):
+        response.groups, _ = request.split(
+            Operation.DESCRIBE, ResourceKind.GROUP, response.groups, lambda group: group.group_id
+        )
     return response
-
-
-def refused(code: ErrorCode) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=code)

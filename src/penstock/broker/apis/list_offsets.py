@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
-from penstock.broker.service import RequestContext
 from penstock.log import TimeSearch
 from penstock.replication import Leader
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,34 +36,56 @@ AT_ONCE_MAX = 200
 
 
 def serve(
-    node: Node, context: RequestContext, request: ListOffsetsRequest
+    node: Node, request: Request, body: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    if sum(len(topic.partitions) for topic in request.topics) <= AT_ONCE_MAX and all(
-        entry.timestamp in (LATEST, EARLIEST) for topic in request.topics for entry in topic.partitions
+    if request.gate.authorizer is not None:
+        return serve_allowed(node, request, body)
+    return find(node, request, body)
+
+
+async def serve_allowed(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffsetsResponse:
+    body.topics, denied = request.split(
+        Operation.DESCRIBE, ResourceKind.TOPIC, body.topics, lambda topic: topic.name
+    )
+    response = find(node, request, body)
+    response = response if isinstance(response, ListOffsetsResponse) else await response
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    response.topics += [
+        ListOffsetsTopicResponse(name=topic.name, partitions=[refusal(entry, code) for entry in topic.partitions])
+        for topic in denied
+    ]
+    return response
+
+
+def find(
+    node: Node, request: Request, body: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if sum(len(topic.partitions) for topic in body.topics) <= AT_ONCE_MAX and all(
+        entry.timestamp in (LATEST, EARLIEST) for topic in body.topics for entry in topic.partitions
     ):
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
-                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry, context.version)
+                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry, request.version)
                         for entry in topic.partitions
                     ],
                 )
-                for topic in request.topics
+                for topic in body.topics
             ]
         )
-    return search(node, context, request)
+    return search(node, request, body)
 
 
-async def search(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def search(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
-    with context.slices() as slices:
+    with request.slices() as slices:
         asked: Counter[tuple[str, int]] = Counter()
-        for topic in request.topics:
+        for topic in body.topics:
             asked.update((topic.name, entry.partition_index) for entry in topic.partitions)
             await slices.breathe()
-        for topic in request.topics:
+        for topic in body.topics:
             answers = []
             for entry in topic.partitions:
                 await slices.breathe()
@@ -70,7 +93,7 @@ async def search(node: Node, context: RequestContext, request: ListOffsetsReques
                     answers.append(refusal(entry, ErrorCode.INVALID_REQUEST))
                 else:
                     partition = node.table.find(topic.name.encode(), entry.partition_index)
-                    answers.append(await found(partition, entry, context.version))
+                    answers.append(await found(partition, entry, request.version))
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
 

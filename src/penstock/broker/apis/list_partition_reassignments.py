@@ -6,9 +6,8 @@ as in Kafka. Told by the active controller.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
-from penstock.wire.errors import KafkaError
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -18,15 +17,12 @@ from penstock.wire.messages.list_partition_reassignments import (
 
 
 async def decide(
-    node: ControllerNode, caller: Caller, request: ListPartitionReassignmentsRequest
+    node: ControllerNode, request: Request, body: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     wanted = None
-    if request.topics is not None:
-        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
-    try:
-        found = await node.quorum.submit(lambda controller: controller.decide_list_reassignments(wanted))
-    except KafkaError as error:
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    if body.topics is not None:
+        wanted = [(topic.name, topic.partition_indexes) for topic in body.topics]
+    found = await node.quorum.submit(lambda controller: controller.decide_list_reassignments(wanted))
     topics: dict[str, OngoingTopicReassignment] = {}
     for one in found:
         topic = topics.get(one.topic)

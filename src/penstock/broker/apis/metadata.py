@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from penstock.broker.net.access import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import at_once
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.metadata import PartitionState, TopicImage, is_internal
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -38,18 +38,18 @@ CREATED_AT_ONCE_MAX = 1_000
 
 
 def serve(
-    node: Node, context: RequestContext, request: MetadataRequest
+    node: Node, request: Request, body: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    if is_large(node, context, request):
-        return serve_large(node, context, request)
-    answer = at_once(decide(node, context, request))
-    return create_and_describe(node, context, request, answer) if isinstance(answer, list) else answer
+    if is_large(node, request, body):
+        return serve_large(node, request, body)
+    answer = at_once(decide(node, request, body))
+    return create_and_describe(node, request, body, answer) if isinstance(answer, list) else answer
 
 
-def is_large(node: Node, context: RequestContext, request: MetadataRequest) -> bool:
-    if wants_all(context, request):
+def is_large(node: Node, request: Request, body: MetadataRequest) -> bool:
+    if wants_all(request, body):
         return node.image.partition_count > AT_ONCE_MAX
-    topics = request.topics or []
+    topics = body.topics or []
     if len(topics) > AT_ONCE_MAX:
         return True
     partitions = 0
@@ -59,45 +59,44 @@ def is_large(node: Node, context: RequestContext, request: MetadataRequest) -> b
     return partitions > AT_ONCE_MAX
 
 
-def wants_all(context: RequestContext, request: MetadataRequest) -> bool:
+def wants_all(request: Request, body: MetadataRequest) -> bool:
     # v0 has no null list: an empty one means all topics.
-    return request.topics is None or (context.version == 0 and not request.topics)
+    return body.topics is None or (request.version == 0 and not body.topics)
 
 
-async def serve_large(node: Node, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    with context.slices() as slices:
+async def serve_large(node: Node, request: Request, body: MetadataRequest) -> MetadataResponse:
+    with request.slices() as slices:
         await slices.begin()
-        answer = await slices.drive(decide(node, context, request))
-    return await create_and_describe(node, context, request, answer) if isinstance(answer, list) else answer
+        answer = await slices.drive(decide(node, request, body))
+    return await create_and_describe(node, request, body, answer) if isinstance(answer, list) else answer
 
 
 def decide(
-    node: Node, context: RequestContext, request: MetadataRequest
+    node: Node, request: Request, body: MetadataRequest
 ) -> Generator[None, None, MetadataResponse | list[str]]:
     """The answer, or the names of topics that are to be created first. Each step takes some microseconds."""
-    topics = request.topics or []
-    if context.version in IDS_BUT_NO_LOOKUP and any(by_id(topic) for topic in topics):
-        invalid = ErrorCode.INVALID_REQUEST
-        return MetadataResponse(
-            topics=[
-                MetadataResponseTopic(error_code=invalid, name=topic.name or "", topic_id=topic.topic_id)
-                for topic in topics
-            ]
-        )
-    may_create = context.version < 4 or request.allow_auto_topic_creation
-    if may_create and node.config.auto_create_topics_enable:
+    topics = body.topics or []
+    if request.version in IDS_BUT_NO_LOOKUP and any(by_id(topic) for topic in topics):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if creates(node, request, body):
         missing = []
         for topic in topics:
             yield
-            if topic.name and not by_id(topic) and node.image.topic(topic.name) is None:
+            is_missing = topic.name and not by_id(topic) and node.image.topic(topic.name) is None
+            if topic.name and is_missing and may_create_topic(request, topic.name):
                 missing.append(topic.name)
         if missing:
             return missing
-    return (yield from describe(node, context, request))
+    return (yield from describe(node, request, body))
+
+
+def creates(node: Node, request: Request, body: MetadataRequest) -> bool:
+    """Whether topics that are not there are to be created."""
+    return node.config.auto_create_topics_enable and (request.version < 4 or body.allow_auto_topic_creation)
 
 
 async def create_and_describe(
-    node: Node, context: RequestContext, request: MetadataRequest, missing: list[str]
+    node: Node, request: Request, body: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     names = list(dict.fromkeys(missing))[:CREATED_AT_ONCE_MAX]
     try:
@@ -105,8 +104,15 @@ async def create_and_describe(
         refused = {name: error.code for name, error in (await node.administration.create_topics(topics)).items()}
     except KafkaError as error:
         refused = dict.fromkeys(names, error.code)
-    with context.slices() as slices:
-        return await slices.drive(describe(node, context, request, refused))
+    with request.slices() as slices:
+        return await slices.drive(describe(node, request, body, refused))
+
+
+def may_create_topic(request: Request, name: str) -> bool:
+    """A caller who may not even describe it is told that, and nothing is created."""
+    return request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name) and (
+        request.allowed_on_cluster(Operation.CREATE) or request.allowed(Operation.CREATE, ResourceKind.TOPIC, name)
+    )
 
 
 def by_id(topic: MetadataRequestTopic) -> bool:
@@ -114,43 +120,61 @@ def by_id(topic: MetadataRequestTopic) -> bool:
 
 
 def describe(
-    node: Node, context: RequestContext, request: MetadataRequest, refused: dict[str, ErrorCode] | None = None
+    node: Node, request: Request, body: MetadataRequest, refused: dict[str, ErrorCode] | None = None
 ) -> Generator[None, None, MetadataResponse]:
     image = node.image
     brokers = []
     unreachable = []
     for broker in node.live_brokers():
-        address = node.address_of(broker, context.connection.entrance)
+        address = node.address_of(broker, request.entrance)
         if address is None:
             unreachable.append(broker.id)
         else:
             host, port = address
             brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
-    # Without ACLs everyone may do everything, also to topics that are not there yet.
-    operations = ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    restricted, asked = request.is_restricted, body.include_topic_authorized_operations
     topics: list[MetadataResponseTopic] = []
-    if wants_all(context, request):
+    if wants_all(request, body):
         for topic in image.topics():
+            if restricted and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+                continue
+            operations = request.operations(ResourceKind.TOPIC, topic.name, asked=asked)
             whole = yield from described(node, topic, operations)
             topics.append(whole)
     else:
         # Each once, however often it was named: else a small request makes an answer of any size.
-        for topic_id, name in dict.fromkeys((wanted.topic_id, wanted.name or "") for wanted in request.topics or []):
+        for topic_id, name in dict.fromkeys((wanted.topic_id, wanted.name or "") for wanted in body.topics or []):
             yield
             if topic_id != ZERO_UUID:
                 found = image.topic_by_id(topic_id)
-                unknown = MetadataResponseTopic(
+                unknown: MetadataResponseTopic | None = MetadataResponseTopic(
                     error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
                 )
+                if restricted and found is not None:
+                    found = found if request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, found.name) else None
+            elif restricted and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.append(MetadataResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID))
+                continue
             else:
                 found = image.topic(name)
-                code = (refused or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                unknown = MetadataResponseTopic(
-                    error_code=code, name=name, topic_id=ZERO_UUID, topic_authorized_operations=operations
-                )
-            topics.append(unknown if found is None else (yield from described(node, found, operations)))
+                unknown = None
+                if found is None:
+                    code = (refused or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    if restricted and creates(node, request, body) and not may_create_topic(request, name):
+                        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    operations = request.operations(ResourceKind.TOPIC, name, asked=asked)
+                    unknown = MetadataResponseTopic(
+                        error_code=code, name=name, topic_id=ZERO_UUID, topic_authorized_operations=operations
+                    )
+            if found is not None:
+                operations = request.operations(ResourceKind.TOPIC, found.name, asked=asked)
+                topics.append((yield from described(node, found, operations)))
+            else:
+                assert unknown is not None
+                topics.append(unknown)
     if unreachable:
-        code = ErrorCode.LISTENER_NOT_FOUND if context.version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        code = ErrorCode.LISTENER_NOT_FOUND if request.version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
         for topic_described in topics:
             yield
             for partition in topic_described.partitions:
@@ -161,8 +185,8 @@ def describe(
         cluster_id=node.cluster_id,
         controller_id=node.controller_id,
         topics=topics,
-        cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=request.operations(
+            ResourceKind.CLUSTER, asked=body.include_cluster_authorized_operations
         ),
     )
 

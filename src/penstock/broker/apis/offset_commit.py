@@ -7,47 +7,66 @@ committed.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Awaitable
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
-from penstock.wire.commits import PlainCommit
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.commits import TOPIC_IDS_FROM, PlainCommit
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
 
-def serve(node: Node, context: RequestContext, request: OffsetCommitRequest | PlainCommit) -> Asked:
-    if isinstance(request, PlainCommit):
-        return node.coordinators.ask(
-            request.group_id,
-            GroupShard.offset_commit_plain,
-            context,
-            request,
-            lambda code: refused(request.request(), code),
+def serve(
+    node: Node, request: Request, body: OffsetCommitRequest | PlainCommit
+) -> Asked | Awaitable[OffsetCommitResponse]:
+    request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
+    if request.is_restricted:
+        whole = body.request() if isinstance(body, PlainCommit) else body
+        denied = [topic for topic in whole.topics if not may_read(node, request, topic)]
+        if denied:
+            return commit_allowed(node, request, whole, denied)
+    if isinstance(body, PlainCommit):
+        return node.coordinators.ask(body.group_id, GroupShard.offset_commit_plain, request, body, request.refused)
+    return node.coordinators.ask(body.group_id, GroupShard.offset_commit, request, body, request.refused)
+
+
+def may_read(node: Node, request: Request, topic: OffsetCommitRequestTopic) -> bool:
+    name: str | None = topic.name
+    if request.version >= TOPIC_IDS_FROM:
+        found = node.image.topic_by_id(topic.topic_id)
+        name = None if found is None else found.name
+    return name is None or request.allowed(Operation.READ, ResourceKind.TOPIC, name)
+
+
+async def commit_allowed(
+    node: Node, request: Request, body: OffsetCommitRequest, denied: list[OffsetCommitRequestTopic]
+) -> OffsetCommitResponse:
+    """Commit the offsets of the topics that the caller may read, and refuse the others."""
+    response = OffsetCommitResponse()
+    body.topics = [topic for topic in body.topics if topic not in denied]
+    request.body = body
+    if body.topics:
+        asked = node.coordinators.ask(body.group_id, GroupShard.offset_commit, request, body, request.refused)
+        response = await node.coordinators.settled(asked, OffsetCommitResponse)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    response.topics += [
+        OffsetCommitResponseTopic(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=code)
+                for entry in topic.partitions
+            ],
         )
-    return node.coordinators.ask(
-        request.group_id, GroupShard.offset_commit, context, request, partial(refused, request)
-    )
-
-
-def refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                topic_id=topic.topic_id,
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=code)
-                    for entry in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+        for topic in denied
+    ]
+    return response

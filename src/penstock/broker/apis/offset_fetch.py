@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.broker.refusals import element
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
-from penstock.wire.errors import ErrorCode
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
+from penstock.wire.uuids import ZERO_UUID
 
 BATCHED_FROM = 8
 ERROR_OF_ITS_OWN_FROM = 2
@@ -38,42 +42,49 @@ OFFSETS_AT_ONCE_MAX = 50
 
 
 def serve(
-    node: Node, context: RequestContext, request: OffsetFetchRequest
+    node: Node, request: Request, body: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    groups = request.groups if context.version >= BATCHED_FROM else [single_group(request)]
+    groups = body.groups if request.version >= BATCHED_FROM else [single_group(body)]
+    if request.is_restricted:
+        return fetch_allowed(node, request, body, groups)
     if len(groups) > AT_ONCE_MAX:
-        return serve_many(node, context, request, groups)
-    asked = [ask(node, context, request, group) for group in groups]
+        return serve_many(node, request, body, groups)
+    asked = [ask(node, request, body, group) for group in groups]
     if all(one.answer is not None for one in asked):
         answers = [one.answer for one in asked if isinstance(one.answer, OffsetFetchResponseGroup)]
         if sum(len(topic.partitions) for group in answers for topic in group.topics) <= OFFSETS_AT_ONCE_MAX:
-            return answered(context, request, answers)
-    return wait(node, context, request, asked)
+            return answered(request, body, answers)
+    return wait(node, request, body, asked)
 
 
 def ask(
-    node: Node, context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+    node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> Asked:
-    call = partial(GroupShard.offset_fetch_group, require_stable=request.require_stable)
+    call = partial(GroupShard.offset_fetch_group, require_stable=body.require_stable)
     return node.coordinators.ask(
-        group.group_id, call, context, group, partial(refused, group.group_id), writes=False
+        group.group_id,
+        call,
+        request,
+        group,
+        element(OffsetFetchResponseGroup, group_id=group.group_id),
+        writes=False,
     )
 
 
 async def wait(
-    node: Node, context: RequestContext, request: OffsetFetchRequest, asked: list[Asked]
+    node: Node, request: Request, body: OffsetFetchRequest, asked: list[Asked]
 ) -> OffsetFetchResponse:
     answers = [await node.coordinators.settled(one, OffsetFetchResponseGroup) for one in asked]
-    return answered(context, request, answers)
+    return answered(request, body, answers)
 
 
 async def serve_many(
-    node: Node, context: RequestContext, request: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
+    node: Node, request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
     asked = []
-    with context.slices() as slices:
+    with request.slices() as slices:
         for group in groups:
-            asked.append(ask(node, context, request, group))
+            asked.append(ask(node, request, body, group))
             await slices.breathe()
     # Without a place: some may have to wait for a commit.
     answers = []
@@ -81,31 +92,75 @@ async def serve_many(
     for one in asked:
         answers.append(await node.coordinators.settled(one, OffsetFetchResponseGroup))
         await others.breathe()
-    return answered(context, request, answers)
+    return answered(request, body, answers)
 
 
-def refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
+async def fetch_allowed(
+    node: Node, request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
+) -> OffsetFetchResponse:
+    """Only groups, and in them topics, that the caller may describe."""
+    answers = []
+    others = Slices(node.runtime)
+    for group in groups:
+        await others.breathe()
+        if not request.allowed(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            answers.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+            continue
+        denied: list[OffsetFetchRequestTopics] = []
+        if group.topics is not None:
+            may = [may_describe(node, request, topic.name, topic.topic_id) for topic in group.topics]
+            denied = [topic for topic, is_allowed in zip(group.topics, may, strict=True) if not is_allowed]
+            group.topics = [topic for topic, is_allowed in zip(group.topics, may, strict=True) if is_allowed]
+        answer = await node.coordinators.settled(ask(node, request, body, group), OffsetFetchResponseGroup)
+        if not answer.error_code:
+            answer.topics = [t for t in answer.topics if may_describe(node, request, t.name, t.topic_id)]
+            answer.topics += [denial(topic) for topic in denied]
+        answers.append(answer)
+    return answered(request, body, answers)
 
 
-def single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def may_describe(node: Node, request: Request, name: str | None, topic_id: bytes) -> bool:
+    if topic_id != ZERO_UUID:
+        found = node.image.topic_by_id(topic_id)
+        name = None if found is None else found.name
+    return name is None or request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+
+
+def denial(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=NO_OFFSET,
+                metadata="",
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def single_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     topics = None
-    if request.topics is not None:
+    if body.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
+            for topic in body.topics
         ]
-    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    return OffsetFetchRequestGroup(group_id=body.group_id, topics=topics)
 
 
 def answered(
-    context: RequestContext, request: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]
+    request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
-    if context.version >= BATCHED_FROM:
+    if request.version >= BATCHED_FROM:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
-    if group.error_code and context.version < ERROR_OF_ITS_OWN_FROM:
-        return OffsetFetchResponse(topics=[failed(topic, group.error_code) for topic in request.topics or []])
+    if group.error_code and request.version < ERROR_OF_ITS_OWN_FROM:
+        raise KafkaError(ErrorCode(group.error_code))  # it has no other place than each partition
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -123,18 +178,5 @@ def answered(
                 ],
             )
             for topic in group.topics
-        ],
-    )
-
-
-def failed(topic: OffsetFetchRequestTopic, error_code: int) -> OffsetFetchResponseTopic:
-    """An error has no other place in version 1."""
-    return OffsetFetchResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetFetchResponsePartition(
-                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=error_code
-            )
-            for index in topic.partition_indexes
         ],
     )

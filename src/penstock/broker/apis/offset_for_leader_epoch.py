@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -24,29 +25,34 @@ AT_ONCE_MAX = 200
 
 
 def serve(
-    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
+    node: Node, request: Request, body: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
-    work = ends_of_epochs(node, request)
-    if sum(len(topic.partitions) for topic in request.topics) <= AT_ONCE_MAX:
+    work = ends_of_epochs(node, request, body)
+    if sum(len(topic.partitions) for topic in body.topics) <= AT_ONCE_MAX:
         return at_once(work)
-    return in_slices(context.slices(), work)
+    return in_slices(request.slices(), work)
 
 
 def ends_of_epochs(
-    node: Node, request: OffsetForLeaderEpochRequest
+    node: Node, request: Request, body: OffsetForLeaderEpochRequest
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    is_member = request.allowed_on_cluster(Operation.CLUSTER_ACTION)
     response = OffsetForLeaderEpochResponse()
-    for topic in request.topics:
+    for topic in body.topics:
         ends = []
         for entry in topic.partitions:
             yield
-            ends.append(end_of_epoch(node, topic.topic, entry))
+            ends.append(end_of_epoch(node, request, is_member, topic.topic, entry))
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return response
 
 
-def end_of_epoch(node: Node, topic: str, entry: OffsetForLeaderPartition) -> EpochEndOffset:
+def end_of_epoch(
+    node: Node, request: Request, is_member: bool, topic: str, entry: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
+        if not is_member:
+            request.check(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
         partition = node.table.find(topic.encode(), entry.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

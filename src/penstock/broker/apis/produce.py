@@ -19,6 +19,7 @@ from struct import error as StructError
 
 from penstock.broker import limits
 from penstock.broker.net.connection import Connection, Slot
+from penstock.broker.net.request import Request
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.produce.parked import ParkedProduce, Wait, check_unanswered
 from penstock.broker.produce.preparing import Preparation
@@ -27,6 +28,7 @@ from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import Appended, TooLargeForLoop
 from penstock.runtime import Runtime
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.recompression import UNCOMPRESSED, codecs_in
 from penstock.wire.records import (
@@ -60,7 +62,8 @@ USUAL_BYTES_MIN = 80
 _pack_usual_head = Struct(">iiBB").pack
 _pack_usual_result = Struct(">Bihqqq").pack
 USUAL_TAIL = b"\x01\0\0\0\0\0\0\0\0"
-"""No record errors, no message, no tagged fields, no throttling."""
+"""No record errors, no message, no tagged fields of partition and topic, no throttling, no tagged fields."""
+_pack_usual_tail = Struct(">BHBiB").pack
 
 
 class Produce:
@@ -81,30 +84,31 @@ class Produce:
         """Partitions whose queue gets a batch of the present request once it is read: others must not overtake it."""
         self._wall_ms = runtime.wall_ms
 
-    def serve(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+    def serve(self, request: Request) -> None:
+        connection, version, correlation_id = request.connection, request.version, request.correlation_id
+        assert connection is not None
         try:
-            if version >= 9 and self._serve_usual(connection, version, correlation_id, position, end):
+            if version >= 9 and self._serve_usual(request, connection, version, correlation_id):
                 return
-            acks, timeout_ms, results, waits = self._append_all(connection, version, position, end)
+            acks, timeout_ms, results, waits = self._append_all(request, connection, version)
         except (StructError, IndexError, ValueError, WireError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed Produce request: {error}") from None
+        throttle_ms = request.charge(request.size_bytes)
         if waits:
             # Copies that wait to be prepared are held by their connection's place: one request each.
             slot = connection.defer(barrier=any(wait.records is not None for wait in waits))
-            self._park(slot, version, correlation_id, results, waits, timeout_ms)
+            self._park(slot, version, correlation_id, results, waits, timeout_ms, throttle_ms)
         elif acks:
-            connection.send(encode(version, correlation_id, results))
+            connection.send(encode(version, correlation_id, results, throttle_ms))
         if acks == 0:
             check_unanswered(results)
 
-    def _serve_usual(
-        self, connection: Connection, version: int, correlation_id: int, p: int, end: int
-    ) -> bool:
+    def _serve_usual(self, request: Request, connection: Connection, version: int, correlation_id: int) -> bool:
         """The request that nearly all are: one batch for one partition. False, and nothing done, if it is another.
 
         What `_append_all` and `encode` do, written out: it halves what a small request costs.
         """
-        buffer = connection.buffer
+        buffer, p, end = connection.buffer, request.position, request.end
         if end - p < USUAL_BYTES_MIN or buffer[p] != NULL or buffer[p + 7] != ONE:
             return False
         view = connection.view
@@ -129,6 +133,9 @@ class Produce:
         if stop >= end or size < HEADER_SIZE or not 0 <= index < len(partitions) or acks not in (-1, 1):
             return False
         partition = partitions[index]
+        gate = request.gate
+        if gate.is_active and not request.allowed(Operation.WRITE, ResourceKind.TOPIC, partition.topic):
+            return False
         leader, log = partition.leader, partition.log
         if leader is None or log is None or partition.preparing is not None:
             return False
@@ -141,8 +148,10 @@ class Produce:
             first, last, append_time_ms, duplicate = partition.append(view[records_at:stop], acks, self._wall_ms())
         except KafkaError as error:
             self._metrics.failed_produce += 1
-            connection.send(encode(version, correlation_id, [(topic, [refused(partition, error)])]))
+            throttle_ms = request.charge(request.size_bytes)
+            connection.send(encode(version, correlation_id, [(topic, [refused(partition, error)])], throttle_ms))
             return True
+        throttle_ms = 0 if gate.quotas is None else request.charge(request.size_bytes)
         if not duplicate:
             self._metrics.messages_in += last - first + 1
             self._metrics.bytes_in += size - 1
@@ -151,31 +160,33 @@ class Produce:
             timeout_ms = _int(buffer, p - len(named) - 5)[0]
             results = [(topic, [Result(index, 0, first, append_time_ms, log.start_offset)])]
             waits = [Wait(0, 0, partition, last + 1, -1 if duplicate else acks)]
-            self._park(connection.defer(barrier=False), version, correlation_id, results, waits, timeout_ms)
+            slot = connection.defer(barrier=False)
+            self._park(slot, version, correlation_id, results, waits, timeout_ms, throttle_ms)
             return True
         connection.send(
             _pack_usual_head(len(named) + 46, correlation_id, 0, ONE)
             + named
             + _pack_usual_result(ONE, index, 0, first, append_time_ms, log.start_offset)
-            + USUAL_TAIL
+            + (USUAL_TAIL if not throttle_ms else _pack_usual_tail(1, 0, 0, throttle_ms, 0))
         )
         return True
 
     def _append_all(
-        self, connection: Connection, version: int, p: int, end: int
+        self, request: Request, connection: Connection, version: int
     ) -> tuple[int, int, TopicResults, list[Wait]]:
         """Parse and append in one pass. A malformed request raises ValueError, IndexError or struct.error."""
-        buffer = connection.buffer
+        buffer, p, end = connection.buffer, request.position, request.end
         view = connection.view
         flexible = version >= 9
         if flexible:
             length, p = read_unsigned_varint(buffer, p)
-            transactional = length > 0
-            p += max(length - 1, 0)
+            length -= 1
         else:
             length = _short(buffer, p)[0]
-            transactional = length >= 0
-            p += 2 + max(length, 0)
+            p += 2
+        transactional = length >= 0
+        transactional_id = view[p : p + max(length, 0)]
+        p += max(length, 0)
         acks, timeout_ms = _acks_timeout(buffer, p)
         p += 6
         if flexible:
@@ -188,7 +199,11 @@ class Produce:
             raise ValueError("it ends early")
         lookup = self._table.by_id if version >= 13 else self._table.by_name
         refusal = None
-        if transactional:
+        if transactional and not request.allowed(
+            Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, str(transactional_id, "utf-8", "replace")
+        ):
+            refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif transactional:
             refusal = KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
         elif acks not in (0, 1, -1):
             refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -227,6 +242,7 @@ class Produce:
             if count > PARTS_PER_REQUEST_MAX:
                 raise ValueError(f"more than {PARTS_PER_REQUEST_MAX} topics and partitions in one request")
             partitions = lookup.get(topic)
+            denied = request.is_restricted and not may_write(request, topic, partitions, version)
             outcome: list[Result] = []
             results.append((topic, outcome))
             for _ in range(partition_count):
@@ -240,7 +256,9 @@ class Produce:
                 size = max(size, 0)
                 if p + size > end:
                     raise ValueError("it ends early")
-                if partitions is None:
+                if denied:
+                    outcome.append(Result(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                elif partitions is None:
                     outcome.append(Result(index, unknown))
                 elif not 0 <= index < len(partitions):
                     outcome.append(Result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -323,6 +341,7 @@ class Produce:
         results: TopicResults,
         waits: list[Wait],
         timeout_ms: int,
+        throttle_ms: int,
     ) -> None:
         ParkedProduce(
             self._runtime,
@@ -334,7 +353,18 @@ class Produce:
             results,
             waits,
             timeout_ms,
+            throttle_ms,
         )
+
+
+def may_write(request: Request, topic: bytes, partitions: list[Partition] | None, version: int) -> bool:
+    """Ids that nobody knows are answered as such, to anyone."""
+    name = str(topic, "utf-8", "replace")
+    if version >= 13:
+        if not partitions:
+            return True
+        name = partitions[0].topic
+    return request.allowed(Operation.WRITE, ResourceKind.TOPIC, name)
 
 
 def batch_flags(records: memoryview) -> int:

@@ -6,23 +6,20 @@ stand still, and nobody could take the change back.
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.broker.quorum.wire import check_cluster
 from penstock.raft import RemoveVoter, ReplicaKey
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
-async def decide(node: ControllerNode, caller: Caller, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    key = ReplicaKey(request.voter_id, request.voter_directory_id)
-    try:
-        check_cluster(request.cluster_id, node.cluster_id)
-        if node.quorum.controller is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        check_majority(node, key)
-    except KafkaError as error:
-        return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+async def decide(node: ControllerNode, request: Request, body: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    key = ReplicaKey(body.voter_id, body.voter_directory_id)
+    check_cluster(body.cluster_id, node.cluster_id)
+    if node.quorum.controller is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    check_majority(node, key)
     result = await node.quorum.change_voters(lambda number: RemoveVoter(number, key))
     return RemoveRaftVoterResponse(error_code=result.error, error_message=result.message or None)
 

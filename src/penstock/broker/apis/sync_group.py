@@ -6,20 +6,25 @@ the others waits for the leader's request.
 
 from __future__ import annotations
 
+from functools import partial
+
+from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.broker.service import RequestContext
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import Asked
+from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
-from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.wire.messages.sync_group import SyncGroupRequest
 
 
-def serve(node: Node, context: RequestContext, request: SyncGroupRequest) -> Asked:
-    return node.coordinators.ask(request.group_id, GroupShard.sync_group, context, request, refused)
+def serve(node: Node, request: Request, body: SyncGroupRequest) -> Asked:
+    request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
+    return node.coordinators.ask(body.group_id, GroupShard.sync_group, request, body, partial(refused, request))
 
 
-def refused(code: ErrorCode) -> SyncGroupResponse:
+def refused(request: Request, code: ErrorCode) -> Message:
     if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         # The rebalance that this belongs to is forgotten, and clients give up on an error that they do not expect here.
         code = ErrorCode.REBALANCE_IN_PROGRESS
-    return SyncGroupResponse(error_code=code)
+    return request.refused(code)

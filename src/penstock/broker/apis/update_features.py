@@ -6,8 +6,8 @@ made or none. A level that some node does not know is refused. Decided by the ac
 
 from __future__ import annotations
 
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import FeatureUpdate
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.update_features import (
@@ -19,25 +19,25 @@ from penstock.wire.messages.update_features import (
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 
-async def decide(node: ControllerNode, caller: Caller, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def decide(node: ControllerNode, request: Request, body: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     updates = [
         FeatureUpdate(
             update.feature,
             update.max_version_level,
-            (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE) if caller.version == 0 else update.upgrade_type,
+            (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE) if request.version == 0 else update.upgrade_type,
         )
-        for update in request.feature_updates
+        for update in body.feature_updates
     ]
+    if len(dict.fromkeys(update.name for update in updates)) < len(updates):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Provided feature updates contain duplicates.")
     try:
-        if len(dict.fromkeys(update.name for update in updates)) < len(updates):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Provided feature updates contain duplicates.")
         await node.quorum.submit(
-            lambda controller: controller.decide_update_features(updates, validate_only=request.validate_only)
+            lambda controller: controller.decide_update_features(updates, validate_only=body.validate_only)
         )
     except KafkaError as error:
-        message = error.message
-        if error.code == ErrorCode.INVALID_UPDATE_VERSION:
-            message = f"The update failed for all features since the following feature had an error: {message}"
-        return UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[])
+        if error.code != ErrorCode.INVALID_UPDATE_VERSION:
+            raise
+        reason = f"The update failed for all features since the following feature had an error: {error.message}"
+        raise KafkaError(error.code, reason) from None
     results = [UpdatableFeatureResult(feature=update.name, error_message=None) for update in updates]
-    return UpdateFeaturesResponse(error_message=None, results=results if caller.version < 2 else [])
+    return UpdateFeaturesResponse(error_message=None, results=results if request.version < 2 else [])

@@ -7,7 +7,7 @@ The tests read every version of them with the codec.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ _pack_short = Struct(">h").pack
 _pack_int_into = Struct(">i").pack_into
 _pack_head = Struct(">ii").pack
 _pack_session = Struct(">hi").pack
+_pack_long = Struct(">q").pack
+_pack_aborted = Struct(">qq").pack
+_pack_partition_head = Struct(">ihqq").pack
 _pack_partition_v4 = Struct(">ihqqi").pack
 _pack_partition_v5 = Struct(">ihqqqi").pack
 _pack_partition_v11 = Struct(">ihqqqii").pack
@@ -45,6 +48,10 @@ class Read(NamedTuple):
     leader: tuple[int, int] | None = None
     preferred: int = NO_PREFERRED_REPLICA
     """Where the consumer is to read."""
+    last_stable: int | None = None
+    """What readers of committed records see; None if no transaction is open: up to the high watermark."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """Aborted transactions among the records (producer id, first offset); None for those who read all records."""
 
 
 def release(reads: list[Read]) -> None:
@@ -53,19 +60,23 @@ def release(reads: list[Read]) -> None:
             read.slice.file.release()
 
 
-def encode(version: int, correlation_id: int, session_id: int, reads: list[Read]) -> tuple[list[Part], int]:
+def encode(
+    version: int, correlation_id: int, session_id: int, reads: list[Read], throttle_ms: int = 0
+) -> tuple[list[Part], int]:
     """The framed answer as bytes and file slices, and how many bytes of records it carries."""
-    return at_once(encode_in_slices(version, correlation_id, session_id, reads))
+    return at_once(encode_in_slices(version, correlation_id, session_id, reads, throttle_ms))
 
 
 def encode_in_slices(
-    version: int, correlation_id: int, session_id: int, reads: list[Read]
+    version: int, correlation_id: int, session_id: int, reads: list[Read], throttle_ms: int = 0
 ) -> Generator[None, None, tuple[list[Part], int]]:
     """What `encode` does, with a `yield` before every partition."""
     flexible = version >= 12
     out = bytearray(_pack_head(0, correlation_id))
     first = out
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if flexible:
+        out.append(0)
+    out += _pack_int(throttle_ms)
     if version >= 7:
         out += _pack_session(0, session_id)
     topics = by_topic(reads)
@@ -83,10 +94,13 @@ def encode_in_slices(
             out += _pack_short(len(topic))
             out += topic
         _count(out, len(of_topic), flexible)
-        for item, error, high_watermark, log_start, found, diverging, leader, preferred in of_topic:
+        for item, error, high_watermark, log_start, found, diverging, leader, preferred, stable, aborted in of_topic:
             yield
-            stable = high_watermark
-            if flexible:
+            if stable is None:
+                stable = high_watermark
+            if aborted is not None:
+                _add_partition(out, version, (item.index, error, high_watermark, stable), log_start, preferred, aborted)
+            elif flexible:
                 out += _pack_partition_v12(item.index, error, high_watermark, stable, log_start, 0, preferred)
             elif version >= 11:
                 out += _pack_partition_v11(item.index, error, high_watermark, stable, log_start, -1, preferred)
@@ -118,11 +132,35 @@ def encode_in_slices(
     return parts, record_bytes
 
 
-def encode_error(version: int, correlation_id: int, error: ErrorCode) -> bytes:
+def _add_partition(
+    out: bytearray,
+    version: int,
+    head: tuple[int, int, int, int],
+    log_start: int,
+    preferred: int,
+    aborted: Sequence[tuple[int, int]],
+) -> None:
+    """The head of a partition whose reader is told of aborted transactions."""
+    flexible = version >= 12
+    out += _pack_partition_head(*head)
+    if version >= 5:
+        out += _pack_long(log_start)
+    _count(out, len(aborted), flexible)
+    for transaction in aborted:
+        out += _pack_aborted(*transaction)
+        if flexible:
+            out.append(0)
+    if version >= 11:
+        out += _pack_int(preferred)
+
+
+def encode_error(version: int, correlation_id: int, error: ErrorCode, throttle_ms: int = 0) -> bytes:
     """The whole request is refused (an unknown session)."""
     out = bytearray(_pack_head(0, correlation_id))
     flexible = version >= 12
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    if flexible:
+        out.append(0)
+    out += _pack_int(throttle_ms)
     if version >= 7:
         out += _pack_session(error, NO_SESSION)
     _count(out, 0, flexible)

@@ -1,9 +1,10 @@
-"""What a connection may ask for, by the listener that it came in on.
+"""Who sent a request: the listener it came in on, the principal, and the client's own name for itself.
 
 A broker has listeners for clients, one of which (`inter.broker.listener.name`) is also for other brokers; a controller
 has one for nodes. Requests between controllers and brokers (Vote, BrokerHeartbeat, AlterPartition, Envelope …) are in
-the table of the controllers' listeners alone, so elsewhere they are not requests at all. What remains to be asked here
-is whether a connection of a broker's listener may speak for another broker: as a follower, in Fetch.
+the table of the controllers' listeners alone, so elsewhere they are not requests at all. A connection of a broker's
+listener may speak for another broker, as a follower in Fetch, if that listener is one for nodes and its principal has
+ClusterAction.
 
 A listener that is shared by clients and brokers cannot tell them apart until connections are authenticated: whoever
 wants them apart names a listener of its own for brokers, on a network that clients do not reach. `penstock up`,
@@ -12,17 +13,19 @@ wants them apart names a listener of its own for brokers, on a network that clie
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from ipaddress import ip_address
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock.wire.codec import decode_whole, encode
+from penstock.wire.errors import ErrorCode, KafkaError, WireError
+from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 
 NOT_ASKED: Final = -(2**31)
 """What Kafka answers for authorised operations (KIP-430) if the client did not ask for them."""
-# One bit for each of Kafka's operations that the type of resource has. Without ACLs everyone may do all of them.
-ALL_TOPIC_OPERATIONS: Final = 0b110111111000
-"""Read, write, create, delete, alter, describe, describe configs, alter configs."""
-ALL_GROUP_OPERATIONS: Final = 0b110101001000
-"""Read, delete, describe, describe configs, alter configs."""
-ALL_CLUSTER_OPERATIONS: Final = 0b1111110100000
-"""Create, alter, describe, cluster action, describe configs, alter configs, idempotent write."""
+
+_VERSION: Final = Struct(">h")
+PRINCIPAL_VERSION: Final = 0
 
 
 class Entrance(NamedTuple):
@@ -34,12 +37,69 @@ class Entrance(NamedTuple):
     """Other nodes of the cluster use it."""
 
 
-class Comer(Protocol):
-    """What is known of a connection."""
+class Principal(NamedTuple):
+    """Whom a connection speaks for."""
 
-    entrance: Entrance
+    kind: str
+    name: str
+    token_authenticated: bool = False
+    """It logged in with a delegation token."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    def to_bytes(self) -> bytes:
+        """As Envelope carries it: the version of `DefaultPrincipalData`, then the message (KIP-590)."""
+        out = bytearray(_VERSION.pack(PRINCIPAL_VERSION))
+        data = DefaultPrincipalData(type_=self.kind, name=self.name, token_authenticated=self.token_authenticated)
+        encode(data, PRINCIPAL_VERSION, out)
+        return bytes(out)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Principal:
+        """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
+        try:
+            if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != PRINCIPAL_VERSION:
+                raise WireError("a principal in a version that is not known")
+            found = decode_whole(DefaultPrincipalData, PRINCIPAL_VERSION, data, _VERSION.size)
+        except WireError as error:
+            raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from None
+        return cls(found.type_, found.name, found.token_authenticated)
 
 
-def may_speak_for_a_broker(comer: Comer) -> bool:
-    """Kafka's CLUSTER_ACTION. Once connections have a principal it is asked here, too."""
-    return comer.entrance.for_nodes
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+"""Kafka's principal of a client that has not authenticated, on a listener where it need not."""
+
+
+def address_of_host(host: str) -> bytes:
+    """A client's address as Envelope carries it: 4 or 16 bytes, none if it is not known by number."""
+    try:
+        return ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return b""
+
+
+def host_of_address(address: bytes) -> str:
+    """Raises WireError."""
+    if not address:
+        return ""
+    try:
+        return str(ip_address(bytes(address)))
+    except ValueError:
+        raise WireError(f"a client address of {len(address)} bytes") from None
+
+
+class Client:
+    """What is known of the sender of requests, for as long as its connection lasts."""
+
+    __slots__ = ("entrance", "host", "principal", "software_name", "software_version")
+
+    def __init__(self, entrance: Entrance, principal: Principal | None, host: str = "") -> None:
+        self.entrance = entrance
+        self.principal = principal
+        """None until it has authenticated, on a listener that demands that."""
+        self.host = host
+        """The address from which it connected, as text."""
+        self.software_name = "unknown"
+        """What ApiVersions told of the client library (KIP-511)."""
+        self.software_version = "unknown"

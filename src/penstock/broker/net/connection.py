@@ -19,10 +19,10 @@ from struct import Struct
 from typing import Any, Protocol
 
 from penstock.broker import limits
-from penstock.broker.net.access import Entrance
 from penstock.broker.net.answering import AnswerBudget
 from penstock.broker.net.outbox import ChunkPool, Outbox, Part, release
 from penstock.broker.net.receiving import ReceiveBudget
+from penstock.broker.net.request import Request
 from penstock.broker.net.slices import RequestSlices
 from penstock.broker.net.turns import Turns
 from penstock.runtime import BufferedProtocol, DirectSocket, Transport
@@ -146,12 +146,12 @@ class Connection(BufferedProtocol):
         "busy_until_ms",
         "closed",
         "deferred",
-        "entrance",
         "number",
         "on_lost",
         "owes_answer",
         "peer",
         "progress_ms",
+        "request",
         "sent_ms",
         "served_ms",
         "view",
@@ -159,9 +159,11 @@ class Connection(BufferedProtocol):
         "weight",
     )
 
-    def __init__(self, service: Service, chunks: ChunkPool, number: int, entrance: Entrance) -> None:
+    request: Request
+    """The request that is being served. Set by the service, and filled anew for each frame."""
+
+    def __init__(self, service: Service, chunks: ChunkPool, number: int) -> None:
         self._service = service
-        self.entrance = entrance
         self._outbox = Outbox(self, chunks)
         self.number = number
         self._turns = service.turns

@@ -42,6 +42,7 @@ class ParkedProduce:
         "_remaining",
         "_results",
         "_slot",
+        "_throttle_ms",
         "_timer",
         "_version",
         "_waits",
@@ -58,6 +59,7 @@ class ParkedProduce:
         results: TopicResults,
         waits: list[Wait],
         timeout_ms: int,
+        throttle_ms: int,
     ) -> None:
         self._metrics = metrics
         self._slot = slot
@@ -66,6 +68,7 @@ class ParkedProduce:
         self._results = results
         self._waits = waits
         self._remaining = len(waits)
+        self._throttle_ms = throttle_ms
         self._is_late = False
         """The time is up: batches that are still being prepared are not waited for once they are appended."""
         self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
@@ -117,7 +120,7 @@ class ParkedProduce:
             return
         self._timer.cancel()
         if self._waits[token].acks:
-            self._slot.send(encode(self._version, self._correlation_id, self._results))
+            self._slot.send(encode(self._version, self._correlation_id, self._results, self._throttle_ms))
             return
         self._slot.send(b"")
         check_unanswered(self._results)

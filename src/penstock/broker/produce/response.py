@@ -48,7 +48,7 @@ def refused(partition: Partition, error: KafkaError) -> Result:
     return Result(partition.index, error.code, message=error.message, leader=leader, record_errors=record_errors)
 
 
-def encode(version: int, correlation_id: int, results: TopicResults) -> bytearray:
+def encode(version: int, correlation_id: int, results: TopicResults, throttle_ms: int = 0) -> bytearray:
     """The answer, framed."""
     flexible = version >= 9
     out = bytearray(_pack_head(0, correlation_id))
@@ -99,7 +99,9 @@ def encode(version: int, correlation_id: int, results: TopicResults) -> bytearra
                     out += text
         if flexible:
             out.append(0)
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    out += _pack_int(throttle_ms)
+    if flexible:
+        out.append(0)
     _pack_int_into(out, 0, len(out) - 4)
     return out
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.peers import Peers, PeerUnavailable
@@ -36,18 +36,6 @@ PROBE_CHANNEL = "probe"
 HEARD_AGAIN_MS = 2_500.0
 """A broker that can be reached again has sent a heartbeat to a new controller by then."""
 TICK_MS_MIN = 20.0
-
-
-class Caller(NamedTuple):
-    """Of a request to a controller: how it came. `connection` is None for one of this very node."""
-
-    version: int
-    client_id: str = ""
-    connection: Connection | None = None
-
-    @property
-    def peer(self) -> str:
-        return "this node" if self.connection is None else self.connection.peer
 
 
 class ControllerDuties:

@@ -1,8 +1,8 @@
 """Administrative requests: any broker takes them, the active controller decides them (KIP-590).
 
-A request is passed on as it is, in an Envelope, to whoever is the active controller; where that is this very node it
-is decided at once. Having got the answer of another node, this one waits until its own image shows what was done, so
-that a client which creates a topic finds it here right afterwards.
+A request is passed on as it is, in an Envelope that names its sender, to whoever is the active controller; where that
+is this very node it is decided at once. Having got the answer of another node, this one waits until its own image shows
+what was done, so that a client which creates a topic finds it here right afterwards.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from penstock.broker.gate import decided
+from penstock.broker.net.access import ANONYMOUS, address_of_host
 from penstock.broker.net.peers import ANSWER_LIMITS, Peers
+from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
-from penstock.broker.quorum.controlling import Caller
 from penstock.metadata import MetadataImage, NewTopic
-from penstock.wire.apis import api_named
+from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey
 from penstock.wire.codec import Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
@@ -37,30 +39,34 @@ CREATE_MS = 10_000
 CREATE_VERSION = 7
 CHANNEL = "forward"
 
-Decide = Callable[[ControllerNode, Caller, Any], Message | Awaitable[Message]]
+Decide = Callable[[ControllerNode, Request, Any], Message | Awaitable[Message]]
 
 
 class Administration:
-    def __init__(self, node: ControllerNode, peers: Peers, decide: Mapping[type[Message], Decide]) -> None:
-        """`decide`: what a controller does with each request, by its class."""
+    def __init__(self, node: ControllerNode, peers: Peers, decide: Mapping[ApiKey, Decide]) -> None:
+        """`decide`: what a controller does with each request."""
         self._node = node
         self._peers = peers
         self._decide = decide
 
-    async def call(self, request: Message, version: int) -> Any:
+    async def call(self, request: Request) -> Any:
         """The answer to an administrative request, in force on this node. Errors are in it, as the API has them."""
-        quorum = self._node.quorum
-        if quorum.controller is None:
-            response = await self._forward(request, version)
+        if self._node.quorum.controller is None:
+            response = await self._forward(request)
             if response is not None:
                 await self._in_force(request, response)
                 return response
         # Here it is decided; or, without any controller, refused in the API's own form.
-        return await self._locally(request, version)
+        row = OF_CONTROLLERS[request.row.key]
+        assert request.body is not None
+        here = Request.of(
+            request.gate, request.client, row, request.version, request.body, client_id=request.client_id
+        )
+        return await decided(self._decide[row.key], self._node, here)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, KafkaError]:
         """Create topics that this node itself needs. Those that could not be, by name, and why."""
-        request = CreateTopicsRequest(
+        body = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
                     name=topic.name,
@@ -72,69 +78,54 @@ class Administration:
             ],
             timeout_ms=CREATE_MS,
         )
-        response: CreateTopicsResponse = await self.call(request, CREATE_VERSION)
+        gate, row = self._node.gate, SERVED[ApiKey.CREATE_TOPICS]
+        own = Request.of(gate, gate.own, row, CREATE_VERSION, body, client_id=f"node-{self._node.node_id}")
+        response: CreateTopicsResponse = await self.call(own)
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message)
             for topic in response.topics
             if topic.error_code != ErrorCode.NONE
         }
 
-    async def _locally(self, request: Message, version: int) -> Message:
-        result = self._decide[type(request)](self._node, Caller(version), request)
-        return result if isinstance(result, Message) else await result
-
-    async def _forward(self, request: Message, version: int) -> Message | None:
-        api = api_named(type(request).__name__.removesuffix("Request"))
+    async def _forward(self, request: Request) -> Message | None:
+        row, version, body = request.row, request.version, request.body
+        assert body is not None
         data = bytearray()
-        write_request_header(data, api.key, version, 0, f"node-{self._node.node_id}")
-        encode(request, version, data)
-        timeout_ms = min(FORWARD_MS, getattr(request, "timeout_ms", FORWARD_MS) or FORWARD_MS)
-        envelope = EnvelopeRequest(request_data=bytes(data), request_principal=None, client_host_address=b"")
+        write_request_header(data, row.key, version, 0, request.client_id)
+        encode(body, version, data)
+        timeout_ms = min(FORWARD_MS, getattr(body, "timeout_ms", FORWARD_MS) or FORWARD_MS)
+        envelope = EnvelopeRequest(
+            request_data=bytes(data),
+            request_principal=(request.principal or ANONYMOUS).to_bytes(),
+            client_host_address=address_of_host(request.host),
+        )
         try:
             answer: EnvelopeResponse = await self._peers.controller_call(
                 envelope, timeout_ms=timeout_ms, channel=CHANNEL
             )
             if answer.error_code == ErrorCode.NONE and answer.response_data is not None:
-                _, position = read_response_header(answer.response_data, api.key, version)
-                response, _ = decode(api.response, version, answer.response_data, position, limits=ANSWER_LIMITS)
+                _, position = read_response_header(answer.response_data, row.key, version)
+                response, _ = decode(row.response, version, answer.response_data, position, limits=ANSWER_LIMITS)
                 return response
         except (KafkaError, WireError) as error:
-            self._node.events.limited("request not forwarded", api=api.name, reason=str(error))
+            self._node.events.limited("request not forwarded", api=row.name, reason=str(error))
             return None
-        return await self._refused(request, version, answer.error_code)
-
-    async def _refused(self, request: Message, version: int, code: int) -> Message | None:
-        """The controller did not open the envelope: what it says, in the form that the client's API has for errors.
-
-        It may run another release, which does not know this API or this version of it.
-        """
         if self._node.quorum.controller is not None:
             return None
-        refused = code if code == ErrorCode.UNSUPPORTED_VERSION else ErrorCode.UNKNOWN_SERVER_ERROR
-        reason = f"the active controller does not serve {type(request).__name__} v{version}: see its release"
-        return with_error(await self._locally(request, version), ErrorCode(refused), reason)
+        # The controller did not open the envelope. It may run another release, which does not know this API or version.
+        is_unknown = answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        return request.refused(
+            ErrorCode.UNSUPPORTED_VERSION if is_unknown else ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the active controller does not serve {type(body).__name__} v{version}: see its release",
+        )
 
-    async def _in_force(self, request: Message, response: Message) -> None:
-        condition = shows(request, response)
+    async def _in_force(self, request: Request, response: Message) -> None:
+        condition = shows(request.body, response)
         if condition is not None:
             await self._node.quorum.image_where(condition, IN_FORCE_MS)
 
 
-def with_error(response: Message, code: ErrorCode, reason: str) -> Message:
-    """An answer that says everywhere that this node is not the controller, with another error instead."""
-    if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
-        response.error_code = code  # type: ignore[attr-defined]
-        if hasattr(response, "error_message"):
-            response.error_message = reason
-    for name in response.__struct_fields__:
-        inner = getattr(response, name)
-        for item in inner if isinstance(inner, list) else ():
-            if isinstance(item, Message):
-                with_error(item, code, reason)
-    return response
-
-
-def shows(request: Message, response: Message) -> Callable[[MetadataImage], bool] | None:
+def shows(request: Message | None, response: Message) -> Callable[[MetadataImage], bool] | None:
     """Whether an image shows what this answer says; None where that cannot be told."""
     if isinstance(response, CreateTopicsResponse):
         assert isinstance(request, CreateTopicsRequest)

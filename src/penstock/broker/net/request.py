@@ -1,0 +1,232 @@
+"""One request, as every kind of handler sees it, on the listeners of brokers and of controllers.
+
+A connection has one `Request` that it fills anew for each frame, so that a small request allocates nothing. Handlers of
+Produce and Fetch read their own frames, and copy what they need later. Other handlers keep the object if they do not
+answer at once; their connection then takes another one (`detached`).
+
+A request that a broker passed on in an Envelope has the client of the original request, and the connection of the
+broker. One that a node makes itself has no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.broker.net.access import NOT_ASKED, Client, Entrance, Principal
+from penstock.broker.refusals import refusal
+from penstock.metadata import ResourceType
+from penstock.wire.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceKind
+from penstock.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.broker.gate import Gate
+    from penstock.broker.net.connection import Connection
+    from penstock.broker.net.slices import RequestSlices
+    from penstock.wire.apis import ServedApi
+    from penstock.wire.codec import Message
+
+T = TypeVar("T")
+
+_read_length = Struct(">h").unpack_from
+CLIENT_ID_AT = 8
+"""Where the header has the length of the client id: behind API key, version and correlation id."""
+
+ALL_OPERATIONS = {kind: sum(1 << operation for operation in owned) for kind, owned in OPERATIONS_OF.items()}
+
+
+class Request:
+    __slots__ = (
+        "_client_id",
+        "body",
+        "client",
+        "connection",
+        "correlation_id",
+        "end",
+        "gate",
+        "position",
+        "row",
+        "start",
+        "version",
+    )
+
+    row: ServedApi
+    """Its API's row in the table."""
+
+    def __init__(self, gate: Gate, client: Client, connection: Connection | None) -> None:
+        self.gate = gate
+        self.client = client
+        self.connection = connection
+        """None for a request of this very node."""
+        self._client_id: str | None = None
+        self.version = 0
+        self.correlation_id = 0
+        self.start = 0
+        """Where the frame begins in the connection's buffer."""
+        self.position = 0
+        """Where the body begins; it ends with the frame."""
+        self.end = 0
+        self.body: Message | None = None
+        """The decoded body, of those that the codec decodes."""
+
+    @classmethod
+    def of(
+        cls,
+        gate: Gate,
+        client: Client,
+        row: ServedApi,
+        version: int,
+        body: Message,
+        *,
+        client_id: str = "",
+        connection: Connection | None = None,
+    ) -> Request:
+        """A request that is not in a frame: a node's own, or one out of an Envelope."""
+        made = cls(gate, client, connection)
+        made.row = row
+        made.version = version
+        made.body = body
+        made._client_id = client_id
+        return made
+
+    def detached(self) -> Request:
+        """Let this request outlive its frame. Returns another one for its connection."""
+        self._client_id = self.client_id
+        return Request(self.gate, self.client, self.connection)
+
+    def kept(self) -> Request:
+        """A copy that outlives the frame."""
+        copy = Request(self.gate, self.client, self.connection)
+        copy.row, copy.version, copy.correlation_id = self.row, self.version, self.correlation_id
+        copy.start, copy.position, copy.end = self.start, self.position, self.end
+        copy._client_id = self.client_id
+        return copy
+
+    # ---- where it came from
+
+    @property
+    def client_id(self) -> str:
+        """The client's name for itself, empty if it gave none. Read from the frame when first asked for."""
+        if self._client_id is not None:
+            return self._client_id
+        assert self.connection is not None
+        at = self.start + CLIENT_ID_AT
+        length = _read_length(self.connection.buffer, at)[0]
+        return "" if length <= 0 else bytes(self.connection.view[at + 2 : at + 2 + length]).decode("utf-8", "replace")
+
+    @property
+    def principal(self) -> Principal | None:
+        return self.client.principal
+
+    @property
+    def entrance(self) -> Entrance:
+        """The listener that it came in on."""
+        return self.client.entrance
+
+    @property
+    def host(self) -> str:
+        return self.client.host
+
+    @property
+    def peer(self) -> str:
+        """The sender, for log lines."""
+        return "this node" if self.connection is None else self.connection.peer
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    def slices(self) -> RequestSlices:
+        """For a handler that may take long: `with request.slices() as slices: … await slices.breathe()`."""
+        assert self.connection is not None
+        return self.connection.slices()
+
+    # ---- what it may do
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether there is an authorizer. Without one everything is allowed, and handlers skip their loops."""
+        return self.gate.authorizer is not None
+
+    def allowed(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        authorizer = self.gate.authorizer
+        if authorizer is None or self.client is self.gate.own:
+            return True
+        return authorizer.allows(self, operation, kind, name)
+
+    def allowed_on_cluster(self, operation: Operation) -> bool:
+        return self.allowed(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+
+    def split(
+        self, operation: Operation, kind: ResourceKind, items: Iterable[T], name: Callable[[T], str]
+    ) -> tuple[list[T], list[T]]:
+        """(those whose resource the operation is allowed on, the others). Each name is judged once."""
+        items = list(items)
+        if not self.is_restricted:
+            return items, []
+        verdicts = {found: self.allowed(operation, kind, found) for found in dict.fromkeys(map(name, items))}
+        return [item for item in items if verdicts[name(item)]], [item for item in items if not verdicts[name(item)]]
+
+    def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        """Raises KafkaError, with the code of that kind of resource, unless it is allowed."""
+        if self.gate.authorizer is not None and not self.allowed(operation, kind, name):
+            raise KafkaError(DENIED[kind])
+
+    def allowed_somewhere(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there may be a resource of this kind that the operation is allowed on."""
+        authorizer = self.gate.authorizer
+        if authorizer is None or self.client is self.gate.own:
+            return True
+        return authorizer.allows_somewhere(self, operation, kind)
+
+    def check_config(self, operation: Operation, resource_type: int, name: str) -> None:
+        """The same for a resource that has configurations: those of brokers belong to the cluster."""
+        if resource_type == ResourceType.TOPIC:
+            self.check(operation, ResourceKind.TOPIC, name)
+        elif resource_type == ResourceType.GROUP:
+            self.check(operation, ResourceKind.GROUP, name)
+        elif resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+            self.check(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+
+    @property
+    def may_speak_for_a_broker(self) -> bool:
+        return self.client.entrance.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
+
+    def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME, *, asked: bool = True) -> int:
+        """The operations that are allowed on a resource, a bit for each (KIP-430)."""
+        if not asked:
+            return NOT_ASKED
+        if self.gate.authorizer is None:
+            return ALL_OPERATIONS[kind]
+        if kind is ResourceKind.CLUSTER and not self.allowed(Operation.DESCRIBE, kind, name):
+            return 0
+        return sum(1 << operation for operation in OPERATIONS_OF[kind] if self.allowed(operation, kind, name))
+
+    def charge(self, data_bytes: int) -> int:
+        """For handlers that make their own answers: the throttle time to put into them."""
+        gate = self.gate
+        return 0 if gate.quotas is None else gate.charge(self, data_bytes)
+
+    # ---- errors
+
+    def refused(self, code: ErrorCode, message: str | None = None) -> Message:
+        """The answer that refuses the whole request, with the error in every place that its API has for it."""
+        assert self.body is not None
+        return refusal(self.row, self.version, self.body, code, message)
+
+
+DENIED = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceKind.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The error of an operation that is not allowed."""
+
+TOPIC_DENIED: dict[str, Any] = {
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "error_message": ErrorCode.TOPIC_AUTHORIZATION_FAILED.message,
+}
+"""The error fields of a topic that is denied, in answers that have a message."""
