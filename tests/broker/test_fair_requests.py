@@ -10,8 +10,8 @@ import pytest
 
 from broker.session import Session, records_of, simulated
 from penstock.broker import limits, service
-from penstock.broker.apis import portions
 from penstock.broker.net.slices import RequestSlices, Slices
+from penstock.broker.quorum import portions
 from penstock.sim.broker import ProtocolClient
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message, encode
