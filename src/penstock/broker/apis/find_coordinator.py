@@ -1,28 +1,30 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
 Served: v0–v6. v1 adds the key type (KIP-98), v3 is flexible, v4 asks for many keys at once (KIP-699), v5 KIP-890,
-v6 share groups (KIP-932). The first one who asks makes the topic in which groups are kept, and waits for it. What is
-not served yet (transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so
-that a client fails with a reason instead of retrying for ever.
+v6 share groups (KIP-932). Each type of key is that of a declared coordinator (`penstock.broker.coordination`). The
+first one who asks makes the topic in which a coordinator keeps its state, and waits for it. What is not served yet
+(transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so that a client
+fails with a reason instead of retrying for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
+from typing import Any
 
+from penstock.broker.coordination import Coordinator as Coordination
+from penstock.broker.coordination import CoordinatorType
 from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
 from penstock.broker.service import RequestContext
-from penstock.metadata import CONSUMER_OFFSETS
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
 AT_ONCE_MAX = 200
 """Coordinators that are looked up without giving the loop back meanwhile."""
-NOT_SERVED = {
-    TRANSACTION: "transactions are not served by this version of Penstock",
-    SHARE: "share groups are not served by this version of Penstock",
+NOT_SERVED: dict[int, str] = {
+    CoordinatorType.TRANSACTION: "transactions are not served by this version of Penstock",
+    CoordinatorType.SHARE: "share groups are not served by this version of Penstock",
 }
 
 
@@ -30,29 +32,35 @@ def serve(
     node: Node, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    if len(keys) > AT_ONCE_MAX:
-        return create_and_find(node, context, request.key_type, keys)
-    if request.key_type == GROUP and node.image.topic(CONSUMER_OFFSETS) is None:
-        return create_and_find(node, context, request.key_type, keys)
-    return answered(context, at_once(find(node, context, request.key_type, keys)))
+    coordination = node.coordination.of_type(request.key_type)
+    is_missing = coordination is not None and node.image.topic(coordination.topic) is None
+    if len(keys) > AT_ONCE_MAX or is_missing:
+        return create_and_find(node, context, coordination, request.key_type, keys)
+    return answered(context, at_once(find(node, context, coordination, request.key_type, keys)))
 
 
 async def create_and_find(
-    node: Node, context: RequestContext, key_type: int, keys: list[str]
+    node: Node, context: RequestContext, coordination: Coordination[Any] | None, key_type: int, keys: list[str]
 ) -> FindCoordinatorResponse:
     refusal = None
     try:
-        if key_type == GROUP:
-            await node.coordinators.ensure_topic()
+        if coordination is not None:
+            await coordination.ensure_topic()
     except KafkaError as error:
         refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    return answered(context, await in_slices(context.slices(), find(node, context, key_type, keys, refusal)))
+    finding = find(node, context, coordination, key_type, keys, refusal)
+    return answered(context, await in_slices(context.slices(), finding))
 
 
 def find(
-    node: Node, context: RequestContext, key_type: int, keys: list[str], refusal: KafkaError | None = None
+    node: Node,
+    context: RequestContext,
+    coordination: Coordination[Any] | None,
+    key_type: int,
+    keys: list[str],
+    refusal: KafkaError | None = None,
 ) -> Generator[None, None, list[Coordinator]]:
-    if key_type != GROUP:
+    if coordination is None:
         reason = NOT_SERVED.get(key_type, f"there is no coordinator of type {key_type}")
         # librdkafka does not tell the reason to its user, and asks again until it is told to stop.
         node.events.limited("coordinator refused", peer=context.connection.peer, reason=reason)
@@ -60,15 +68,16 @@ def find(
     coordinators = []
     for key in keys:
         yield
-        if refusal is None:
-            coordinators.append(found(node, context, key))
-        else:
+        if coordination is None or refusal is not None:
+            assert refusal is not None
             coordinators.append(failed(key, refusal.code, refusal.message))
+        else:
+            coordinators.append(found(node, context, coordination, key))
     return coordinators
 
 
-def found(node: Node, context: RequestContext, key: str) -> Coordinator:
-    broker = node.image.brokers.get(node.coordinators.coordinator_of(key))
+def found(node: Node, context: RequestContext, coordination: Coordination[Any], key: str) -> Coordinator:
+    broker = node.image.brokers.get(coordination.broker_of(key))
     address = None if broker is None else node.address_of(broker, context.connection.entrance)
     if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
