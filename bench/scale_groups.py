@@ -29,7 +29,7 @@ ROUNDS_MAX = 12
 def measure(groups: int, said: Said) -> Measured:
     """`groups` consumer groups (KIP-848) of twenty members each, on one shard."""
     before_bytes = resident_bytes()
-    shard = GroupShard(GroupConfig(group_consumer_assignment_interval_ms=0), 1)
+    shard = GroupShard(GroupConfig(group_consumer_assignment_interval_ms=0))
     driver = ShardDriver(shard)
     driver.create_topic(TOPIC, PARTITIONS)
     members = [

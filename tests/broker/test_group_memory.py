@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from broker.group_session import QUICK, ClassicMember, ConsumerMember, commit, ready, stable_group
 from broker.session import Session, simulated
-from penstock.broker.coordination import WEIGHINGS_APART_MS
+from penstock.broker.coordination.groups import WEIGHINGS_APART_MS
 from penstock.coordinators.groups.memory import GroupMemory
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
@@ -17,7 +17,7 @@ LONG = "m" * 4_000
 
 
 def memory_of(s: Session) -> GroupMemory:
-    return s.node.served.node.coordinators.group_memory
+    return s.node.served.node.coordinators.kind.memory
 
 
 async def fill_with_offsets(s: Session) -> int:

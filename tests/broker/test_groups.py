@@ -222,7 +222,7 @@ async def test_a_member_whose_connection_drops_while_it_waits_leaves_nothing_beh
         joining.send_join()
         await s.runtime.sleep(10)
         joining.client.frames.abort()
-    coordinators = s.node.served.coordinators
+    coordinators = s.node.served.coordinators.groups
     assert coordinators.counts().waiting == 5
     connections = s.node.served.service.connection_count
     await s.runtime.sleep(100)

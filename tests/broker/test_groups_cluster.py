@@ -83,7 +83,7 @@ def test_below_the_minimum_isr_commits_are_refused_at_once_and_what_is_known_is_
         cluster.await_(lambda: len(state(cluster, CONSUMER_OFFSETS, at=at).isr) == 3)
         assert commit(cluster, at, 7) == ErrorCode.NONE
         assert committed(cluster, at) == (ErrorCode.NONE, 7)
-        assert cluster.node(at).served.coordinators.failures == 0
+        assert cluster.node(at).served.coordinators.groups.failures == 0
         assert cluster.node(at).events.named("coordinator restarts") == []
 
 

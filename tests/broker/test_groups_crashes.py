@@ -23,7 +23,7 @@ from broker.group_session import (
     settled,
 )
 from broker.session import Session, expect_no_surprise, is_recovered
-from penstock.broker import coordination
+from penstock.broker.coordination.journal import PartitionJournal
 from penstock.coordinators.groups import GroupShard
 from penstock.coordinators.host import ShardHost
 from penstock.sim import SimRuntime, World
@@ -251,7 +251,7 @@ BUGS = {
     "answers before the append": (ShardHost, "_release", answers_at_once),
     "a decision in several batches": (ShardHost, "flush", a_batch_per_record),
     "answers before the sync": (
-        coordination.PartitionJournal, "high_watermark", property(lambda journal: journal.end_offset)
+        PartitionJournal, "high_watermark", property(lambda journal: journal.end_offset)
     ),
 }  # fmt: skip
 

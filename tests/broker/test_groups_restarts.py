@@ -21,7 +21,7 @@ from broker.group_session import (
     until_told,
 )
 from broker.session import Session, is_recovered, run_session, simulated
-from penstock.broker import coordination
+from penstock.broker.coordination.journal import LogSource
 from penstock.coordinators.groups import GroupShard
 from penstock.coordinators.host import ShardHost
 from penstock.coordinators.partitioning import partition_of
@@ -91,14 +91,14 @@ async def test_while_a_coordinator_loads_it_says_so(s: Session, monkeypatch: pyt
     (member,) = await stable_group(s, 1)
     await member.commit({("t", 0): (1, "")})
     gate: list[Any] = []
-    read = coordination.LogSource.read
+    read = LogSource.read
 
     async def held(source: Any, offset: int, end_offset: int) -> bytes:
         gate.append(s.node.process.runtime.future())
         await gate[-1]
         return await read(source, offset, end_offset)
 
-    monkeypatch.setattr(coordination.LogSource, "read", held)
+    monkeypatch.setattr(LogSource, "read", held)
     s.node.host.kill()
     s.node.begin()
     await s.until(lambda: is_recovered(s.node))
@@ -179,7 +179,7 @@ async def test_what_no_batch_could_hold_is_refused_and_harms_nobody(s: Session) 
     assert ErrorCode.NONE not in (set(told.values()) - {told[("t", 0)]})
     (other,) = await stable_group(s, 1, "other")
     assert await other.heartbeat() == ErrorCode.NONE
-    assert s.node.served.coordinators.failures == 0
+    assert s.node.served.coordinators.groups.failures == 0
 
 
 @simulated(QUICK)
@@ -203,7 +203,7 @@ async def test_an_error_in_a_decision_ends_its_connection_and_leaves_no_half_of_
     await ready(s)
     assert await committed(s.client, "g") == {("t", 0): (1, "kept")}
     assert await member.heartbeat() == ErrorCode.NONE
-    assert s.node.served.coordinators.failures == 1
+    assert s.node.served.coordinators.groups.failures == 1
     assert s.node.events.said("coordinator restarts", "error") == ["RuntimeError('a bug')"]
     s.node.events.all = [entry for entry in s.node.events.all if entry.event != "unexpected error"]
     s.node.served.metrics.unexpected_errors = 0

@@ -1,6 +1,6 @@
 """Drives a pure shard: virtual time, a log in memory, answers by ticket, and metadata that changes on demand.
 
-    driver = ShardDriver(GroupShard(GroupConfig(), 50))
+    driver = ShardDriver(GroupShard(GroupConfig()))
     driver.create_topic("orders", partitions=4)
     answer = driver.call(lambda turn, ticket: shard.heartbeat(turn, ticket, info, request))
     driver.advance(45_000)          # timers fire in the order of their deadlines
@@ -14,7 +14,19 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, cast
 
-from penstock.coordinators.shard import Shard, Ticket, TimerCallback, TimerKey, Turn
+from penstock.coordinators.shard import (
+    AnswerCallback,
+    CoordinatorEpoch,
+    EndMarker,
+    Key,
+    Producer,
+    Recipient,
+    Shard,
+    Ticket,
+    TimerCallback,
+    TimerKey,
+    Turn,
+)
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
 from penstock.wire.messages import metadata_records as r
@@ -55,14 +67,19 @@ class Answer:
 class FakeTurn:
     """One decision; everything goes to the driver at once."""
 
-    __slots__ = ("_driver", "image", "now_ms", "size_bytes", "wall_ms")
+    __slots__ = ("_driver", "coordinator_epoch", "image", "now_ms", "size_bytes", "wall_ms")
 
     def __init__(self, driver: ShardDriver) -> None:
         self._driver = driver
         self.now_ms = driver.now_ms
         self.wall_ms = driver.wall_ms
         self.image = driver.image
+        self.coordinator_epoch = CoordinatorEpoch(1)
         self.size_bytes = 0
+
+    @property
+    def end_offset(self) -> int:
+        return self._driver.next_offset
 
     def append(self, key: bytes, value: bytes | None) -> None:
         assert type(key) is bytes
@@ -75,6 +92,18 @@ class FakeTurn:
     def append_all(self, records: list[tuple[bytes, bytes]]) -> None:
         for key, value in records:
             self.append(key, value)
+
+    def append_as(self, producer: Producer, records: list[tuple[bytes, bytes]]) -> None:
+        raise NotImplementedError("groups do not write transactions yet")
+
+    def end_transaction(self, marker: EndMarker) -> None:
+        raise NotImplementedError("groups do not write transactions yet")
+
+    def ask(self, key: Key, recipient: Recipient, request: Message, then: AnswerCallback) -> None:
+        raise NotImplementedError("groups ask nobody")
+
+    def cancel_ask(self, key: Key) -> None:
+        raise NotImplementedError("groups ask nobody")
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         assert isinstance(response, Message)

@@ -1,14 +1,7 @@
 """Readable scenarios: commands for a cluster of cores, and every state transition they cause, checked verbatim.
 
-A file in `scenarios/` is a sequence of
-
-    command arguments
-    ----
-    what happened, one line per effect
-
-separated by empty lines; `#` begins a comment. Time stands still unless a command moves it, and nothing is random:
-random delays grow with the number of the node, so node 1 is always first. With `PENSTOCK_REWRITE_SCENARIOS=1` in the
-environment, the tests write the outputs anew, to be read in the diff.
+How to read and extend the files in `scenarios/` is in `support.transcripts`. Time stands still unless a command moves
+it, and nothing is random: random delays grow with the number of the node, so node 1 is always first.
 
     cluster voters=3 [observers=1]   make the nodes 1, 2, 3, …
     start 1 2 3                      start them, or start them again
@@ -32,8 +25,6 @@ environment, the tests write the outputs anew, to be read in the diff.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from penstock.raft import messages as m
 from penstock.raft.types import ANY_BOOTSTRAP_SERVER, HardState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
@@ -373,20 +364,3 @@ def _describe(message: m.Message) -> str:
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
-
-
-def run_file(path: Path) -> str:
-    """The file as it should be: its comments and commands, with what they do now."""
-    scenario = Scenario()
-    output: list[str] = []
-    lines = iter(path.read_text().splitlines())
-    for line in lines:
-        if not line or line.startswith("#"):
-            output.append(line + "\n")
-            continue
-        output.append(f"{line}\n----\n{scenario.execute(line)}")
-        for old in lines:
-            if not old:
-                output.append("\n")
-                break
-    return "".join(output)

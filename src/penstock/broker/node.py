@@ -81,7 +81,7 @@ class Node(ControllerNode):
         shared: ControllerNode,
         administration: Administration,
         manager: PartitionManager,
-        coordinators: Coordinators,
+        coordination: Coordinators,
         producer_ids: ProducerIds,
     ) -> None:
         super().__init__(
@@ -90,7 +90,10 @@ class Node(ControllerNode):
         self.administration = administration
         self.manager = manager
         self.table: PartitionTable = manager.table
-        self.coordinators = coordinators
+        self.coordination = coordination
+        """Of all kinds."""
+        self.coordinators = coordination.groups
+        """Of groups."""
         self.producer_ids = producer_ids
         self.advertised_apis = advertised(SERVED)
 

@@ -451,7 +451,7 @@ class Broker:
         self.producer_ids = ProducerIds(runtime, self._next_producer_ids)
         self.administration = Administration(self._shared, self.peers, ADMINISTRATIVE)
         self.coordinators = Coordinators(
-            runtime, self._events, self._config, self.quorum, self.manager, self.administration
+            runtime, self._events, self._config, self.quorum, self.manager, self.administration, self.peers
         )
         self.coordinators.start()
         self.node = Node(
@@ -488,8 +488,8 @@ class Broker:
         for key, serve in handlers().items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
-        self.metrics.add_gauges(GroupGauges(self.coordinators).samples)
-        self.metrics.add_gauges(LagGauges(self.coordinators, self.manager.table).samples)
+        self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
+        self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
         self._tick()
         self.stage = Stage.SERVING

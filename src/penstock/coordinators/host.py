@@ -4,14 +4,22 @@ What happens in one turn of the loop:
 
     submit → the shard decides ─┬─ records ──→ one batch, appended when the turn ends
     timer  → the shard decides ─┤
-    image  → the shard decides ─┴─ replies ──→ held until the high watermark passes all that was written before them
+    image  → the shard decides ─┼─ replies ──→ held until the high watermark passes all that was written before them
+    answer → the shard decides ─┴─ requests ─→ to other brokers, held in the same way; their answers are decisions
+
+**Transactional records.** A batch has one producer, so what is written for another one is another batch, in the order
+of the decisions. The log refuses a producer or a marker that has been replaced by a newer epoch. Such a request must
+do no harm to the others, and the shard must not decide something that cannot be written. So a request names whom it
+writes for (`submit(…, claim)`), and the host asks the log before it asks the shard: what is refused never reaches the
+shard. Nobody else writes to the partition, so what the log has allowed it still allows when the batch is appended.
 
 While too few replicas are in sync the partition's high watermark stands still: requests that must write are refused
 (COORDINATOR_NOT_AVAILABLE), and what timers decide meanwhile is written and told to nobody until it may be.
 
 A host lives as long as its shard: LOADING while the log is replayed (`penstock.coordinators.loading`), then ACTIVE,
-then CLOSED for good. It closes when its partition is led elsewhere, when an append fails, and when the shard raises
-what it should not: its state can then no longer be trusted, and the next host builds it anew from the log.
+then CLOSED for good. It closes when its partition is led elsewhere, and when the state of the shard and its log may
+differ: an append fails, a decision is too large for a batch, the shard raises. The next host builds the state anew from
+the log.
 """
 
 from __future__ import annotations
@@ -19,26 +27,33 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from itertools import chain
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from penstock.coordinators.clock import Cancellable, Loop, SteadyClock
 from penstock.coordinators.loading import Source, load
-from penstock.coordinators.shard import Shard, Ticket, TimerCallback, TimerKey, Turn
+from penstock.coordinators.shard import (
+    CoordinatorEpoch,
+    EndMarker,
+    Key,
+    Producer,
+    Recipient,
+    Shard,
+    Ticket,
+    TimerCallback,
+    Turn,
+    Writer,
+)
 from penstock.coordinators.timers import Timers
+from penstock.coordinators.turn import Ask, HostTurn, Pair
 from penstock.metadata import MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.records import HEADER_SIZE, build_keyed_batch
+from penstock.wire.records import CONTROL_FLAG, HEADER_SIZE, TRANSACTIONAL_FLAG, build_keyed_batch
 
-RECORD_OVERHEAD_BYTES_MAX = 32
-"""What a record takes in a batch besides its key and value, at most."""
 RELEASED_PER_TURN_MAX = 100
 """More answers than this are spread over several turns of the loop."""
-
-Pair = tuple[bytes, bytes | None]
-"""The key and value of a record."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -53,6 +68,9 @@ class Journal(Protocol):
     """The partition that holds the shard's records, as its leader sees it. Nobody else writes to it."""
 
     @property
+    def leader_epoch(self) -> int: ...
+
+    @property
     def end_offset(self) -> int: ...
 
     @property
@@ -65,8 +83,18 @@ class Journal(Protocol):
     @property
     def batch_bytes_max(self) -> int: ...
 
+    def check(self, writer: Writer) -> None:
+        """Raises the KafkaError with which the log would refuse a batch of this producer, or this marker."""
+
     def append(self, batch: bytearray) -> int:
         """Returns where the log then ends. Raises KafkaError."""
+
+
+class Courier(Protocol):
+    """Carries requests to other brokers."""
+
+    def send(self, recipient: Recipient, request: Message, then: Callable[[Message], None]) -> Cancellable:
+        """Send it, again and again until it is answered or cancelled, and call back with the answer."""
 
 
 class Asked:
@@ -106,57 +134,6 @@ class Asked:
         self.settle(self.refused(code))
 
 
-class _HostTurn:
-    """One decision. The object is used again for the next: shards do not keep it."""
-
-    __slots__ = ("_timers", "_uuid", "bytes", "image", "is_open", "now_ms", "records", "replies", "wall_ms")
-
-    def __init__(self, timers: Timers, uuid: Callable[[], bytes], image: MetadataImage) -> None:
-        self._timers = timers
-        self._uuid = uuid
-        self.image = image
-        self.now_ms = 0.0
-        self.wall_ms = 0
-        self.is_open = False
-        self.records: list[Pair] = []
-        self.bytes = 0
-        self.replies: list[tuple[Ticket, Message]] = []
-
-    def begin(self, now_ms: float, wall_ms: int, image: MetadataImage) -> None:
-        assert not self.is_open, "decisions are made one after another"
-        self.is_open = True
-        self.now_ms = now_ms
-        self.wall_ms = wall_ms
-        self.image = image
-        self.records = []
-        self.bytes = 0
-        self.replies = []
-
-    def append(self, key: bytes, value: bytes | None) -> None:
-        assert self.is_open, "a turn is over when the decision is made"
-        self.records.append((key, value))
-        self.bytes += len(key) + (0 if value is None else len(value)) + RECORD_OVERHEAD_BYTES_MAX
-
-    def append_all(self, records: list[tuple[bytes, bytes]]) -> None:
-        assert self.is_open, "a turn is over when the decision is made"
-        self.records += records
-        self.bytes += sum(map(len, chain.from_iterable(records))) + len(records) * RECORD_OVERHEAD_BYTES_MAX
-
-    def reply(self, ticket: Ticket, response: Message) -> None:
-        assert self.is_open, "a turn is over when the decision is made"
-        self.replies.append((ticket, response))
-
-    def set_timer(self, key: TimerKey, delay_ms: float, callback: TimerCallback) -> None:
-        assert self.is_open, "a turn is over when the decision is made"
-        self._timers.set(key, delay_ms, callback, self.now_ms)
-
-    def cancel_timer(self, key: TimerKey) -> None:
-        self._timers.cancel(key)
-
-    def uuid(self) -> bytes:
-        return self._uuid()
-
-
 class ShardHost(Generic[S]):
     """Runs one shard for as long as this broker leads its partition. `on_failure` is told why it closed by itself."""
 
@@ -167,6 +144,7 @@ class ShardHost(Generic[S]):
         loop: Loop,
         clock: SteadyClock,
         image: Callable[[], MetadataImage],
+        courier: Courier,
         on_failure: Callable[[ShardHost[S], Exception], None],
     ) -> None:
         self.shard = shard
@@ -182,16 +160,22 @@ class ShardHost(Generic[S]):
         self._loop = loop
         self._clock = clock
         self._image = image
+        self._courier = courier
         self._on_failure = on_failure
-        self._timers = Timers(loop, clock, self._time_has_come)
-        self._turn = _HostTurn(self._timers, loop.uuid, image())
+        self.timers = Timers(loop, clock, self._time_has_come)
+        self._turn = HostTurn(self, CoordinatorEpoch(journal.leader_epoch), image())
         self._waiting: dict[Asked, None] = {}
         """Those who have no answer yet."""
         self._held: deque[tuple[int, Asked, Message, float]] = deque()
         """Answers, with the high watermark that they wait for, and since when."""
+        self._asks: dict[Key, Ask] = {}
+        """Requests to other brokers that have no answer yet."""
+        self._outbox: deque[tuple[int, Ask]] = deque()
+        """Those that have not left, with the high watermark that they wait for."""
         self._pending: list[Pair] = []
         self._pending_bytes = 0
-        self._end = 0
+        self._pending_writer: Writer | None = None
+        self.decided_end = 0
         """Where the log ends once all that is pending is written."""
         self._flush_timer: Cancellable | None = None
         self._write_timer: Cancellable | None = None
@@ -240,7 +224,8 @@ class ShardHost(Generic[S]):
         """The shard has all that the log has."""
         assert self.state is State.LOADING
         self.state = State.ACTIVE
-        self._end = self._journal.end_offset
+        self.decided_end = self._journal.end_offset
+        assert self._journal.high_watermark <= self.decided_end, "what is committed is in the log"
         self._decide(self.shard.on_loaded)
         self.has_served = self.state is State.ACTIVE
 
@@ -255,11 +240,14 @@ class ShardHost(Generic[S]):
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
-        self._timers.clear()
+        self.timers.clear()
         for timer in (self._flush_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         self._flush_timer = self._write_timer = None
+        for key in list(self._asks):
+            self.cancel_ask(key)
+        self._outbox.clear()
         self._pending = []
         self._held.clear()
         waiting, self._waiting = self._waiting, {}
@@ -273,15 +261,28 @@ class ShardHost(Generic[S]):
 
     # ---- decisions
 
-    def submit(self, call: Callable[[Turn, Ticket], None], refused: Callable[[ErrorCode], Message]) -> Asked:
-        """Let the shard decide. The answer comes when all that the decision saw is safe, often at once."""
+    def submit(
+        self,
+        call: Callable[[Turn, Ticket], None],
+        refused: Callable[[ErrorCode], Message],
+        claim: Writer | None = None,
+    ) -> Asked:
+        """Let the shard decide. The answer comes when all that the decision saw is safe, often at once.
+
+        `claim`: the producer or marker in whose name the decision writes. If the log refuses it, so is the request.
+        """
         asked = Asked(refused)
+        code = ErrorCode.NONE
+        if claim is not None and self.state is State.ACTIVE:
+            code = self._refusal_of(claim)
         if self.state is not State.ACTIVE:
             loading = self.state is State.LOADING
-            asked.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
+        if code:
+            asked.refuse(code)
             return asked
         self._waiting[asked] = None
-        turn = self._begin()
+        turn = self._begin(claim)
         try:
             call(turn, asked)
         except Exception as error:
@@ -294,6 +295,16 @@ class ShardHost(Generic[S]):
         self._take(turn, asked)
         return asked
 
+    def _refusal_of(self, claim: Writer) -> ErrorCode:
+        # The log must have heard of what transactions wrote so far. Answers may leave, and bring the next request.
+        while self.state is State.ACTIVE and self._pending_writer is not None:
+            self.flush()
+        try:
+            self._journal.check(claim)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
     def on_image(self, delta: MetadataDelta) -> None:
         """The metadata has changed."""
         if self.state is State.ACTIVE:
@@ -304,12 +315,12 @@ class ShardHost(Generic[S]):
         if self.state is State.ACTIVE:
             self._decide(call)
 
-    def _time_has_come(self, callback: TimerCallback, key: TimerKey) -> None:
+    def _time_has_come(self, callback: TimerCallback, key: Key) -> None:
         self._decide(lambda turn: callback(turn, key))
 
-    def _begin(self) -> _HostTurn:
+    def _begin(self, claim: Writer | None = None) -> HostTurn:
         turn = self._turn
-        turn.begin(self._clock.now_ms(), self._loop.wall_ms(), self._image())
+        turn.begin(self._clock.now_ms(), self._loop.wall_ms(), self._image(), claim)
         return turn
 
     def _decide(self, call: Callable[[Turn], None]) -> None:
@@ -323,30 +334,45 @@ class ShardHost(Generic[S]):
         turn.is_open = False
         self._take(turn)
 
-    def _take(self, turn: _HostTurn, asked: Asked | None = None) -> None:
+    def _take(self, turn: HostTurn, asked: Asked | None = None) -> None:
         """Queue what the decision wants written and said, behind all that was decided before it."""
-        records, replies = turn.records, turn.replies
-        if records:
+        if turn.records:
             size_max = self._journal.batch_bytes_max - HEADER_SIZE
-            if turn.bytes > size_max:
-                self._refuse_as_too_large(turn.bytes, size_max, asked)
+            size = max([turn.bytes, *(size for _, _, size in turn.runs)]) if turn.runs else turn.bytes
+            if size > size_max:
+                self._refuse_as_too_large(size, size_max, asked)
                 return
-            # Nobody is answered in between: who is may ask for more, and that would be written before this.
-            if self._pending_bytes + turn.bytes > size_max and not self._append_pending():
+            for writer, records, size in turn.runs:
+                if not self._queue(writer, records, size, size_max):
+                    return
+            if not self._queue(turn.writer, turn.records, turn.bytes, size_max):
                 return
-            self._pending += records
-            self._pending_bytes += turn.bytes
-            self._end += len(records)
             if self._flush_timer is None:
                 self._flush_later()
-        for ticket, response in replies:
+        for ticket, response in turn.replies:
             assert isinstance(ticket, Asked)
-            self._held.append((self._end, ticket, response, turn.now_ms))
-        if self._held:
+            self._held.append((self.decided_end, ticket, response, turn.now_ms))
+        for ask in turn.asks:
+            self._asks[ask.key] = ask
+            self._outbox.append((self.decided_end, ask))
+        if self._held or self._outbox:
             self._release()
 
+    def _queue(self, writer: Writer | None, records: list[Pair], size: int, size_max: int) -> bool:
+        """Add to the pending batch, or write that first if they do not go together. False: the host has failed."""
+        if self._pending_bytes:
+            joins = writer == self._pending_writer and not isinstance(writer, EndMarker)
+            # Nobody is answered in between: who is may ask for more, and that would be written before this.
+            if not (joins and self._pending_bytes + size <= size_max) and not self._append_pending():
+                return False
+        self._pending += records
+        self._pending_bytes += size
+        self._pending_writer = writer
+        self.decided_end += len(records)
+        return True
+
     def _refuse_as_too_large(self, size: int, size_max: int, asked: Asked | None) -> None:
-        """Who is told to try again would do this to the others again and again."""
+        """Reply with a non-retriable error: each retry would reload the shard for everyone."""
         if asked is not None:
             del self._waiting[asked]
         text = f"one decision takes {size} bytes, where the topic's batches may have {size_max}"
@@ -375,11 +401,16 @@ class ShardHost(Generic[S]):
         if not self._pending:
             return self.state is not State.CLOSED
         records, self._pending, self._pending_bytes = self._pending, [], 0
+        writer, self._pending_writer = self._pending_writer, None
         self._is_appending = True
         try:
-            end = self._journal.append(build_keyed_batch(records, timestamp=self._loop.wall_ms(), codec=self.codec))
-            if end != self._end:
-                raise AssertionError(f"someone else writes to this partition: it ends at {end}, not at {self._end}")
+            if writer is None:
+                batch = build_keyed_batch(records, timestamp=self._loop.wall_ms(), codec=self.codec)
+            else:
+                batch = _transactional_batch(writer, records, self._loop.wall_ms(), self.codec)
+            end = self._journal.append(batch)
+            if end != self.decided_end:
+                raise AssertionError(f"someone else writes here: the log ends at {end}, not at {self.decided_end}")
         except Exception as error:
             self._is_appending = False
             self._fail(error)
@@ -393,7 +424,7 @@ class ShardHost(Generic[S]):
 
     def on_high_watermark(self) -> None:
         """It has moved: answer those who waited for it."""
-        if self._held and not self._is_appending:
+        if (self._held or self._outbox) and not self._is_appending:
             self._release()
 
     def _release(self) -> None:
@@ -415,6 +446,8 @@ class ShardHost(Generic[S]):
                     released += 1
         finally:
             self._is_releasing = False
+        if self._outbox:
+            self._send_committed()
         if held and self._write_timer is None:
             self._await_write()
 
@@ -433,3 +466,35 @@ class ShardHost(Generic[S]):
                 asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._held:
             self._await_write()
+
+    # ---- requests to other brokers
+
+    def _send_committed(self) -> None:
+        outbox = self._outbox
+        while outbox and outbox[0][0] <= self._journal.high_watermark:
+            _, ask = outbox.popleft()
+            if self._asks.get(ask.key) is ask:
+                ask.sent = self._courier.send(ask.recipient, ask.request, partial(self._answered, ask))
+
+    def _answered(self, ask: Ask, response: Message) -> None:
+        if self._asks.get(ask.key) is ask:
+            del self._asks[ask.key]
+            self._decide(lambda turn: ask.then(turn, ask.key, response))
+
+    def uuid(self) -> bytes:
+        return self._loop.uuid()
+
+    def cancel_ask(self, key: Key) -> None:
+        ask = self._asks.pop(key, None)
+        if ask is not None and ask.sent is not None:
+            ask.sent.cancel()
+
+
+def _transactional_batch(writer: Writer, records: list[Pair], wall_ms: int, codec: Codec) -> bytearray:
+    producer, flags = writer, TRANSACTIONAL_FLAG
+    if isinstance(writer, EndMarker):
+        producer, flags, codec = writer.producer, TRANSACTIONAL_FLAG | CONTROL_FLAG, Codec.NONE
+    assert isinstance(producer, Producer)
+    return build_keyed_batch(
+        records, timestamp=wall_ms, codec=codec, flags=flags, producer_id=producer.id, producer_epoch=producer.epoch
+    )

@@ -331,7 +331,13 @@ def build_batch(
 
 
 def build_keyed_batch(
-    pairs: Sequence[tuple[bytes, bytes | None]], *, timestamp: int, codec: Codec = Codec.NONE
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    *,
+    timestamp: int,
+    codec: Codec = Codec.NONE,
+    flags: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> bytearray:
     """One batch of records that have a key, no headers, and all the same time: what coordinators write, and often."""
     parts: list[bytes] = []
@@ -355,8 +361,8 @@ def build_keyed_batch(
     batch = bytearray(HEADER_SIZE)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(packed)
     HEADER.pack_into(
-        batch, 0, 0, length, NO_LEADER_EPOCH, MAGIC, 0, codec, count - 1, timestamp, timestamp,
-        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+        batch, 0, 0, length, NO_LEADER_EPOCH, MAGIC, 0, codec | flags, count - 1, timestamp, timestamp,
+        producer_id, producer_epoch, NO_SEQUENCE, count,
     )  # fmt: skip
     batch += packed
     seal(batch)
@@ -392,6 +398,12 @@ def write_record(out: bytearray, record: Record, *, timestamp_delta: int, offset
 def control_key(record_type: ControlRecordType) -> bytes:
     """The key of a control record."""
     return struct.pack(">hh", 0, record_type)
+
+
+def end_marker(committed: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """The key and value of the control record that ends a transaction."""
+    kind = ControlRecordType.COMMIT if committed else ControlRecordType.ABORT
+    return control_key(kind), struct.pack(">hi", 0, coordinator_epoch)
 
 
 def parse_control_key(key: bytes | None) -> int:

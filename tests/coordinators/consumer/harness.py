@@ -38,7 +38,7 @@ class Cluster:
     """One shard with its metadata and its clock."""
 
     def __init__(self, config: GroupConfig = CONFIG, **topics: int) -> None:
-        self.shard = GroupShard(config, 1)
+        self.shard = GroupShard(config)
         self.driver = ShardDriver(self.shard)
         for name, partitions in topics.items():
             self.driver.create_topic(name, partitions)
@@ -106,7 +106,7 @@ class Cluster:
 
     def reloaded(self) -> GroupShard:
         """A fresh shard with what this one wrote."""
-        shard = GroupShard(self.shard.config, 1)
+        shard = GroupShard(self.shard.config)
         self.driver.reload(shard)
         return shard
 
@@ -115,7 +115,7 @@ class Cluster:
 
     def restart(self) -> None:
         """The coordinator moves: another one loads the log and goes on."""
-        shard = GroupShard(self.shard.config, 1)
+        shard = GroupShard(self.shard.config)
         self.driver = self.driver.reload(shard)
         self.shard = shard
 

@@ -99,13 +99,13 @@ def test_a_compacted_log_gives_the_same_state() -> None:
     newest = {record.key: record for record in cluster.driver.records}
     compacted = sorted((record for record in newest.values() if record.value is not None), key=lambda r: r.offset)
     assert len(compacted) < len(cluster.driver.records) / 2
-    shard = GroupShard(CONFIG, 1)
+    shard = GroupShard(CONFIG)
     cluster.driver.reload(shard, compacted)
     assert shard.durable_state() == cluster.shard.durable_state()
 
 
 def test_tombstones_of_what_is_not_there_mean_nothing() -> None:
-    shard = GroupShard(CONFIG, 1)
+    shard = GroupShard(CONFIG)
     for key in (
         records.group_key("g"),
         records.member_key("g", "m"),

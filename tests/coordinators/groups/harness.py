@@ -93,7 +93,7 @@ class Groups(ShardDriver):
     shard: GroupShard
 
     def __init__(self, **settings: int) -> None:
-        super().__init__(GroupShard(replace(GroupConfig(), **settings), 50))  # type: ignore[arg-type]
+        super().__init__(GroupShard(replace(GroupConfig(), **settings)))  # type: ignore[arg-type]
         self.shard.on_loaded(self.turn())
 
     @property
@@ -101,14 +101,14 @@ class Groups(ShardDriver):
         return self.classic("g")
 
     def classic(self, group_id: str) -> ClassicGroup:
-        group = self.shard.find(self.turn(), group_id)
+        group = self.shard.table.find(self.turn(), group_id)
         assert isinstance(group, ClassicGroup)
         return group
 
     def reloaded(self) -> Groups:
         """A shard that has loaded what this one wrote."""
         fresh = Groups.__new__(Groups)
-        shard = GroupShard(self.shard.config, 50)
+        shard = GroupShard(self.shard.config)
         loaded = self.reload(shard)
         fresh.__dict__.update(loaded.__dict__)
         # Timers call back to the driver that took them.

@@ -20,7 +20,7 @@ def stable_group() -> bytes:
 
 
 def test_only_the_last_record_of_a_group_is_decoded() -> None:
-    shard = GroupShard(GroupConfig(), 50)
+    shard = GroupShard(GroupConfig())
     shard.replay(0, -1, -1, group_key("g"), b"this is not a group")
     shard.replay(1, -1, -1, group_key("g"), None)
     shard.replay(2, -1, -1, group_key("h"), b"neither is this")
@@ -32,13 +32,13 @@ def test_only_the_last_record_of_a_group_is_decoded() -> None:
 
 def test_groups_are_decoded_in_the_background_and_when_asked_for() -> None:
     value = stable_group()
-    shard = GroupShard(GroupConfig(), 50)
+    shard = GroupShard(GroupConfig())
     for number in range(250):
         shard.replay(number, -1, -1, group_key(f"g{number}"), value)
     driver = ShardDriver(shard)
     shard.on_loaded(driver.turn())
     assert len(shard.groups) == 100
-    assert shard.find(driver.turn(), "g249") is not None, "who is asked for need not wait"
+    assert shard.table.find(driver.turn(), "g249") is not None, "who is asked for need not wait"
     driver.advance(0)
     assert len(shard.groups) == 250
     assert sum(key[0] == "session" for key in driver.timers) == 250
@@ -61,10 +61,10 @@ def test_offsets_of_the_oldest_kind_of_key_are_read() -> None:
 
 
 def test_records_of_unknown_kinds_are_passed_over() -> None:
-    shard = GroupShard(GroupConfig(), 50)
+    shard = GroupShard(GroupConfig())
     for key in (b"\x00\x0b\x00\x01g", b"\x7f\x00\x00\x01g", b"\x00\x01", b""):
         shard.replay(0, -1, -1, key, b"?")
-    assert shard.group_ids() == []
+    assert shard.table.group_ids() == []
 
 
 def test_groups_that_only_commit_need_no_object_each() -> None:
@@ -80,7 +80,7 @@ def test_groups_that_only_commit_need_no_object_each() -> None:
 
 
 def test_a_key_that_is_cut_off_stops_the_load() -> None:
-    shard = GroupShard(GroupConfig(), 50)
+    shard = GroupShard(GroupConfig())
     for cut in range(4, len(offset_key("g", "t", 0))):
         with pytest.raises(WireError):
             shard.replay(0, -1, -1, offset_key("g", "t", 0)[:cut], b"?")

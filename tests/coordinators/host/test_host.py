@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from coordinators.host.toy import Bench, ToyPartition, refused, said, value
+from coordinators.host.toy import Bench, on_a_bench, refused, said, value
 from penstock.coordinators.host import Asked, State
 from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta
-from penstock.sim import SimRuntime, World
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import read_header
-
-
-def on_a_bench(**options: Any) -> Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Run the test with a host that has been loaded."""
-
-    def decorate(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        @functools.wraps(scenario)
-        def test() -> None:
-            async def main(runtime: SimRuntime) -> None:
-                bench = Bench(runtime, ToyPartition(**options))
-                bench.host.loaded()
-                await scenario(bench)
-
-            with World(0) as world:
-                world.execute(main)
-
-        del test.__wrapped__  # type: ignore[attr-defined]
-        return test
-
-    return decorate
 
 
 @on_a_bench()

@@ -59,7 +59,7 @@ def test_heartbeats_leave_nothing_behind() -> None:
         for number in range(2000):
             bench.ask(bench.shard.timer, f"m{number % 10}", 1000)
             bench.host.decide(lambda turn, n=number: turn.cancel_timer((f"m{n % 7}",)))  # type: ignore[misc]
-        timers = bench.host._timers
+        timers = bench.host.timers
         assert len(timers) <= 10
         assert len(timers._heap) < 200
         await runtime.sleep(3000)
@@ -86,7 +86,7 @@ def test_many_timers_at_once_are_spread_over_turns_of_the_loop() -> None:
         for number in range(200):
             bench.ask(bench.shard.timer, f"t{number}", 10)
         counts: list[int] = []
-        timers: Any = bench.host._timers
+        timers: Any = bench.host.timers
         wake = timers._wake
 
         def counted() -> None:

@@ -1,34 +1,36 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
 Served: v0–v6. v1 adds the key type (KIP-98), v3 is flexible, v4 asks for many keys at once (KIP-699), v5 KIP-890,
-v6 share groups (KIP-932). The first one who asks makes the topic in which groups are kept, and waits for it. What is
-not served yet (transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so
-that a client fails with a reason instead of retrying for ever.
+v6 share groups (KIP-932). Each type of key is that of a declared coordinator (`penstock.broker.coordination`). The
+first one who asks makes the topic in which a coordinator keeps its state, and waits for it. What is not served yet
+(transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so that a client
+fails with a reason instead of retrying for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
+from typing import Any
 
+from penstock.broker.coordination import Coordinator as Coordination
+from penstock.broker.coordination import CoordinatorType
 from penstock.broker.net.request import DENIED, Request
 from penstock.broker.net.slices import at_once, in_slices
 from penstock.broker.node import Node
-from penstock.metadata import CONSUMER_OFFSETS
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
 AT_ONCE_MAX = 200
 """Coordinators that are looked up without giving the loop back meanwhile."""
-KINDS = {
-    GROUP: ResourceKind.GROUP,
-    TRANSACTION: ResourceKind.TRANSACTIONAL_ID,
-    SHARE: ResourceKind.CLUSTER,
+RESOURCES: dict[int, ResourceKind] = {
+    CoordinatorType.GROUP: ResourceKind.GROUP,
+    CoordinatorType.TRANSACTION: ResourceKind.TRANSACTIONAL_ID,
+    CoordinatorType.SHARE: ResourceKind.CLUSTER,
 }
-NOT_SERVED = {
-    TRANSACTION: "transactions are not served by this version of Penstock",
-    SHARE: "share groups are not served by this version of Penstock",
+NOT_SERVED: dict[int, str] = {
+    CoordinatorType.TRANSACTION: "transactions are not served by this version of Penstock",
+    CoordinatorType.SHARE: "share groups are not served by this version of Penstock",
 }
 
 
@@ -46,26 +48,35 @@ def serve(
 def find(
     node: Node, request: Request, body: FindCoordinatorRequest, keys: list[str]
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    key_type = body.key_type
-    if len(keys) > AT_ONCE_MAX or (key_type == GROUP and node.image.topic(CONSUMER_OFFSETS) is None):
-        return create_and_find(node, request, key_type, keys)
-    return answered(request, at_once(look_up(node, request, key_type, keys)))
+    coordination = node.coordination.of_type(body.key_type)
+    is_missing = coordination is not None and node.image.topic(coordination.topic) is None
+    if len(keys) > AT_ONCE_MAX or is_missing:
+        return create_and_find(node, request, coordination, body.key_type, keys)
+    return answered(request, at_once(look_up(node, request, coordination, body.key_type, keys)))
 
 
-async def create_and_find(node: Node, request: Request, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
+async def create_and_find(
+    node: Node, request: Request, coordination: Coordination[Any] | None, key_type: int, keys: list[str]
+) -> FindCoordinatorResponse:
     refusal = None
     try:
-        if key_type == GROUP:
-            await node.coordinators.ensure_topic()
+        if coordination is not None:
+            await coordination.ensure_topic()
     except KafkaError as error:
         refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    return answered(request, await in_slices(request.slices(), look_up(node, request, key_type, keys, refusal)))
+    work = look_up(node, request, coordination, key_type, keys, refusal)
+    return answered(request, await in_slices(request.slices(), work))
 
 
 def look_up(
-    node: Node, request: Request, key_type: int, keys: list[str], refusal: KafkaError | None = None
+    node: Node,
+    request: Request,
+    coordination: Coordination[Any] | None,
+    key_type: int,
+    keys: list[str],
+    refusal: KafkaError | None = None,
 ) -> Generator[None, None, list[Coordinator]]:
-    if key_type != GROUP:
+    if coordination is None:
         reason = NOT_SERVED.get(key_type, f"there is no coordinator of type {key_type}")
         # librdkafka does not tell the reason to its user, and asks again until it is told to stop.
         node.events.limited("coordinator refused", peer=request.peer, reason=reason)
@@ -73,24 +84,25 @@ def look_up(
     coordinators = []
     for key in keys:
         yield
-        if refusal is None:
-            coordinators.append(found(node, request, key))
-        else:
+        if coordination is None or refusal is not None:
+            assert refusal is not None
             coordinators.append(failed(key, refusal.code, refusal.message))
+        else:
+            coordinators.append(found(node, request, coordination, key))
     return coordinators
 
 
 def split(request: Request, key_type: int, keys: list[str]) -> tuple[list[str], list[str]]:
     """(keys that the caller may look for, the others)"""
-    if key_type == SHARE:
+    if key_type == CoordinatorType.SHARE:
         return (keys, []) if request.allowed_on_cluster(Operation.CLUSTER_ACTION) else ([], keys)
-    return request.split(Operation.DESCRIBE, KINDS.get(key_type, ResourceKind.GROUP), keys, lambda key: key)
+    return request.split(Operation.DESCRIBE, RESOURCES.get(key_type, ResourceKind.GROUP), keys, lambda key: key)
 
 
 async def with_denied(
     node: Node, request: Request, body: FindCoordinatorRequest, keys: list[str], denied: list[str]
 ) -> FindCoordinatorResponse:
-    code = DENIED[KINDS.get(body.key_type, ResourceKind.GROUP)]
+    code = DENIED[RESOURCES.get(body.key_type, ResourceKind.GROUP)]
     refused = [failed(key, code, code.message) for key in denied]
     if not keys:
         return answered(request, refused)
@@ -100,8 +112,8 @@ async def with_denied(
     return response
 
 
-def found(node: Node, request: Request, key: str) -> Coordinator:
-    broker = node.image.brokers.get(node.coordinators.coordinator_of(key))
+def found(node: Node, request: Request, coordination: Coordination[Any], key: str) -> Coordinator:
+    broker = node.image.brokers.get(coordination.broker_of(key))
     address = None if broker is None else node.address_of(broker, request.entrance)
     if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

@@ -100,7 +100,7 @@ async def create_and_describe(
 ) -> MetadataResponse:
     names = list(dict.fromkeys(missing))[:CREATED_AT_ONCE_MAX]
     try:
-        topics = [node.coordinators.new_topic(name) for name in names]
+        topics = [node.coordination.new_topic(name) for name in names]
         refused = {name: error.code for name, error in (await node.administration.create_topics(topics)).items()}
     except KafkaError as error:
         refused = dict.fromkeys(names, error.code)

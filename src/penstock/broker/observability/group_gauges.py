@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.broker.coordination import Coordinators
+from penstock.broker.coordination import Coordinator, GroupKind
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.telemetry.samples import Sample, counter, gauge
@@ -19,8 +19,10 @@ CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
 
 class GroupGauges:
-    def __init__(self, coordinators: Coordinators) -> None:
+    def __init__(self, coordinators: Coordinator[GroupShard]) -> None:
         self._coordinators = coordinators
+        assert isinstance(coordinators.kind, GroupKind)
+        self._kind = coordinators.kind
 
     def samples(self) -> Iterable[Sample]:
         yield from self._groups()
@@ -61,10 +63,10 @@ class GroupGauges:
         waiting = "Requests that wait for a rebalance or for their commit"
         yield gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
         memory = "What groups take of penstock.group.state.bytes.max, estimated"
-        yield gauge("penstock_group_state_bytes", memory, self._coordinators.group_memory.used)
+        yield gauge("penstock_group_state_bytes", memory, self._kind.memory.used)
 
     def _totals(self) -> Iterable[Sample]:
-        written = self._coordinators.written
+        written = self._kind
         for name, text, value in (
             ("offset_commit_count", "Offsets that were committed", written.offsets),
             ("offset_deletion_count", "Offsets that were deleted or have expired", written.offset_tombstones),
@@ -73,15 +75,15 @@ class GroupGauges:
         ):
             yield counter(f"{METRICS}_{name}_total", text, value)
         for name, text, value in (
-            ("batches", "Batches that coordinators wrote", written.batches),
-            ("records", "Records that coordinators wrote", written.records),
+            ("batches", "Batches that coordinators wrote", self._coordinators.batches),
+            ("records", "Records that coordinators wrote", self._coordinators.records),
             ("failures", "Coordinators that had to be loaded again", self._coordinators.failures),
         ):
             yield counter(f"penstock_coordinator_{name}_total", text, value)
 
 
 def _count(shard: GroupShard, classic: dict[str, int], consumer: dict[str, int]) -> None:
-    for group_id in shard.group_ids():
+    for group_id in shard.table.group_ids():
         group = shard.groups.get(group_id)
         if group is None:
             # Nothing but offsets, or loaded and not looked at yet.

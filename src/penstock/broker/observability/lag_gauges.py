@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.broker.coordination import Coordinators
+from penstock.broker.coordination import Coordinator
 from penstock.broker.replicas.partition_table import PartitionTable
+from penstock.coordinators.groups import GroupShard
 from penstock.coordinators.groups.records import decode_offset_value
 from penstock.telemetry.samples import Sample, gauge
 
@@ -24,7 +25,7 @@ LAG_SUM = "kafka_consumergroup_lag_sum"
 
 
 class LagGauges:
-    def __init__(self, coordinators: Coordinators, table: PartitionTable) -> None:
+    def __init__(self, coordinators: Coordinator[GroupShard], table: PartitionTable) -> None:
         self._coordinators = coordinators
         self._table = table
 

@@ -7,6 +7,7 @@ the *consumer* one (KIP-848) the coordinator assigns, and members reconcile step
 of one kind can become one of the other while its members stay.
 
     shard            requests, loading, what concerns groups of all kinds (list, describe, delete)
+    table            the groups, their offsets and the settings in force: what all that follows share
     classic          the classic protocol: sync, heartbeat, leave; with
       classic_group    the state of a group, and the questions about it
       classic_join     JoinGroup
@@ -17,8 +18,7 @@ of one kind can become one of the other while its members stay.
       deletion         tombstones in portions
       expiry           what nobody needs any more (KIP-211)
     records          bytes ↔ offsets and classic groups
-    group            what is asked of groups of both kinds
-    config, requests what can be set, and what comes with a request
+    config           what can be set
 
 What is durable: offsets; the members and assignments of a stable classic group; that a group is empty, and since
 when. What is not: sessions, rebalances under way, ids handed out to members that have not joined yet. After a crash a
@@ -26,7 +26,7 @@ classic group is as stable as it last was, and a rebalance that was under way is
 """
 
 from penstock.coordinators.groups.config import GroupConfig
-from penstock.coordinators.groups.requests import RequestInfo
 from penstock.coordinators.groups.shard import GroupShard
+from penstock.coordinators.shard import RequestInfo
 
 __all__ = ["GroupConfig", "GroupShard", "RequestInfo"]

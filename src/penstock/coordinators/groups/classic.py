@@ -7,23 +7,19 @@ Heartbeat: 3 brings static members. LeaveGroup: 3 takes several members at once 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.coordinators.groups.classic_group import NO_MEMBER_ID, ClassicGroup, ClassicState
 from penstock.coordinators.groups.classic_join import JoinGroups
 from penstock.coordinators.groups.classic_rebalance import Rebalances, session_key
-from penstock.coordinators.groups.requests import RequestInfo
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.groups.table import GroupTable
+from penstock.coordinators.shard import RequestInfo, Ticket, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from penstock.wire.messages.list_groups import ListedGroup
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.shard import GroupShard
 
 CLASSIC_TYPE: Final = "classic"
 LEAVE_BATCH_FROM: Final = 3
@@ -32,20 +28,11 @@ LEAVE_BATCH_FROM: Final = 3
 class ClassicGroups:
     """All classic groups of a shard."""
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
-        self.rebalances = Rebalances(shard)
-        self._joins = JoinGroups(shard, self.rebalances)
+    def __init__(self, table: GroupTable) -> None:
+        self.rebalances = Rebalances(table)
+        self.joins = JoinGroups(table, self.rebalances)
 
     # -- members -----------------------------------------------------------------------------------------------------
-
-    def check_join(self, request: JoinGroupRequest) -> ErrorCode:
-        return self._joins.check(request)
-
-    def join(
-        self, turn: Turn, ticket: Ticket, info: RequestInfo, group: ClassicGroup | None, request: JoinGroupRequest
-    ) -> None:
-        self._joins.join(turn, ticket, info, group, request)
 
     def sync(self, turn: Turn, ticket: Ticket, group: ClassicGroup, request: SyncGroupRequest) -> None:
         """Hand over the assignment if one leads; wait for it, or get it."""

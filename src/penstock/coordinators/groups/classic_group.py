@@ -266,8 +266,8 @@ class ClassicGroup:
         """Take out a member or a pending one. Whoever waits for an answer must have got it."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            assert not member.awaits_answer, f"{member_id} would wait for ever"
             self._count_protocols(member.protocols, -1)
-            self.awaiting_join -= member.join_ticket is not None
             if member.instance_id is not None:
                 self.static_members = _without(self.static_members, member.instance_id)
         if self.leader_id == member_id:

@@ -7,7 +7,7 @@ lets a static leader that came back skip the assignment (KIP-814).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.coordinators.groups.classic_group import (
     NO_MEMBER_ID,
@@ -24,14 +24,11 @@ from penstock.coordinators.groups.classic_rebalance import (
     session_key,
 )
 from penstock.coordinators.groups.records import group_key, group_value
-from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.groups.weighing import GROUP_BYTES, MEMBER_BYTES, weight_of_classic, weight_of_protocols
-from penstock.coordinators.shard import Ticket, TimerKey, Turn
+from penstock.coordinators.shard import RequestInfo, Ticket, TimerKey, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupRequest
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.shard import GroupShard
 
 KNOWN_MEMBER_ID_FROM: Final = 4
 SKIP_ASSIGNMENT_FROM: Final = 9
@@ -45,8 +42,8 @@ PROTOCOLS_PER_MEMBER_MAX: Final = 100
 class JoinGroups:
     """Serves JoinGroup for groups that are classic, or not there yet."""
 
-    def __init__(self, shard: GroupShard, rebalances: Rebalances) -> None:
-        self._shard = shard
+    def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
+        self._table = table
         self._rebalances = rebalances
 
     def join(
@@ -77,7 +74,7 @@ class JoinGroups:
 
     def check(self, request: JoinGroupRequest) -> ErrorCode:
         """What can be said without looking at the group."""
-        config = self._shard.config
+        config = self._table.config
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         timeout_ms = request.session_timeout_ms
@@ -95,7 +92,7 @@ class JoinGroups:
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group has room. While it gathers, only those who have joined again count."""
-        size_max = self._shard.config.group_max_size
+        size_max = self._table.config.group_max_size
         match group.state:
             case ClassicState.EMPTY:
                 return member_id != NO_MEMBER_ID or len(group.pending_join) < PENDING_MEMBERS_MAX
@@ -110,19 +107,20 @@ class JoinGroups:
     def _has_memory(self, group: ClassicGroup, request: JoinGroupRequest) -> bool:
         """Whether the broker has memory for one more member, or for what a member has to say more than before."""
         before = weight_of_classic(group.members.get(request.member_id))
-        return self._shard.config.memory.admit(weight_of_request(request) - before)
+        return self._table.config.memory.admit(weight_of_request(request) - before)
 
     # -- new members -------------------------------------------------------------------------------------------------
 
     def _join_new_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: JoinGroupRequest) -> None:
         if request.member_id != NO_MEMBER_ID:
             error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif not self._shard.has_room():
+        elif not self._table.has_room():
             error = ErrorCode.POLICY_VIOLATION
-        elif not self._shard.config.memory.admit(GROUP_BYTES + weight_of_request(request)):
+        elif not self._table.config.memory.admit(GROUP_BYTES + weight_of_request(request)):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
         else:
-            group = self._shard.create_classic(turn, request.group_id)
+            group = ClassicGroup(request.group_id, turn.wall_ms)
+            self._table.add(group)
             # The group is there from now on, whatever becomes of its first member.
             turn.append(group_key(group.group_id), group_value(group))
             self._join_new_member(turn, ticket, info, group, request, protocols_of(request.protocols))

@@ -13,7 +13,7 @@ of the group, or a storm of them would be quadratic.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.coordinators.groups.classic_group import NO_MEMBER_ID, ClassicGroup, ClassicMember, ClassicState
 from penstock.coordinators.groups.records import (
@@ -22,13 +22,11 @@ from penstock.coordinators.groups.records import (
     group_key,
     group_value,
 )
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.wire.messages.sync_group import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.shard import GroupShard
 
 # A new member is waited for at most this long to see its first rebalance through (Kafka's constant, KIP-394).
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -41,8 +39,8 @@ NOBODY: Final[list[JoinGroupResponseMember]] = []
 class Rebalances:
     """All that moves a classic group from state to state."""
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
         self._expired = self._expire
 
     # -- first phase: everybody joins --------------------------------------------------------------------------------
@@ -62,7 +60,7 @@ class Rebalances:
         initial = group.is_empty
         group.transition_to(ClassicState.PREPARING_REBALANCE, turn.wall_ms)
         if initial:
-            delay_ms = self._shard.config.group_initial_rebalance_delay_ms
+            delay_ms = self._table.config.group_initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
             turn.set_timer(_join_key(group), delay_ms, partial(self._initial_delay_over, delay_ms, remaining_ms))
         elif group.all_members_joined:
@@ -100,6 +98,7 @@ class Rebalances:
             self.schedule_session(turn, group, member)
             member.is_new = False
             group.await_sync(member.member_id)
+        assert group.awaiting_join == 0, f"{group.group_id}: somebody was not told of generation {group.generation}"
         turn.set_timer(
             _sync_key(group), group.rebalance_timeout_ms(), partial(self._expire_pending_sync, group.generation)
         )
@@ -108,17 +107,17 @@ class Rebalances:
         turn.set_timer(_join_key(group), group.rebalance_timeout_ms(), self._join_over)
 
     def _join_over(self, turn: Turn, key: TimerKey) -> None:
-        group = self._shard.classic_group(key[1])
+        group = self._table.classic(key[1])
         if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
             self.complete_join(turn, group)
 
     def _initial_delay_over(self, delay_ms: int, remaining_ms: int, turn: Turn, key: TimerKey) -> None:
-        group = self._shard.classic_group(key[1])
+        group = self._table.classic(key[1])
         if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
             return
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
-            next_delay_ms = min(self._shard.config.group_initial_rebalance_delay_ms, remaining_ms)
+            next_delay_ms = min(self._table.config.group_initial_rebalance_delay_ms, remaining_ms)
             next_remaining_ms = max(remaining_ms - delay_ms, 0)
             turn.set_timer(key, next_delay_ms, partial(self._initial_delay_over, next_delay_ms, next_remaining_ms))
         else:
@@ -134,7 +133,7 @@ class Rebalances:
         key = group_key(group.group_id)
         value = group_value(group)
         size_bytes = len(key) + len(value) + RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
-        if size_bytes > self._shard.config.batch_bytes_max:
+        if size_bytes > self._table.config.batch_bytes_max:
             # Kafka's answer to a generation that is too large to be stored.
             self.fail_syncs(turn, group, ErrorCode.UNKNOWN_SERVER_ERROR)
             self.prepare(turn, group)
@@ -158,7 +157,7 @@ class Rebalances:
             turn.cancel_timer(_sync_key(group))
 
     def _expire_pending_sync(self, generation: int, turn: Turn, key: TimerKey) -> None:
-        group = self._shard.classic_group(key[1])
+        group = self._table.classic(key[1])
         if group is None or group.generation != generation or not group.pending_sync:
             return
         if group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
@@ -185,7 +184,7 @@ class Rebalances:
 
     def _expire(self, turn: Turn, key: TimerKey) -> None:
         _, group_id, member_id = key
-        group = self._shard.classic_group(group_id)
+        group = self._table.classic(group_id)
         if group is None:
             return
         if member_id in group.pending_join:
@@ -223,7 +222,7 @@ class Rebalances:
         """A group out of the log: its members have a session's time to come back."""
         for member in group.members.values():
             self.schedule_session(turn, group, member)
-        if len(group.members) > self._shard.config.group_max_size:
+        if len(group.members) > self._table.config.group_max_size:
             # The limit was lowered: the next rebalance lets in as many as fit.
             self.prepare(turn, group)
 
@@ -237,6 +236,12 @@ class Rebalances:
         for member_id in group.pending_join:
             turn.cancel_timer(session_key(group, member_id))
         group.transition_to(ClassicState.DEAD, turn.wall_ms)
+
+    def remove(self, turn: Turn, group: ClassicGroup) -> None:
+        """An empty group goes for good; its offsets are the caller's."""
+        self.dissolve(turn, group, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._table.remove(group)
+        turn.append(group_key(group.group_id), None)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

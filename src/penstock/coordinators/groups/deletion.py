@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.coordinators.groups.records import RECORD_OVERHEAD_BYTES
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.shard import TimerKey, Turn
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.shard import GroupShard
 
 Entry = tuple[str, bytes, bytes | None]
 """Group id, key, and the value that is to go; None where an offset is only pending in a transaction."""
@@ -24,8 +21,8 @@ Entry = tuple[str, bytes, bytes | None]
 class OffsetDeletion:
     """Deletes offsets of one shard."""
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
         self._runs = 0
 
     def delete(self, turn: Turn, entries: list[Entry], then: Callable[[Turn], None] | None = None) -> int:
@@ -50,9 +47,9 @@ class OffsetDeletion:
     def _portion(
         self, run: int, entries: list[Entry], start: int, then: Callable[[Turn], None] | None, turn: Turn
     ) -> int:
-        offsets = self._shard.offsets
+        offsets = self._table.offsets
         # Half of what fits: others append to the same batch, and `then` has a record of its own.
-        portion_bytes_max = self._shard.config.batch_bytes_max // 2
+        portion_bytes_max = self._table.config.batch_bytes_max // 2
         size_bytes = 0
         for position in range(start, len(entries)):
             group_id, key, value = entries[position]

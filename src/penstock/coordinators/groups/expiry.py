@@ -14,16 +14,15 @@ A group that is empty and has lost its last offset goes with it. The look-around
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinators.groups.group import Group
+from penstock.coordinators.groups.deletion import OffsetDeletion
 from penstock.coordinators.groups.records import NO_EXPIRY, decode_offset_value, offset_key_partition
+from penstock.coordinators.groups.table import AnyGroup, GroupTable
 from penstock.coordinators.shard import TimerKey, Turn
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.shard import GroupShard
 
 _TIMER: Final = ("expiry",)
 
@@ -34,38 +33,41 @@ COMMIT_TIME: Final = -1
 
 
 class Expiry:
-    """Looks for what has expired in one shard."""
+    """Looks for what has expired in one shard. `remove` takes an empty group away for good."""
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+    def __init__(
+        self, table: GroupTable, deletion: OffsetDeletion, remove: Callable[[Turn, AnyGroup], None]
+    ) -> None:
+        self._table = table
+        self._deletion = deletion
+        self._remove = remove
 
     def schedule(self, turn: Turn) -> None:
-        turn.set_timer(_TIMER, self._shard.config.offsets_retention_check_interval_ms, self._start)
+        turn.set_timer(_TIMER, self._table.config.offsets_retention_check_interval_ms, self._start)
 
     def _start(self, turn: Turn, key: TimerKey) -> None:
-        self._continue(self._shard.group_ids(), 0, turn, key)
+        self._continue(self._table.group_ids(), 0, turn, key)
 
     def _continue(self, group_ids: list[str], start: int, turn: Turn, key: TimerKey) -> None:
         looked_at = 0
         written_bytes = 0
         for position in range(start, len(group_ids)):
             # What one group adds is at most half of a batch.
-            if looked_at >= OFFSETS_PER_TURN_MAX or written_bytes > self._shard.config.batch_bytes_max // 4:
+            if looked_at >= OFFSETS_PER_TURN_MAX or written_bytes > self._table.config.batch_bytes_max // 4:
                 turn.set_timer(_TIMER, 0, partial(self._continue, group_ids, position))
                 return
-            looked_at += 1 + len(self._shard.offsets.groups.get(group_ids[position], ()))
+            looked_at += 1 + len(self._table.offsets.groups.get(group_ids[position], ()))
             written_bytes += self.clean(turn, group_ids[position])
         self.schedule(turn)
 
     def clean(self, turn: Turn, group_id: str) -> int:
         """Tombstones for what has expired in a group, and for the group if nothing is left of it: their size."""
-        shard = self._shard
-        group = shard.find_managed(turn, group_id)
+        group = self._table.find_managed(turn, group_id)
         since_ms = self._since(group)
         if since_ms is None:
             return 0
         expired: list[tuple[str, bytes, bytes | None]] = []
-        offsets = shard.offsets
+        offsets = self._table.offsets
         committed = offsets.groups.get(group_id, {})
         for key, value in committed.items():
             topic, _ = offset_key_partition(key)
@@ -76,10 +78,10 @@ class Expiry:
             ):
                 expired.append((group_id, key, value))
         if len(expired) < len(committed) or offsets.has_open_transactions(group_id):
-            return shard.deletion.delete(turn, expired)
-        return shard.deletion.delete(turn, expired, partial(self._delete_if_done, group_id)) + len(group_id)
+            return self._deletion.delete(turn, expired)
+        return self._deletion.delete(turn, expired, partial(self._delete_if_done, group_id)) + len(group_id)
 
-    def _since(self, group: Group | None) -> int | None:
+    def _since(self, group: AnyGroup | None) -> int | None:
         """From when retention counts: a time, COMMIT_TIME for that of each commit, None for never."""
         if not isinstance(group, ClassicGroup) or group.protocol_type is None:
             return COMMIT_TIME
@@ -95,15 +97,11 @@ class Expiry:
             return wall_ms >= committed.expire_timestamp_ms
         if since_ms == COMMIT_TIME:
             since_ms = committed.commit_timestamp_ms
-        return wall_ms - since_ms >= self._shard.config.offsets_retention_ms
+        return wall_ms - since_ms >= self._table.config.offsets_retention_ms
 
     def _delete_if_done(self, group_id: str, turn: Turn) -> None:
-        shard = self._shard
-        group = shard.groups.get(group_id)
-        if group is None or not group.is_empty or group_id in shard.offsets.groups:
+        group = self._table.groups.get(group_id)
+        if group is None or not group.is_empty or group_id in self._table.offsets.groups:
             return
-        if isinstance(group, ClassicGroup):
-            if not group.pending_join:
-                shard.remove_classic(turn, group)
-        else:
-            shard.consumers.delete(turn, group)
+        if not (isinstance(group, ClassicGroup) and group.pending_join):
+            self._remove(turn, group)

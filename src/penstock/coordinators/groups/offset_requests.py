@@ -8,9 +8,12 @@ only (KIP-447), 8 takes several groups (KIP-709), 9 member epochs, 10 topic ids.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from penstock.coordinators.groups.classic import ClassicGroups
 from penstock.coordinators.groups.classic_group import ClassicGroup
+from penstock.coordinators.groups.consumer.offsets import check_commit, check_fetch
+from penstock.coordinators.groups.deletion import OffsetDeletion
 from penstock.coordinators.groups.records import (
     BATCH_OVERHEAD_BYTES,
     NO_EXPIRY,
@@ -23,11 +26,11 @@ from penstock.coordinators.groups.records import (
     pack_value_head,
     plain_value_tail,
 )
-from penstock.coordinators.groups.requests import RequestInfo
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.groups.table import AnyGroup, GroupTable
+from penstock.coordinators.shard import RequestInfo, Ticket, Turn
 from penstock.metadata import TopicImage
 from penstock.wire.commits import PlainCommit
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -50,10 +53,6 @@ from penstock.wire.messages.offset_fetch import (
 )
 from penstock.wire.uuids import ZERO_UUID
 
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.consumer.group import ConsumerGroup
-    from penstock.coordinators.groups.shard import GroupShard
-
 TOPIC_IDS_FROM: Final = 10
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 
@@ -63,13 +62,15 @@ NO_OFFSET: Final = -1
 class OffsetRequests:
     """Serves the three APIs for all kinds of groups."""
 
-    def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+    def __init__(self, table: GroupTable, deletion: OffsetDeletion, classic: ClassicGroups) -> None:
+        self._table = table
+        self._deletion = deletion
+        self._classic = classic
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def commit(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetCommitRequest) -> None:
-        group = self._shard.find_managed(turn, request.group_id)
+        group = self._table.find_managed(turn, request.group_id)
         error = self._check_commit(
             turn,
             info,
@@ -83,11 +84,11 @@ class OffsetRequests:
         if error:
             turn.reply(ticket, _refused(request, error))
             return
-        shard = self._shard
+        table = self._table
         wall_ms = turn.wall_ms
         retention_ms = request.retention_time_ms
         expire_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
-        metadata_max = shard.config.offset_metadata_max_bytes
+        metadata_max = table.config.offset_metadata_max_bytes
         by_id = info.version >= TOPIC_IDS_FROM
         records: list[tuple[bytes, bytes]] = []
         topics: list[OffsetCommitResponseTopic] = []
@@ -119,14 +120,14 @@ class OffsetRequests:
             return
         if records:
             # The string that is there already, not another one with the same letters.
-            shard.offsets.put_all(request.group_id if group is None else group.group_id, records)
+            table.offsets.put_all(request.group_id if group is None else group.group_id, records)
             turn.append_all(records)
         turn.reply(ticket, OffsetCommitResponse(topics=topics))
 
     def commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
         """What `commit` does where every offset is taken. Else it does nothing, and `commit` tells why."""
-        shard = self._shard
-        group = shard.find_managed(turn, commit.group_id)
+        table = self._table
+        group = table.find_managed(turn, commit.group_id)
         records: list[tuple[bytes, bytes]] = []
         error = self._check_commit(
             turn, info, group, commit.group_id, commit.member_id, commit.instance_id, commit.generation, None
@@ -137,7 +138,7 @@ class OffsetRequests:
             self.commit(turn, ticket, info, commit.request())
             return
         # The string that is there already, not another one with the same letters.
-        shard.offsets.put_all(commit.group_id if group is None else group.group_id, records)
+        table.offsets.put_all(commit.group_id if group is None else group.group_id, records)
         turn.append_all(records)
         turn.reply(ticket, commit.succeeded())
 
@@ -145,48 +146,51 @@ class OffsetRequests:
         self,
         turn: Turn,
         info: RequestInfo,
-        group: ClassicGroup | ConsumerGroup | None,
+        group: AnyGroup | None,
         group_id: str,
         member_id: str,
         instance_id: str | None,
         generation: int,
         topics: list[OffsetCommitRequestTopic] | None,
     ) -> ErrorCode:
-        shard = self._shard
+        table = self._table
         if group is None:
-            if generation >= 0 and shard.offsets.knows(group_id):
+            if generation >= 0 and table.offsets.knows(group_id):
                 return ErrorCode.UNKNOWN_MEMBER_ID  # a simple group has no members
             if generation >= 0:
                 found_from = GROUP_ID_NOT_FOUND_FROM
                 return ErrorCode.GROUP_ID_NOT_FOUND if info.version >= found_from else ErrorCode.ILLEGAL_GENERATION
             # Whoever assigns partitions to itself may use a group for its offsets alone: it begins with the first one.
-            is_known = shard.offsets.knows(group_id)
-            return ErrorCode.NONE if is_known or shard.has_room() else ErrorCode.POLICY_VIOLATION
+            is_known = table.offsets.knows(group_id)
+            return ErrorCode.NONE if is_known or table.has_room() else ErrorCode.POLICY_VIOLATION
         if isinstance(group, ClassicGroup):
-            return shard.classic.check_commit(turn, group, member_id, instance_id, generation)
-        return shard.consumers.validate_offset_commit(
-            turn, info, group, member_id, instance_id, generation, topics
-        )
+            return self._classic.check_commit(turn, group, member_id, instance_id, generation)
+        try:
+            check_commit(turn.image, info.version, group, member_id, generation, topics)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
 
     def _is_too_large(self, records: list[tuple[bytes, bytes]]) -> bool:
         size_bytes = sum(map(len, chain.from_iterable(records))) + len(records) * RECORD_OVERHEAD_BYTES
-        return size_bytes + BATCH_OVERHEAD_BYTES > self._shard.config.batch_bytes_max
+        return size_bytes + BATCH_OVERHEAD_BYTES > self._table.config.batch_bytes_max
 
     def _has_room(self, group_id: str, records: list[tuple[bytes, bytes]]) -> bool:
         """Whether memory has room for these, or they only take the place of others."""
-        return not self._shard.config.memory.is_full or self._shard.offsets.growth(group_id, records) <= 0
+        return not self._table.config.memory.is_full or self._table.offsets.growth(group_id, records) <= 0
 
     # -- fetch -------------------------------------------------------------------------------------------------------
 
     def fetch(
         self, turn: Turn, ticket: Ticket, info: RequestInfo, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> None:
-        shard = self._shard
-        group = shard.groups.get(request.group_id)
+        table = self._table
+        group = table.groups.get(request.group_id)
         if group is not None and not isinstance(group, ClassicGroup):
-            error = shard.consumers.validate_offset_fetch(group, request.member_id, request.member_epoch)
-            if error:
-                turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, [], error))
+            try:
+                check_fetch(group, request.member_id, request.member_epoch)
+            except KafkaError as error:
+                turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, [], error.code))
                 return
         if request.topics is None:
             topics = self._fetch_all(turn, info, request.group_id, require_stable)
@@ -207,7 +211,7 @@ class OffsetRequests:
                     topic.topic_id, "", [_no_offset(index, unknown) for index in topic.partition_indexes]
                 )
             name = image.name
-        offsets = self._shard.offsets
+        offsets = self._table.offsets
         committed = offsets.groups.get(group_id, {})
         unstable = require_stable and offsets.has_open_transactions(group_id)
         if not (committed or unstable):
@@ -230,7 +234,7 @@ class OffsetRequests:
         self, turn: Turn, info: RequestInfo, group_id: str, require_stable: bool
     ) -> list[OffsetFetchResponseTopics]:
         by_id = info.version >= TOPIC_IDS_FROM
-        offsets = self._shard.offsets
+        offsets = self._table.offsets
         topics: dict[str, OffsetFetchResponseTopics] = {}
         unstable = require_stable and offsets.has_open_transactions(group_id)
         for name, index, key, value in offsets.of_group(group_id):
@@ -249,12 +253,12 @@ class OffsetRequests:
 
     def delete(self, turn: Turn, ticket: Ticket, request: OffsetDeleteRequest) -> None:
         """Only of topics that nobody in the group is subscribed to."""
-        shard = self._shard
+        table = self._table
         group_id = request.group_id
         if not group_id:
             turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
             return
-        group = shard.find(turn, group_id)
+        group = table.find(turn, group_id)
         if group is None:
             turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
             return
@@ -262,7 +266,7 @@ class OffsetRequests:
             # What Connect's workers or others subscribe to is unknown here.
             turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
             return
-        offsets = shard.offsets
+        offsets = table.offsets
         committed = offsets.groups.get(group_id, {})
         entries: list[tuple[str, bytes, bytes | None]] = []
         topics: list[OffsetDeleteResponseTopic] = []
@@ -283,7 +287,7 @@ class OffsetRequests:
                 )
             )
         response = OffsetDeleteResponse(topics=topics)
-        shard.deletion.delete(turn, entries, lambda last: last.reply(ticket, response))
+        self._deletion.delete(turn, entries, lambda last: last.reply(ticket, response))
 
 
 def plain_records(turn: Turn, info: RequestInfo, commit: PlainCommit) -> list[tuple[bytes, bytes]]:

@@ -69,6 +69,7 @@ class Offsets:
 
     def put_all(self, group_id: str, records: list[tuple[bytes, bytes]]) -> None:
         """A commit outside of transactions: keys and values, at least one."""
+        assert records
         offsets = self.groups.get(group_id)
         if offsets is None:
             offsets = self.groups[group_id] = {}

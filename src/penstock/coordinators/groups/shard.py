@@ -3,28 +3,26 @@
 Requests come in here and go to whoever knows the group's kind: `ClassicGroups`, or `ConsumerGroups` for those of
 KIP-848. Offsets are the same for all.
 
-**Loading** keeps what it reads as bytes. Offsets stay so (`Offsets`). A classic group's record is decoded when
-somebody asks for the group, or soon after the load in the background, so that members of the former coordinator's
-groups get their sessions; only the last of a group's records is ever decoded.
+**Loading** keeps what it reads as bytes (`GroupTable`, `Offsets`). Classic groups are decoded soon after the load, in
+the background, so that members of the former coordinator's groups get their sessions.
 """
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from penstock.coordinators.groups.classic import CLASSIC_TYPE, ClassicGroups
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinators.groups.classic_rebalance import join_refused
 from penstock.coordinators.groups.config import GroupConfig
-from penstock.coordinators.groups.consumer import ConsumerGroup, ConsumerGroups
+from penstock.coordinators.groups.consumer.group import ConsumerGroup
+from penstock.coordinators.groups.consumer.groups import ConsumerGroups
 from penstock.coordinators.groups.deletion import OffsetDeletion
 from penstock.coordinators.groups.expiry import Expiry
 from penstock.coordinators.groups.offset_requests import OffsetRequests
-from penstock.coordinators.groups.offsets import Offsets
-from penstock.coordinators.groups.records import decode_group, group_key, key_group
-from penstock.coordinators.groups.requests import RequestInfo
-from penstock.coordinators.shard import Shard, Ticket, TimerKey, Turn
+from penstock.coordinators.groups.records import key_group
+from penstock.coordinators.groups.table import AnyGroup, GroupTable
+from penstock.coordinators.shard import RequestInfo, Shard, Ticket, TimerKey, Turn
 from penstock.metadata import MetadataDelta
 from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode
@@ -41,7 +39,6 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-GROUPS_PER_SHARD_MAX: Final = 1_000_000
 GROUPS_DECODED_PER_TURN_MAX: Final = 100
 
 DESCRIBE_NOT_FOUND_FROM: Final = 6
@@ -52,108 +49,65 @@ _DECODE_TIMER: Final = ("decode",)
 class GroupShard(Shard):
     """Every request method answers through `turn.reply(ticket, …)`, at once or in a later turn."""
 
-    def __init__(self, config: GroupConfig, partition_count: int) -> None:
-        self.config = config
-        self.partition_count = partition_count
-        self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
-        """Those that were asked for. See `find`, which also knows those that were only loaded."""
-        self.offsets = Offsets(config.memory)
-        self.deletion = OffsetDeletion(self)
-        self.classic = ClassicGroups(self)
-        self.consumers = ConsumerGroups(self)
-        self._offset_requests = OffsetRequests(self)
-        self._expiry = Expiry(self)
-        self._undecoded: dict[str, bytes] = {}
-
-    # -- groups ------------------------------------------------------------------------------------------------------
-
-    def find(self, turn: Turn, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        """The group, if there is one: of either protocol, or a simple one that has nothing but offsets."""
-        group = self.find_managed(turn, group_id)
-        if group is None and self.offsets.knows(group_id):
-            group = self.groups[group_id] = ClassicGroup(group_id, turn.wall_ms)
-        return group
-
-    def find_managed(self, turn: Turn, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        """The same without simple groups: thousands of them need no object each, as long as they just commit."""
-        group = self.groups.get(group_id)
-        if group is None:
-            value = self._undecoded.pop(group_id, None)
-            if value is not None:
-                group = self.groups[group_id] = decode_group(group_id, value)
-                self.classic.rebalances.resume(turn, group)
-        return group
-
-    def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """One that is known to have been found before: for timers."""
-        group = self.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
-
-    def create_classic(self, turn: Turn, group_id: str) -> ClassicGroup:
-        assert group_id not in self.groups
-        group = self.groups[group_id] = ClassicGroup(group_id, turn.wall_ms)
-        return group
-
-    def remove_classic(self, turn: Turn, group: ClassicGroup) -> None:
-        """An empty group goes for good; its offsets are the caller's."""
-        self.classic.rebalances.dissolve(turn, group, ErrorCode.UNKNOWN_MEMBER_ID)
-        del self.groups[group.group_id]
-        turn.append(group_key(group.group_id), None)
-
-    def group_ids(self) -> list[str]:
-        """All groups there are, in an order that only depends on what happened."""
-        return list(dict.fromkeys([*self.groups, *self._undecoded, *self.offsets.groups]))
-
-    def has_room(self) -> bool:
-        known = len(self.groups) + len(self._undecoded)
-        return max(known, len(self.offsets.groups)) < GROUPS_PER_SHARD_MAX and not self.config.memory.is_full
+    def __init__(self, config: GroupConfig) -> None:
+        self.table = GroupTable(config, lambda turn, group: self.classic.rebalances.resume(turn, group))
+        self.groups = self.table.groups
+        self.offsets = self.table.offsets
+        self.classic = ClassicGroups(self.table)
+        self.consumers = ConsumerGroups(self.table, self.classic.rebalances)
+        self._deletion = OffsetDeletion(self.table)
+        self._offset_requests = OffsetRequests(self.table, self._deletion, self.classic)
+        self._expiry = Expiry(self.table, self._deletion, self._remove)
 
     @property
-    def undecoded_bytes(self) -> int:
-        """Groups that were loaded and have not been looked at yet: soon there are few."""
-        return sum(map(len, self._undecoded.values()))
+    def config(self) -> GroupConfig:
+        return self.table.config
+
+    @config.setter
+    def config(self, config: GroupConfig) -> None:
+        self.table.config = config
 
     # -- members -----------------------------------------------------------------------------------------------------
 
     def join_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: JoinGroupRequest) -> None:
-        error = self.classic.check_join(request)
-        group = self.find_managed(turn, request.group_id)
+        error = self.classic.joins.check(request)
+        group = self.table.find_managed(turn, request.group_id)
         if isinstance(group, ConsumerGroup) and group.is_empty and request.member_id:
             error = error or ErrorCode.UNKNOWN_MEMBER_ID
         if error:
             turn.reply(ticket, join_refused(info.version, error, request.member_id))
         elif isinstance(group, ClassicGroup) or group is None:
-            self.classic.join(turn, ticket, info, group, request)
+            self.classic.joins.join(turn, ticket, info, group, request)
         elif group.is_empty:
             self.consumers.delete(turn, group)
-            self.classic.join(turn, ticket, info, None, request)
+            self.classic.joins.join(turn, ticket, info, None, request)
         else:
-            self.consumers.join_group(turn, ticket, info, group, request)
+            self.consumers.classic_members.join(turn, ticket, info, group, request)
 
     def sync_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: SyncGroupRequest) -> None:
-        group = self.find_managed(turn, request.group_id)
+        group = self.table.find_managed(turn, request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            self.consumers.sync_group(turn, ticket, info, group, request)
+            self.consumers.classic_members.sync(turn, ticket, group, request)
         elif isinstance(group, ClassicGroup):
             self.classic.sync(turn, ticket, group, request)
         else:
             turn.reply(ticket, SyncGroupResponse(error_code=_not_a_member(request.group_id)))
 
     def heartbeat(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: HeartbeatRequest) -> None:
-        group = self.find_managed(turn, request.group_id)
+        group = self.table.find_managed(turn, request.group_id)
         if isinstance(group, ClassicGroup):
             self.classic.heartbeat(turn, ticket, group, request)
         elif isinstance(group, ConsumerGroup) and not group.is_empty:
-            self.consumers.classic_heartbeat(turn, ticket, info, group, request)
+            self.consumers.classic_members.heartbeat(turn, ticket, group, request)
         else:
             turn.reply(ticket, HeartbeatResponse(error_code=_not_a_member(request.group_id)))
 
     def leave_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: LeaveGroupRequest) -> None:
-        group = self.find_managed(turn, request.group_id)
+        group = self.table.find_managed(turn, request.group_id)
         if not request.group_id:
             turn.reply(ticket, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         elif isinstance(group, ConsumerGroup) and not group.is_empty:
-            self.consumers.leave_group(turn, ticket, info, group, request)
+            self.consumers.classic_members.leave(turn, ticket, info, group, request)
         else:
             self.classic.leave(turn, ticket, info, group if isinstance(group, ClassicGroup) else None, request)
 
@@ -189,7 +143,7 @@ class GroupShard(Shard):
 
     def describe_group(self, turn: Turn, ticket: Ticket, info: RequestInfo, group_id: str) -> None:
         """One group of a DescribeGroups: the answer is a DescribedGroup."""
-        group = self.find(turn, group_id)
+        group = self.table.find(turn, group_id)
         if isinstance(group, ClassicGroup):
             turn.reply(ticket, self.classic.describe(group))
             return
@@ -208,7 +162,7 @@ class GroupShard(Shard):
         """All groups whose state and type are among those asked for, in any case of letters; empty asks for all."""
         states = [state.lower() for state in states_filter]
         types = [kind.lower() for kind in types_filter]
-        everything = [self._listed(turn, group_id) for group_id in self.group_ids()]
+        everything = [self._listed(turn, group_id) for group_id in self.table.group_ids()]
         groups = [
             listed
             for listed in everything
@@ -217,7 +171,7 @@ class GroupShard(Shard):
         turn.reply(ticket, ListGroupsResponse(groups=groups))
 
     def _listed(self, turn: Turn, group_id: str) -> ListedGroup:
-        group = self.find_managed(turn, group_id)
+        group = self.table.find_managed(turn, group_id)
         if group is None:
             return ListedGroup(group_id, "", ClassicState.EMPTY.value, CLASSIC_TYPE)
         return self.consumers.listed(group) if isinstance(group, ConsumerGroup) else self.classic.listed(group)
@@ -233,17 +187,20 @@ class GroupShard(Shard):
         def remove(last: Turn) -> None:
             error = self._check_delete(last, group_id)
             if error is ErrorCode.NONE:
-                group = self.groups[group_id]
-                if isinstance(group, ClassicGroup):
-                    self.remove_classic(last, group)
-                else:
-                    self.consumers.delete(last, group)
+                self._remove(last, self.groups[group_id])
             last.reply(ticket, DeletableGroupResult(group_id, error))
 
-        self.deletion.delete(turn, entries, remove)
+        self._deletion.delete(turn, entries, remove)
+
+    def _remove(self, turn: Turn, group: AnyGroup) -> None:
+        """An empty group goes for good; its offsets are the caller's."""
+        if isinstance(group, ClassicGroup):
+            self.classic.rebalances.remove(turn, group)
+        else:
+            self.consumers.delete(turn, group)
 
     def _check_delete(self, turn: Turn, group_id: str) -> ErrorCode:
-        group = self.find(turn, group_id)
+        group = self.table.find(turn, group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
@@ -255,11 +212,7 @@ class GroupShard(Shard):
         if 0 <= kind <= OFFSET_COMMIT_KEY:
             self.offsets.load(offset, producer_id, key, value)
         elif kind == GROUP_METADATA_KEY:
-            group_id = key_group(key)
-            if value is None:
-                self._undecoded.pop(group_id, None)
-            else:
-                self._undecoded[group_id] = value
+            self.table.load_classic(key_group(key), value)
         elif kind in CONSUMER_KEYS:
             self.consumers.replay(kind, key, value)
         # Others are of kinds of groups that this release does not have; Kafka passes over what it does not know too.
@@ -273,9 +226,7 @@ class GroupShard(Shard):
         self._decode_some(turn)
 
     def _decode_some(self, turn: Turn, key: TimerKey = _DECODE_TIMER) -> None:
-        for group_id in list(islice(self._undecoded, GROUPS_DECODED_PER_TURN_MAX)):
-            self.find_managed(turn, group_id)
-        if self._undecoded:
+        if self.table.decode_some(turn, GROUPS_DECODED_PER_TURN_MAX):
             turn.set_timer(_DECODE_TIMER, 0, self._decode_some)
 
     def on_image(self, turn: Turn, delta: MetadataDelta) -> None:
@@ -287,24 +238,19 @@ class GroupShard(Shard):
             for entry in self.offsets.entries_of_topic(topic.name, len(topic.partitions))
         ]
         if entries:
-            self.deletion.delete(turn, entries)
+            self._deletion.delete(turn, entries)
         self.consumers.on_image(turn, delta)
 
     def on_resigned(self) -> None:
-        self.groups.clear()
-        self.offsets.discard()
-        self._undecoded.clear()
+        self.table.clear()
 
     def durable_state(self) -> dict[str, object]:
-        """What a shard that loads what this one wrote holds too. Groups in a rebalance are left out: the log has the
-        generation before."""
-        classic: dict[str, object] = {}
-        for group_id in sorted([*self.groups, *self._undecoded]):
-            group = self.groups.get(group_id)
-            if group is None:
-                group = decode_group(group_id, self._undecoded[group_id])
-            if isinstance(group, ClassicGroup) and group.protocol_type is not None:
-                classic[group_id] = _durable(group)
+        """The state that replaying the log must reproduce. A rebalance under way is not part of it."""
+        classic = {
+            group_id: _durable(group)
+            for group_id, group in self.table.classic_groups().items()
+            if group.protocol_type is not None
+        }
         return {"offsets": self.offsets.durable_state(), "classic": classic, "consumer": self.consumers.durable_state()}
 
 

@@ -10,7 +10,7 @@ from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicMemb
 if TYPE_CHECKING:
     from penstock.coordinators.groups.consumer.group import ConsumerGroup
     from penstock.coordinators.groups.consumer.member import Member, MemberMetadata
-    from penstock.coordinators.groups.shard import GroupShard
+    from penstock.coordinators.groups.table import GroupTable
 
 GROUP_BYTES: Final = 1_000
 MEMBER_BYTES: Final = 3_000
@@ -21,10 +21,10 @@ PARTITION_BYTES: Final = 300
 NAME_BYTES: Final = 100
 
 
-def weigh(shard: GroupShard) -> Generator[None, None, int]:
+def weigh(table: GroupTable) -> Generator[None, None, int]:
     """What the groups of a shard take, apart from their offsets."""
-    total = shard.undecoded_bytes
-    for group in list(shard.groups.values()):
+    total = table.undecoded_bytes
+    for group in list(table.groups.values()):
         yield
         total += GROUP_BYTES + len(group.group_id)
         if isinstance(group, ClassicGroup):

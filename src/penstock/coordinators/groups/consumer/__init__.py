@@ -6,7 +6,7 @@ computed for. Each *member epoch* is the assignment epoch up to which the member
 the coordinator, with heartbeats that say what it owns; the answers say what it shall own. It gets a partition when
 nobody else has it any more, so that a partition has one owner at all times, and nobody has to stop for the others.
 
-    groups           where everything comes in; what happens when members go
+    groups           where everything comes in
     heartbeats       ConsumerGroupHeartbeat, with
       validation       what is refused
       rebalance        group epoch, target, reconciliation: the three steps after every change
@@ -21,6 +21,7 @@ nobody else has it any more, so that a partition has one owner at all times, and
     description      ConsumerGroupDescribe
     offsets          who may commit and fetch
     classic_members  classic clients in a consumer group, with `embedded` for what they send
+    departures       members that leave or are fenced
     conversions      classic groups ↔ consumer groups, with their members
 
 Everything but timers is durable: a coordinator that takes over goes on where the last one stopped, in the same
@@ -28,6 +29,5 @@ epochs, and members notice nothing.
 """
 
 from penstock.coordinators.groups.consumer.group import ConsumerGroup
-from penstock.coordinators.groups.consumer.groups import ConsumerGroups
 
-__all__ = ["ConsumerGroup", "ConsumerGroups"]
+__all__ = ["ConsumerGroup"]

@@ -27,6 +27,7 @@ class Appender(Protocol):
 
 
 def put_epoch(turn: Turn, group: ConsumerGroup, epoch: int, metadata_hash: int) -> None:
+    assert epoch == group.epoch + 1, f"{group.group_id}: from epoch {group.epoch} to {epoch}"
     group.set_epoch(epoch, metadata_hash)
     turn.append(records.group_key(group.group_id), records.group_value(epoch, metadata_hash))
     if group.has_partition_metadata:
@@ -61,6 +62,7 @@ def put_target(turn: Turn, group: ConsumerGroup, member_id: str, assignment: Ass
 
 
 def put_assignment_epoch(turn: Turn, group: ConsumerGroup, epoch: int, timestamp_ms: int) -> None:
+    assert group.assignment_epoch < epoch <= group.epoch, f"{group.group_id}: a target of epoch {epoch}"
     group.set_assignment_epoch(epoch, timestamp_ms)
     turn.append(records.target_epoch_key(group.group_id), records.target_epoch_value(epoch, timestamp_ms))
 

@@ -10,12 +10,15 @@ Whoever does not join or sync within its rebalance timeout when it should is fen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.coordinators.groups.classic_group import NO_MEMBER_ID, Protocols, protocols_of
 from penstock.coordinators.groups.consumer import changes, validation
+from penstock.coordinators.groups.consumer.conversions import Conversions
+from penstock.coordinators.groups.consumer.departures import Departures
 from penstock.coordinators.groups.consumer.embedded import assignment_of, owned_partitions, read_subscription
-from penstock.coordinators.groups.consumer.group import NO_METADATA, ConsumerGroup
+from penstock.coordinators.groups.consumer.expressions import GroupExpressions
+from penstock.coordinators.groups.consumer.group import NO_METADATA, ConsumerGroup, Index
 from penstock.coordinators.groups.consumer.heartbeats import replace_member
 from penstock.coordinators.groups.consumer.member import (
     ClassicMetadata,
@@ -26,9 +29,10 @@ from penstock.coordinators.groups.consumer.member import (
 )
 from penstock.coordinators.groups.consumer.rebalance import bump_epoch_if_due, reconcile_member, update_target_if_due
 from penstock.coordinators.groups.consumer.settings import settings_of
-from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.consumer.timers import MemberTimers
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.groups.weighing import MEMBER_BYTES, weight_of_protocols
-from penstock.coordinators.shard import Ticket, Turn
+from penstock.coordinators.shard import RequestInfo, Ticket, Turn
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -36,9 +40,6 @@ from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.uuids import format_uuid
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.consumer.groups import ConsumerGroups
 
 CONSUMER_PROTOCOL: Final = "consumer"
 KNOWN_MEMBER_ID_FROM: Final = 4
@@ -51,8 +52,21 @@ LEAVING_PER_TURN_MAX: Final = 500
 class ClassicMembers:
     """Serves the classic APIs for consumer groups that have members."""
 
-    def __init__(self, groups: ConsumerGroups) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        table: GroupTable,
+        index: Index,
+        timers: MemberTimers,
+        expressions: GroupExpressions,
+        conversions: Conversions,
+        departures: Departures,
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._timers = timers
+        self._expressions = expressions
+        self._conversions = conversions
+        self._departures = departures
 
     # -- join --------------------------------------------------------------------------------------------------------
 
@@ -68,13 +82,13 @@ class ClassicMembers:
     def _join(
         self, turn: Turn, info: RequestInfo, group: ConsumerGroup, request: JoinGroupRequest
     ) -> JoinGroupResponse:
-        groups = self._groups
         self._check(request)
         is_new = request.member_id == NO_MEMBER_ID
         member_id = format_uuid(turn.uuid()) if is_new else request.member_id
-        validation.check_not_full(group, member_id, groups.config.group_consumer_max_size)
+        validation.check_not_full(group, member_id, self._table.config.group_consumer_max_size)
         protocols = protocols_of(request.protocols)
-        validation.check_memory(groups.config.memory, group, member_id, MEMBER_BYTES + weight_of_protocols(protocols))
+        weight = MEMBER_BYTES + weight_of_protocols(protocols)
+        validation.check_memory(self._table.config.memory, group, member_id, weight)
         if not group.supports_classic(request.protocol_type, [name for name, _ in protocols]):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {member_id}'s protocols are not supported."
@@ -95,22 +109,22 @@ class ClassicMembers:
 
         if holder is not None and holder.member_id != member_id:
             replace_member(turn, group, holder, member_id)
-            groups.timers.cancel_all(turn, group, holder.member_id)
+            self._timers.cancel_all(turn, group, holder.member_id)
         if metadata != before:
             changes.put_metadata(turn, group, member_id, metadata)
         member = group.members[member_id]
-        groups.timers.cancel_join(turn, group, member)
-        groups.timers.set_session(turn, member, request.session_timeout_ms)
+        self._timers.cancel_join(turn, group, member)
+        self._timers.set_session(turn, member, request.session_timeout_ms)
         changed = metadata.topic_names != before.topic_names or before.has_regex
         if before.topic_regex:
-            groups.expressions.drop_if_unused(turn, group, before.topic_regex)
+            self._expressions.drop_if_unused(turn, group, before.topic_regex)
 
         if group.regexes:
-            changed |= groups.expressions.refresh(turn, group, groups.config)
+            changed |= self._expressions.refresh(turn, group, self._table.config)
         bump_epoch_if_due(turn, group, force=changed)
-        settings = settings_of(group.group_id, groups.config, turn.image)
+        settings = settings_of(group.group_id, self._table.config, turn.image)
         if not downgrades:
-            update_target_if_due(turn, group, groups.config, settings.assignment_interval_ms)
+            update_target_if_due(turn, group, self._table.config, settings.assignment_interval_ms)
         reconcile_member(
             turn,
             group,
@@ -118,7 +132,7 @@ class ClassicMembers:
             owned_partitions(subscription.owned_partitions, turn.image),
             subscription_changed=changed,
         )
-        groups.timers.set_rebalance(turn, group, member)
+        self._timers.set_rebalance(turn, group, member)
         response = JoinGroupResponse(
             generation_id=member.current.epoch,
             protocol_type=CONSUMER_PROTOCOL,
@@ -126,11 +140,11 @@ class ClassicMembers:
             member_id=member_id,
         )
         if not (downgrades and self._downgrade(turn, group)):
-            groups.timers.set_sync(turn, group, member)
+            self._timers.set_sync(turn, group, member)
         return response
 
     def _check(self, request: JoinGroupRequest) -> None:
-        config = self._groups.config
+        config = self._table.config
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -151,7 +165,7 @@ class ClassicMembers:
             subscription.rack_id or before.rack_id,
             info.client_id,
             info.client_host,
-            self._groups.index.names(subscription.topics),
+            self._index.names(subscription.topics),
             None,
             rebalance_timeout_ms,
             before.server_assignor,
@@ -162,14 +176,11 @@ class ClassicMembers:
 
     def _downgrade(self, turn: Turn, group: ConsumerGroup) -> bool:
         """All members are classic now. They need not join again if everyone has what it shall have."""
-        groups = self._groups
         is_settled = all(m.current.is_reconciled_to(group.epoch) for m in group.members.values())
-        classic = groups.conversions.downgraded(turn, group, [])
+        classic = self._conversions.downgraded(turn, group, [])
         if classic is None:
             return False
-        groups.conversions.downgrade(turn, group, classic)
-        if not is_settled:
-            groups.shard.classic.rebalances.prepare(turn, classic)
+        self._conversions.downgrade(turn, group, classic, rebalance=not is_settled)
         return True
 
     # -- sync and stay -----------------------------------------------------------------------------------------------
@@ -186,7 +197,7 @@ class ClassicMembers:
         chosen = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, chosen.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        timers = self._groups.timers
+        timers = self._timers
         # Who has partitions to give up must first be told which.
         if group.epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             timers.set_join_if_absent(turn, group, member)
@@ -205,10 +216,10 @@ class ClassicMembers:
             member, classic = _classic_member(
                 group, request.member_id, request.group_instance_id, request.generation_id
             )
-            self._groups.timers.set_session(turn, member, classic.session_timeout_ms)
+            self._timers.set_session(turn, member, classic.session_timeout_ms)
             bump_epoch_if_due(turn, group, force=False)
             if _should_join(group, member):
-                self._groups.timers.set_join_if_absent(turn, group, member)
+                self._timers.set_join_if_absent(turn, group, member)
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         except KafkaError as refused:
             error = refused.code
@@ -235,9 +246,9 @@ class ClassicMembers:
                 result.error_code = error.code
         members = list(leaving.values())
         for member in members[LEAVING_PER_TURN_MAX:]:
-            self._groups.timers.set_session(turn, member, 0)
+            self._timers.set_session(turn, member, 0)
         if members:
-            self._groups.remove_members(turn, group, members[:LEAVING_PER_TURN_MAX])
+            self._departures.remove(turn, group, members[:LEAVING_PER_TURN_MAX])
         if batched:
             turn.reply(ticket, LeaveGroupResponse(members=results))
         else:

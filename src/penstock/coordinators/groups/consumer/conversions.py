@@ -12,11 +12,12 @@ there is the one group or the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from penstock.coordinators.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
+from penstock.coordinators.groups.classic_rebalance import Rebalances
 from penstock.coordinators.groups.consumer import changes
 from penstock.coordinators.groups.consumer.assignors import Assignment
 from penstock.coordinators.groups.consumer.embedded import (
@@ -27,6 +28,7 @@ from penstock.coordinators.groups.consumer.embedded import (
     version_of,
     write_assignment,
 )
+from penstock.coordinators.groups.consumer.expressions import GroupExpressions
 from penstock.coordinators.groups.consumer.group import ConsumerGroup, Index
 from penstock.coordinators.groups.consumer.member import (
     ClassicMetadata,
@@ -39,14 +41,13 @@ from penstock.coordinators.groups.consumer.member import (
     partition_numbers,
 )
 from penstock.coordinators.groups.consumer.rebalance import metadata_hash
+from penstock.coordinators.groups.consumer.timers import MemberTimers
 from penstock.coordinators.groups.records import group_key, group_value
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.shard import Turn
 from penstock.metadata import MetadataImage
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.consumer.groups import ConsumerGroups
 
 CONSUMER_PROTOCOL: Final = "consumer"
 UPGRADING_POLICIES: Final = ("bidirectional", "upgrade")
@@ -73,14 +74,25 @@ class _Draft:
 class Conversions:
     """Both ways, for all groups of a shard. Each in two steps: make the other group, which may fail, and take it."""
 
-    def __init__(self, groups: ConsumerGroups) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        table: GroupTable,
+        index: Index,
+        timers: MemberTimers,
+        expressions: GroupExpressions,
+        rebalances: Rebalances,
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._timers = timers
+        self._expressions = expressions
+        self._rebalances = rebalances
 
     # -- classic to consumer -----------------------------------------------------------------------------------------
 
     def upgraded(self, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
         """The consumer group that a classic one would be. Raises GROUP_ID_NOT_FOUND if it cannot be one."""
-        config = self._groups.config
+        config = self._table.config
         if config.group_consumer_migration_policy.lower() not in UPGRADING_POLICIES:
             raise _cannot_upgrade(classic, "online upgrade is disabled")
         if not classic.is_consumer_protocol:
@@ -125,7 +137,7 @@ class Conversions:
             rack_id=subscription.rack_id or None,
             client_id=member.client_id,
             client_host=member.client_host,
-            topic_names=self._groups.index.names(subscription.topics),
+            topic_names=self._index.names(subscription.topics),
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             classic=ClassicMetadata(
                 member.session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in member.protocols)
@@ -137,23 +149,30 @@ class Conversions:
         group.set_current(member.member_id, CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned))
         return subscription
 
-    def upgrade(self, turn: Turn, classic: ClassicGroup, group: ConsumerGroup) -> None:
+    def succeed(self, turn: Turn, predecessor: ClassicGroup, group: ConsumerGroup) -> None:
+        """A consumer group takes the place of a classic one."""
+        if predecessor.is_empty:
+            self._rebalances.remove(turn, predecessor)
+            self._table.add(group)
+        else:
+            self._upgrade(turn, predecessor, group)
+
+    def _upgrade(self, turn: Turn, classic: ClassicGroup, group: ConsumerGroup) -> None:
         """Take the consumer group. Who waits for a rebalance of the classic one is told to join again."""
-        groups = self._groups
-        groups.shard.classic.rebalances.dissolve(turn, classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalances.dissolve(turn, classic, ErrorCode.REBALANCE_IN_PROGRESS)
         turn.append(group_key(classic.group_id), None)
         changes.append_all(turn, group)
-        group.enter_index(groups.index)
-        groups.shard.groups[group.group_id] = group
+        group.enter_index(self._index)
+        self._table.add(group)
         for member in group.members.values():
             assert member.metadata.classic is not None
-            groups.timers.set_session(turn, member, member.metadata.classic.session_timeout_ms)
+            self._timers.set_session(turn, member, member.metadata.classic.session_timeout_ms)
 
     # -- consumer to classic -----------------------------------------------------------------------------------------
 
     def downgraded(self, turn: Turn, group: ConsumerGroup, leaving: list[Member]) -> ClassicGroup | None:
         """The classic group of those who stay, if they all are classic and may be one."""
-        config = self._groups.config
+        config = self._table.config
         staying = len(group.members) - len(leaving)
         if (
             not group.all_classic_except(leaving)
@@ -180,21 +199,22 @@ class Conversions:
         draft.append(group_key(classic.group_id), group_value(classic))
         return classic if draft.size_bytes <= config.batch_bytes_max // 2 else None
 
-    def downgrade(self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup) -> None:
-        """Take the classic group."""
-        groups = self._groups
+    def downgrade(self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup, *, rebalance: bool) -> None:
+        """Take the classic group; `rebalance`: its members must join again."""
         regexes = list(group.regexes)
         changes.append_tombstones(turn, group)
         group.leave_index()
         for regex in regexes:
-            groups.expressions.forget_if_unused(regex)
+            self._expressions.forget_if_unused(regex)
         turn.append(group_key(classic.group_id), group_value(classic))
         for member_id in group.members:
-            groups.timers.cancel_all(turn, group, member_id)
+            self._timers.cancel_all(turn, group, member_id)
         turn.cancel_timer(("target", group.group_id))
-        groups.shard.groups[group.group_id] = classic
+        self._table.add(classic)
         for member in classic.members.values():
-            groups.shard.classic.rebalances.schedule_session(turn, classic, member)
+            self._rebalances.schedule_session(turn, classic, member)
+        if rebalance:
+            self._rebalances.prepare(turn, classic)
 
 
 def _respect_claims(

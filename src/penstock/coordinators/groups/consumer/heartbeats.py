@@ -8,13 +8,16 @@ A request is checked as a whole before anything is changed (`validation`): whate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from penstock.coordinators.groups.classic_group import ClassicGroup
 from penstock.coordinators.groups.consumer import changes, validation
-from penstock.coordinators.groups.consumer.group import NO_METADATA, ConsumerGroup
+from penstock.coordinators.groups.consumer.conversions import Conversions
+from penstock.coordinators.groups.consumer.departures import Departures
+from penstock.coordinators.groups.consumer.expressions import GroupExpressions
+from penstock.coordinators.groups.consumer.group import NO_METADATA, ConsumerGroup, Index
 from penstock.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -34,9 +37,10 @@ from penstock.coordinators.groups.consumer.rebalance import (
 )
 from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.coordinators.groups.consumer.settings import settings_of
-from penstock.coordinators.groups.requests import RequestInfo
+from penstock.coordinators.groups.consumer.timers import MemberTimers
+from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.groups.weighing import weight_of_metadata
-from penstock.coordinators.shard import Turn
+from penstock.coordinators.shard import RequestInfo, Turn
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -46,23 +50,33 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 from penstock.wire.uuids import format_uuid
 
-if TYPE_CHECKING:
-    from penstock.coordinators.groups.consumer.groups import ConsumerGroups
-
 NOT_SENT: Final = -1
 
 
 class Heartbeats:
     """Serves one API for all consumer groups of a shard."""
 
-    def __init__(self, groups: ConsumerGroups) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        table: GroupTable,
+        index: Index,
+        timers: MemberTimers,
+        expressions: GroupExpressions,
+        conversions: Conversions,
+        departures: Departures,
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._timers = timers
+        self._expressions = expressions
+        self._conversions = conversions
+        self._departures = departures
 
     def serve(
         self, turn: Turn, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
         """Raises KafkaError."""
-        validation.check_heartbeat(request, info.version, self._groups.config.group_consumer_assignors)
+        validation.check_heartbeat(request, info.version, self._table.config.group_consumer_assignors)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(turn, request)
         return self._beat(turn, info, request)
@@ -72,8 +86,7 @@ class Heartbeats:
     def _beat(
         self, turn: Turn, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        groups = self._groups
-        config = groups.config
+        config = self._table.config
         joining = request.member_epoch == JOIN_EPOCH
         group, predecessor = self._group_for(turn, request.group_id, joining)
         member_id = request.member_id or format_uuid(turn.uuid())
@@ -93,16 +106,16 @@ class Heartbeats:
 
         # Nothing is refused from here on, but records that are too large to be stored.
         if predecessor is not None:
-            groups.succeed(turn, predecessor, group)
-        elif group.group_id not in groups.shard.groups:
-            groups.shard.groups[group.group_id] = group
+            self._conversions.succeed(turn, predecessor, group)
+        elif group.group_id not in self._table.groups:
+            self._table.add(group)
         if replaced is not None:
             self._replace(turn, group, replaced, member_id)
         if metadata is not before or known is None:
             changes.put_metadata(turn, group, member_id, metadata)
         member = group.members[member_id]
         settings = settings_of(group.group_id, config, turn.image)
-        groups.timers.set_session(turn, member, settings.session_timeout_ms)
+        self._timers.set_session(turn, member, settings.session_timeout_ms)
 
         assigned_before = member.current.assigned
         names_changed = metadata.topic_names != before.topic_names
@@ -112,9 +125,9 @@ class Heartbeats:
             # An expression that nobody has resolved yet makes a new epoch when it is.
             force |= not regex or regex in group.resolved
             if before.topic_regex:
-                groups.expressions.drop_if_unused(turn, group, before.topic_regex)
+                self._expressions.drop_if_unused(turn, group, before.topic_regex)
         if group.regexes:
-            force |= groups.expressions.refresh(turn, group, config)
+            force |= self._expressions.refresh(turn, group, config)
         if force or group.refresh_due:
             bump_epoch_if_due(turn, group, force=force)
         if group.epoch > group.assignment_epoch:
@@ -123,7 +136,7 @@ class Heartbeats:
             turn, group, member, request.topic_partitions, subscription_changed=names_changed or regex_changed
         )
         if changed or replaced is not None:
-            groups.timers.set_rebalance(turn, group, member)
+            self._timers.set_rebalance(turn, group, member)
 
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
@@ -136,19 +149,18 @@ class Heartbeats:
 
     def _group_for(self, turn: Turn, group_id: str, joining: bool) -> tuple[ConsumerGroup, ClassicGroup | None]:
         """The group, or the one that is to be, with the classic group that it follows upon."""
-        groups = self._groups
-        group = groups.shard.find(turn, group_id)
+        group = self._table.find(turn, group_id)
         if isinstance(group, ConsumerGroup):
             return group, None
         if not joining:
             raise not_a_consumer_group(group_id, group)
         if group is None:
-            if not groups.shard.has_room():
+            if not self._table.has_room():
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "The coordinator holds as many groups as it can.")
-            return ConsumerGroup(group_id, groups.index), None
+            return ConsumerGroup(group_id, self._index), None
         if group.is_empty:
-            return ConsumerGroup(group_id, groups.index), group
-        return groups.conversions.upgraded(turn, group), group
+            return ConsumerGroup(group_id, self._index), group
+        return self._conversions.upgraded(turn, group), group
 
     def _updated(
         self, before: MemberMetadata, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
@@ -161,7 +173,7 @@ class Heartbeats:
         known = NO_METADATA if request.member_epoch == JOIN_EPOCH else before
         names = known.topic_names
         if request.subscribed_topic_names is not None:
-            names = self._groups.index.names(request.subscribed_topic_names)
+            names = self._index.names(request.subscribed_topic_names)
         metadata = MemberMetadata(
             request.instance_id if request.instance_id is not None else known.instance_id,
             request.rack_id if request.rack_id is not None else known.rack_id,
@@ -177,13 +189,12 @@ class Heartbeats:
     def _replace(self, turn: Turn, group: ConsumerGroup, replaced: Member, member_id: str) -> None:
         """A static member came back under a new id: it takes over what the last incarnation had, from epoch 0."""
         replace_member(turn, group, replaced, member_id)
-        self._groups.timers.cancel_all(turn, group, replaced.member_id)
+        self._timers.cancel_all(turn, group, replaced.member_id)
 
     # -- leave -------------------------------------------------------------------------------------------------------
 
     def _leave(self, turn: Turn, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        groups = self._groups
-        group = groups.shard.find(turn, request.group_id)
+        group = self._table.find(turn, request.group_id)
         if not isinstance(group, ConsumerGroup):
             raise not_a_consumer_group(request.group_id, group)
         member = validation.member_of(group, request.member_id, request.instance_id)
@@ -193,7 +204,7 @@ class Heartbeats:
             changes.put_current(turn, group, member.member_id, left)
             turn.cancel_timer(("rebalance", group.group_id, member.member_id))
         else:
-            groups.remove_members(turn, group, [member])
+            self._departures.remove(turn, group, [member])
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
 
