@@ -4,8 +4,8 @@ Offsets are saved in the transaction that changes the balances. Kill it with `ki
 add up. Start two of them: each has its own partitions, and one that lost them cannot save any more.
 
     python examples/exactly_once.py --store sqlite:balances.db
-    python examples/exactly_once.py --store "postgres:dbname=bank"      pip install 'penstock[postgres]'
-    python examples/exactly_once.py --store redis://localhost:6379/0     pip install 'penstock[redis]'
+    python examples/exactly_once.py --store "postgres:dbname=bank"      pip install '.[postgres]'
+    python examples/exactly_once.py --store redis://localhost:6379/0     pip install '.[redis]'
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests of an application against real brokers, with the fixtures that Penstock gives pytest.
 
-    pip install penstock pytest
+    pip install . pytest          (in a checkout)
     pytest examples/test_order_service.py
 
 The application below counts orders per customer. Replace it with your own: it needs to know nothing of Penstock, only

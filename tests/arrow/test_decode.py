@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-pytest.importorskip("numpy", reason="numpy is not installed: pip install penstock[spark]")
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install penstock[spark]")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install penstock-streaming[spark]")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install penstock-streaming[spark]")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

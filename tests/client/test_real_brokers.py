@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-pytest.importorskip("numpy", reason="numpy is not installed: pip install penstock[spark]")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install penstock[spark]")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install penstock-streaming[spark]")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install penstock-streaming[spark]")
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic

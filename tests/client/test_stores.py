@@ -115,7 +115,7 @@ class RedisSide:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install penstock[postgres]")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install penstock-streaming[postgres]")
     if reason := Postgres.available():
         pytest.skip(reason)
     with Postgres() as running:
@@ -124,7 +124,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[RedisServer]:
-    pytest.importorskip("redis", reason="redis is not installed: pip install penstock[redis]")
+    pytest.importorskip("redis", reason="redis is not installed: pip install penstock-streaming[redis]")
     if reason := RedisServer.available():
         pytest.skip(reason)
     with RedisServer() as running:

@@ -257,7 +257,7 @@ def test_what_is_missing_for_spark_is_named_with_the_fix(monkeypatch: pytest.Mon
     monkeypatch.setattr(choice, "NEEDED", ("no_such_package",))
     chosen = choice.choose_pipeline(tmp_path, no_spark=False)
     assert "no no_such_package here" in chosen.notice
-    assert "pip install 'penstock[spark]'" in chosen.notice
+    assert "pip install 'penstock-streaming[spark]'" in chosen.notice
     assert chosen.pipeline.title == "a consumer group in plain Python"
     monkeypatch.setattr(choice, "NEEDED", ())
     monkeypatch.setenv("PATH", "")

@@ -232,7 +232,7 @@ def database(kind: str, directory: Path) -> Iterator[tuple[str, Callable[[], dic
 
         yield f"sqlite:{directory / 'balances.db'}", in_sqlite
     elif kind == "postgres":
-        psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install penstock[postgres]")
+        psycopg = pytest.importorskip("psycopg", reason="pip install penstock-streaming[postgres]")
         if reason := Postgres.available():
             pytest.skip(reason)
         with Postgres() as postgres:
@@ -243,7 +243,7 @@ def database(kind: str, directory: Path) -> Iterator[tuple[str, Callable[[], dic
 
             yield f"postgres:{postgres.conninfo}", in_postgres
     else:
-        redis = pytest.importorskip("redis", reason="redis is not installed: pip install penstock[redis]")
+        redis = pytest.importorskip("redis", reason="redis is not installed: pip install penstock-streaming[redis]")
         if reason := RedisServer.available():
             pytest.skip(reason)
         with RedisServer() as server:

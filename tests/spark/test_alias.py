@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from penstock.spark import alias, alias_jar
 from penstock.spark.alias_jar import AliasUnavailable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'penstock-streaming[spark]'")
 
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException

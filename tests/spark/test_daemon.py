@@ -9,7 +9,7 @@ import pytest
 
 from penstock.spark.daemon import tolerate_closed_readers
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

@@ -43,7 +43,7 @@ def answering(*answers: Answer) -> Ask:
         ("pyspark", "4.3.0", Status.OK, []),
         ("pyspark", "4.3.1.dev2", Status.OK, []),
         ("pyspark", "4.2.9", Status.FAILED, ["4.2.9, but 4.3 is needed", "pip install 'pyspark>=4.3,<5'"]),
-        ("pyspark", None, Status.FAILED, ["not installed", "pip install 'penstock[spark]'"]),
+        ("pyspark", None, Status.FAILED, ["not installed", "pip install 'penstock-streaming[spark]'"]),
         ("pandas", "2.3.3", Status.OK, []),
         ("pandas", "3.0.0rc1", Status.FAILED, ["older than 3 is needed", "pip install 'pandas>=2.2,<3'"]),
         ("protobuf", None, Status.WARNING, ["transformWithState"]),
@@ -143,7 +143,7 @@ def test_a_source_that_cannot_be_imported_is_named_although_its_module_can(part:
     found = [check for check in check_siblings(sys.executable, ask) if check.status is not Status.OK]
     assert [check.name for check in found] == ["data sources"]
     assert f"the source cannot be imported (ModuleNotFoundError: import of penstock.spark.{part}" in found[0].found
-    assert "pip install 'penstock[spark]'" in found[0].fix
+    assert "pip install 'penstock-streaming[spark]'" in found[0].fix
 
 
 def test_a_python_without_the_source_is_told_apart_from_one_with_broken_neighbours() -> None:

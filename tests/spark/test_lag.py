@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from penstock.client import TopicPartition
 from penstock.spark.lag import Lag, LagListener, offsets_behind

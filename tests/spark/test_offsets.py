@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from penstock.client import TopicPartition
 from penstock.spark.errors import SourceError

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from penstock.client import EARLIEST, LATEST, TopicPartition
 from penstock.spark.errors import OptionError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from penstock.cli.impact import murmur2_partition
 from support.penstock import PenstockServer

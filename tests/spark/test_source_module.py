@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -65,7 +65,7 @@ def test_names_are_loaded_when_they_are_used() -> None:
 
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_sparks_columns_are_arrows_columns(include_headers: bool) -> None:
-    arrow = pytest.importorskip("penstock.arrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
+    arrow = pytest.importorskip("penstock.arrow", reason="pip install 'penstock-streaming[spark]'")
 
     schema = source_of(includeHeaders=str(include_headers)).schema()
 

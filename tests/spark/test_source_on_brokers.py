@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'penstock-streaming[spark]'")
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer

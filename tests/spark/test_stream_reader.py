@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock-streaming[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 

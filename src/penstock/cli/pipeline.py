@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock import install_command
 from penstock.cli import exit_codes
 from penstock.cli.connection import parse_settings
 from penstock.cli.errors import CliError
@@ -475,7 +476,7 @@ def _summary(pipeline: Pipeline) -> Iterator[str]:
 
 def _require_spark() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        raise CliError("pipelines run on Spark, which is not installed", hint="pip install 'penstock[spark]'")
+        raise CliError("pipelines run on Spark, which is not installed", hint=install_command("spark"))
 
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:

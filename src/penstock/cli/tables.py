@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock import install_command
 from penstock.cli import exit_codes
 from penstock.cli.asking import confirm
 from penstock.cli.connection import parse_settings
@@ -351,7 +352,7 @@ def _lake() -> Iterator[None]:
         raise CliError(error.message, exit_codes.FAILED, error.fix) from None
     except ModuleNotFoundError as error:
         raise CliError(
-            f"tables need the package {error.name}", exit_codes.FAILED, "pip install 'penstock[spark]'"
+            f"tables need the package {error.name}", exit_codes.FAILED, install_command("spark")
         ) from None
 
 

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from penstock import install_command
 from penstock.demo.consumers import ConsumerPipeline
 from penstock.demo.pipelines import ShopPipeline
 
@@ -34,7 +35,7 @@ def why_no_spark() -> str:
     """In one line, what is missing and what to do about it; empty if Spark can run."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        return f"Spark cannot run: no {', '.join(missing)} here; `pip install 'penstock[spark]'` brings them."
+        return f"Spark cannot run: no {', '.join(missing)} here. To install: {install_command('spark')}"
     from penstock.spark.java import JavaNotFound, find_java
 
     try:

@@ -37,7 +37,7 @@ The sinks stand on their own and need no pipeline file: `to_topic` (each micro-b
 `lake.to_table` (each micro-batch one Delta commit) are functions for `foreachBatch`, and `following.follow` waits for
 such a query, shows its batches and stops it at Ctrl-C. Nothing here imports the engine:
 everything goes through Kafka's protocol, so it runs on Apache Kafka as well. pyspark, pyarrow and deltalake come with
-`pip install 'penstock[spark]'` and are imported where they are used.
+`pip install 'penstock-streaming[spark]'` and are imported where they are used.
 """
 
 from __future__ import annotations

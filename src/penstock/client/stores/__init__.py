@@ -11,8 +11,8 @@
 | store | where | what `transaction` gives |
 |---|---|---|
 | `SqliteOffsets` | a file | a `sqlite3.Connection` |
-| `PostgresOffsets` | PostgreSQL (`pip install penstock[postgres]`) | a `psycopg.Connection` |
-| `RedisOffsets` | Redis (`pip install penstock[redis]`) | a pipeline: commands run together at the end |
+| `PostgresOffsets` | PostgreSQL (`pip install penstock-streaming[postgres]`) | a `psycopg.Connection` |
+| `RedisOffsets` | Redis (`pip install penstock-streaming[redis]`) | a pipeline: commands run together at the end |
 
 Theory of operation ------------------- A consumer with an `offset_store` asks it where to go on whenever partitions
 are assigned. Whoever dies in the middle of a transaction leaves neither results nor offsets of it, so the records come

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
+from penstock import install_command
 from penstock.client.cluster import TopicPartition
 from penstock.client.errors import OffsetConflict, SettingsError
 from penstock.client.handed_out import Located
@@ -15,7 +16,7 @@ from penstock.client.stores.saving import IDS_KEPT, Advance, Saving
 try:
     import psycopg
 except ImportError as missing:
-    raise SettingsError("offset_store", "PostgreSQL needs its driver: pip install 'penstock[postgres]'") from missing
+    raise SettingsError("offset_store", f"PostgreSQL needs its driver: {install_command('postgres')}") from missing
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS penstock_offsets (

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from penstock import install_command
 from penstock.client.cluster import TopicPartition
 from penstock.client.errors import OffsetConflict, SettingsError
 from penstock.client.handed_out import Located
@@ -22,7 +23,7 @@ from penstock.client.stores.saving import Saving
 try:
     import redis
 except ImportError as missing:
-    raise SettingsError("offset_store", "Redis needs its driver: pip install 'penstock[redis]'") from missing
+    raise SettingsError("offset_store", f"Redis needs its driver: {install_command('redis')}") from missing
 
 if TYPE_CHECKING:
     from redis.client import Pipeline

@@ -37,8 +37,7 @@ and with them what failed attempts left behind.
 - `rows` reads some rows, or asks a query over several tables, without Spark.
 - `locations` knows where a table lies: a path, or a URL of an object store.
 
-pyspark, pyarrow and deltalake are needed, which `pip install 'penstock[spark]'` brings; nothing of them is imported
-before it is used.
+It needs pyspark, pyarrow and deltalake (`pip install 'penstock-streaming[spark]'`) and imports none of them before use.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from penstock import install_command
 from penstock.pipeline.lake.errors import LakeError, TableMissing
 from penstock.pipeline.lake.protocol import Protocol
 from penstock.pipeline.lake.schemas import Schema, schema_of_json
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.lake.locations import Location
 
-INSTALL = "pip install 'penstock[spark]'"
+INSTALL = install_command("spark")
 
 
 def require_deltalake() -> None:
