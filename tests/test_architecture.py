@@ -54,7 +54,6 @@ MAY_IMPORT = {
 
 ENTRY_POINTS = {
     "cli/server.py": {"broker", "runtime", "log"},
-    "cli/up.py": {"broker", "runtime"},
     "cli/fleet.py": {"runtime"},
     "cli/log.py": {"log", "runtime"},
     "cli/metadata.py": {"broker", "metadata", "log", "runtime"},

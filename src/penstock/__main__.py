@@ -1,7 +1,7 @@
-"""The `penstock` command: hands over to whoever does the work.
+"""The `penstock` command: runs the module of the command that was asked for.
 
-`penstock server` and `penstock up` are a broker's process. They import nothing that a broker does not need: the
-packages behind the other commands (typer, rich, confluent-kafka) would cost some 30 MB and half a second.
+`penstock server` and `penstock up` are the process of a broker. It loads only what a broker needs: the packages behind
+the other commands (typer, rich, confluent-kafka) would cost 30 MB and half a second.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
     command = arguments[0] if arguments else ""
-    if command == "server":
-        from penstock.cli import server
+    if command in ("server", "up"):
+        from penstock.cli.server_options import ServerOptions, UpOptions, parse
 
-        return server.main(arguments[1:])
-    if command == "up":
-        from penstock.cli import up
+        if command == "server" and (for_server := parse(ServerOptions, arguments[1:])) is not None:
+            from penstock.cli.server import serve
 
-        return up.main(arguments[1:])
+            return serve(for_server)
+        if command == "up" and (for_up := parse(UpOptions, arguments[1:])) is not None:
+            from penstock.cli.server import up
+
+            return up(for_up)
     from penstock.cli import app
 
     return app.main(arguments)

@@ -44,6 +44,12 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             yield address
 
 
+@pytest.fixture(autouse=True)
+def no_profiles_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have a current profile, and commands would use it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
 @pytest.fixture
 def misadvertised(tmp_path: Path) -> Iterator[str]:
     """The address of a broker that tells its clients to connect where nothing is."""

@@ -107,6 +107,21 @@ def test_strays_are_listed_and_brought_back(run: Run, data: Path) -> None:
     assert json.loads(run("log", "strays", data, "--json").output) == []
 
 
+def test_the_nodes_of_a_local_cluster_are_searched(run: Run, data: Path) -> None:
+    parent = data.parent / "cluster"
+    parent.mkdir()
+    data.rename(parent / "node-2")
+    (parent / "node-1").mkdir()
+    (parent / "node-1" / "meta.properties").write_text("")
+    (found,) = json.loads(run("log", "strays", parent, "--json").output)
+    assert found["directory"] == "node-2/gone-3.0123-stray"
+    restored = run("log", "restore", parent, found["directory"], "--json")
+    assert json.loads(restored.output)["restored"] == "node-2/gone-3"
+    assert (parent / "node-2" / "gone-3" / "partition.metadata").exists()
+    verified = json.loads(run("log", "verify", parent, "--json").output)
+    assert "node-2/orders-0" in [log["directory"] for log in verified["logs"]]
+
+
 def test_a_stray_does_not_take_the_place_of_a_directory(run: Run, data: Path) -> None:
     (data / "gone-3").mkdir()
     result = run("log", "restore", data, "gone-3.0123-stray")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -19,12 +21,14 @@ from penstock.cli import (
     metadata,
     perf,
     pipeline,
+    profile,
     reassign,
     tables,
     topics,
 )
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
+from penstock.cli.commands import BROKERS, CLUSTERS, PIPELINES, RECORDS, TOOLS, Commands, usage_error
 from penstock.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from penstock.cli.consume import consume
 from penstock.cli.demo import EXAMPLES as DEMO_EXAMPLES
@@ -33,59 +37,144 @@ from penstock.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import CliError
 from penstock.cli.options import examples
-from penstock.cli.output import note
+from penstock.cli.output import json_messages, print_error
 from penstock.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
 from penstock.cli.produce import produce
+from penstock.cli.server_options import ServerOptions, UpOptions, declared
 
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+T = TypeVar("T")
 
-app = typer.Typer(
+app = Commands(
     name="penstock",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
     help="An event-streaming platform that speaks Apache Kafka's protocol. "
-    "All commands that talk to a cluster work against Apache Kafka as well.",
+    "All commands that talk to a cluster work with Apache Kafka as well.",
     epilog=examples(
         ("penstock up", "a broker on this machine"),
-        ("penstock topics create greetings", "then, in another terminal"),
-        ("echo hello | penstock produce greetings", "write"),
-        ("penstock consume greetings --from-beginning --until-end", "read"),
+        ("penstock topics create greetings", "in another terminal"),
+        ("echo hello | penstock produce greetings", "write a record"),
+        ("penstock consume greetings --from-beginning --until-end", "read it"),
     ),
 )
-app.add_typer(topics.app, name="topics")
-app.add_typer(configs.app, name="configs")
-app.add_typer(groups.app, name="groups")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(brokers.app, name="brokers")
-app.add_typer(leaders.app, name="leaders")
-app.add_typer(reassign.app, name="reassign")
-app.add_typer(log.app, name="log")
-app.add_typer(metadata.app, name="metadata")
-app.add_typer(perf.app, name="perf")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(tables.app, name="tables")
-app.command(epilog=PRODUCE_EXAMPLES)(produce)
-app.command(epilog=CONSUME_EXAMPLES)(consume)
-app.command(epilog=DOCTOR_EXAMPLES)(doctor)
-app.command(epilog=CHAOS_EXAMPLES)(chaos)
-app.command(epilog=DEMO_EXAMPLES, rich_help_panel="Broker")(demo)
+
+SERVER_EXAMPLES = examples(
+    ("penstock server --data /var/lib/penstock", "keep data elsewhere"),
+    ("penstock server --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://b1:9092", "for other machines"),
+    ("penstock server --config server.properties --metrics 127.0.0.1:9404", "properties from a file, and metrics"),
+)
+UP_EXAMPLES = examples(
+    ("penstock up", "one broker at 127.0.0.1:9092, with its data in ./data"),
+    ("penstock up --port 9192 --data /tmp/play", "another port and directory"),
+    ("penstock up --brokers 3 --restart", "a cluster of three; nodes that die are restarted"),
+    ("penstock up --set log.retention.hours=1", "with a property of the broker"),
+)
+
+
+def declare_command(
+    app: Commands, name: str, options: type[T], run: Callable[[T], int], about: str, examples: str
+) -> None:
+    """Makes a command of options that are declared without typer; see `server_options.py`."""
+
+    def command(**values: Any) -> None:
+        # What is not given is left to the declaration's own default.
+        given = {name: value for name, value in values.items() if value is not None}
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        raise typer.Exit(run(options(**given)))
+
+    parameters = []
+    for long_name, (field, option, default) in declared(options).items():
+        kind: Any = list[str] if option.repeatable else option.kind
+        if default in (None, ()):
+            kind, default = kind | None, None
+        info = typer.Option(
+            long_name,
+            metavar=option.metavar,
+            min=option.minimum,
+            max=option.maximum,
+            help=option.help,
+            show_default=True if option.shown_default is None else option.shown_default,
+        )
+        parameters.append(
+            inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+        )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    app.command(name, help=about, epilog=examples, rich_help_panel=BROKERS)(command)
+
+
+def _serve(options: ServerOptions) -> int:
+    from penstock.cli.server import serve
+
+    return serve(options)
+
+
+def _up(options: UpOptions) -> int:
+    from penstock.cli.server import up
+
+    return up(options)
+
+
+declare_command(
+    app,
+    "up",
+    UpOptions,
+    _up,
+    "Start a broker, or a local cluster of several, in the foreground. Ctrl-C stops it.",
+    UP_EXAMPLES,
+)
+declare_command(
+    app,
+    "server",
+    ServerOptions,
+    _serve,
+    "Run one broker in the foreground, alone or as a node of a cluster. SIGTERM or Ctrl-C stops it cleanly.",
+    SERVER_EXAMPLES,
+)
+app.command(epilog=DEMO_EXAMPLES, rich_help_panel=BROKERS)(demo)
+app.add_typer(topics.app, name="topics", rich_help_panel=RECORDS)
+app.command(epilog=PRODUCE_EXAMPLES, rich_help_panel=RECORDS)(produce)
+app.command(epilog=CONSUME_EXAMPLES, rich_help_panel=RECORDS)(consume)
+app.add_typer(groups.app, name="groups", rich_help_panel=RECORDS)
+app.add_typer(configs.app, name="configs", rich_help_panel=RECORDS)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=CLUSTERS)
+app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
+app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
+app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
+app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
+app.add_typer(tables.app, name="tables", rich_help_panel=PIPELINES)
+app.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=PIPELINES)(doctor)
+app.add_typer(perf.app, name="perf", rich_help_panel=TOOLS)
+app.command(epilog=CHAOS_EXAMPLES, rich_help_panel=TOOLS)(chaos)
+app.add_typer(log.app, name="log", rich_help_panel=TOOLS)
+app.add_typer(metadata.app, name="metadata", rich_help_panel=TOOLS)
 
 
 def main(arguments: list[str]) -> int:
     """Runs a command and returns its exit code."""
-    try:
-        app(args=arguments, prog_name="penstock")
-    except CliError as error:
-        note(f"error: {error.message}")
-        if error.hint:
-            note(f"hint: {error.hint}")
-        return error.code
-    except KeyboardInterrupt:
-        return exit_codes.INTERRUPTED
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else exit_codes.OK
-    return exit_codes.OK
+    with json_messages(asks_for_json(arguments)):
+        try:
+            result = app(args=arguments, prog_name="penstock", standalone_mode=False)
+        except CliError as error:
+            print_error(error)
+            return error.code
+        except typer.Abort:
+            print_error(CliError("nothing was changed", exit_codes.DECLINED))
+            return exit_codes.DECLINED
+        except typer.TyperException as error:
+            problem = usage_error(error)
+            print_error(problem)
+            return problem.code
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else exit_codes.OK
+    return result if isinstance(result, int) else exit_codes.OK
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether --json is among the options. It must be known before the line is parsed: that may fail, too."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
 
 
 def _show_version(wanted: bool) -> None:
@@ -101,19 +190,3 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
-def up(context: typer.Context) -> None:
-    """Start the platform on this machine, in one command. See penstock up --help."""
-    from penstock.cli.up import main as run_up
-
-    raise typer.Exit(run_up(context.args))
-
-
-@app.command(context_settings=PASSED_ON, rich_help_panel="Broker")
-def server(context: typer.Context) -> None:
-    """Run one broker. See penstock server --help."""
-    from penstock.cli.server import main as run_server
-
-    raise typer.Exit(run_server(context.args))

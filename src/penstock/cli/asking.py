@@ -10,13 +10,17 @@ import typer
 from penstock.cli import exit_codes
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
-from penstock.cli.output import note
+from penstock.cli.output import print_error
 
 
 def confirm(question: str) -> None:
     """Goes on only if the answer is yes."""
     if not sys.stdin.isatty():
-        raise CliError(f"{question} There is nobody to ask", exit_codes.USAGE, "say --yes to go on without a question")
+        raise CliError(
+            f"{question} Confirmation is needed, but standard input is not a terminal",
+            exit_codes.USAGE,
+            "rerun with --yes",
+        )
     if not typer.confirm(question, err=True):
         raise CliError("nothing was changed", exit_codes.DECLINED)
 
@@ -37,5 +41,5 @@ def raise_first(failures: list[CliError]) -> None:
     if not failures:
         return
     for failure in failures[1:]:
-        note(f"error: {failure.message}")
+        print_error(failure)
     raise failures[0]

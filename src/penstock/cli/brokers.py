@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from penstock.cli import exit_codes, growing
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -27,9 +28,7 @@ from penstock.cli.output import Cell, note, print_json, print_line, print_table,
 if TYPE_CHECKING:
     from penstock.client import Connection
 
-app = typer.Typer(
-    no_args_is_help=True, help="The brokers of a cluster: what they lead and hold; a new one into use, an old one out."
-)
+app = Commands(help="Show the brokers of a cluster, put a new one into use, or drain one before it is removed.")
 app.command(epilog=growing.ADD_EXAMPLES)(growing.add)
 app.command(epilog=growing.DRAIN_EXAMPLES)(growing.drain)
 

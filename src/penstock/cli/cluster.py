@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from penstock.cli import balancing, exit_codes
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.library import TopicMetadata
 
-app = typer.Typer(no_args_is_help=True, help="What a cluster is made of, whether it is well, and evening it out.")
+app = Commands(help="Show what a cluster consists of, check its health, and rebalance it.")
 app.command("balance", epilog=balancing.EXAMPLES)(balancing.balance_cluster)
 
 SHOWN_PARTITIONS_MAX = 20

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster, parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -24,7 +25,7 @@ from penstock.cli.output import Cell, note, print_json, print_line, print_table
 if TYPE_CHECKING:
     from penstock.cli.library import ConfigEntry, ConfigResource
 
-app = typer.Typer(no_args_is_help=True, help="Show and change the settings of topics and brokers.")
+app = Commands(help="Show and change the settings of topics and brokers.")
 
 SOURCES = {
     0: "unknown",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cli import diagnosis, exit_codes
+from penstock.cli.cluster_choice import Address
 from penstock.cli.errors import CliError
 from penstock.config import ConfigError, parse_properties
 
@@ -73,7 +74,8 @@ class Cluster:
     def __init__(self, bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
         self.bootstrap_server = bootstrap_server
         self.timeout_s = timeout_s
-        self.properties = _read_properties(command_config) if command_config is not None else {}
+        own = bootstrap_server.properties if isinstance(bootstrap_server, Address) else {}
+        self.properties = {**own, **(read_properties(command_config) if command_config is not None else {})}
         self._all_down = False
         self._reasons: list[str] = []
 
@@ -273,7 +275,7 @@ def _make(factory: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T
         ) from None
 
 
-def _read_properties(path: Path) -> dict[str, str]:
+def read_properties(path: Path) -> dict[str, str]:
     """The file given with --command-config: librdkafka's names, and Java's where they mean the same."""
     try:
         properties = parse_properties(path.read_text(encoding="utf-8"))

@@ -3,20 +3,23 @@
     node i (from 1)   clients P+i-1   controllers P+100+i-1   metrics P+200+i-1   brokers P+300+i-1   data DIR/node-i
 
 The first one, three or five nodes are the quorum too; the others are brokers only. The supervisor starts the processes,
-puts their lines together, says when one of them dies (and starts it again with --restart), and stops them one after
-another, so that each can hand over what it leads. It holds no state: what a node needs is in its own directory.
+shows their lines together, says when one of them dies (and restarts it with --restart), and stops them one after
+another, so that each can hand over its partitions. It has no state of its own: each node's is in the node's directory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import json as json_text
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.cli.ports import is_taken
 from penstock.config.local_cluster import NodeAddress, node_settings
 from penstock.runtime.exits import EXIT_OK, EXIT_UNAVAILABLE
 from penstock.wire.valid import PORT_MAX
@@ -26,9 +29,12 @@ CONTROLLERS_ABOVE = 100
 METRICS_ABOVE = 200
 INTERNAL_ABOVE = 300
 """Where brokers reach each other; it came last."""
-BROKERS_MAX = 99
-"""So that no two ports meet."""
-READY = "penstock: ready on "
+READY = ("penstock: ready on ", '{"ready": ')
+"""How the line begins with which a node says that it serves: as text, and as JSON."""
+REPEATS_SHOWN = 2
+"""How many of several lines with the same event are shown; the others are counted."""
+FOLD_S = 0.5
+"""A run of lines with the same event is over after this pause."""
 STOP_TIMEOUT_S = 30.0
 RESTART_PAUSE_S = 1.0
 RESTART_PAUSE_MAX_S = 30.0
@@ -50,6 +56,40 @@ class Member:
     started_s: float = 0.0
     deaths: int = 0
     """In a row, without running for long in between."""
+    repeats: RepeatFolder = field(default_factory=lambda: RepeatFolder())
+    folding: asyncio.TimerHandle | None = None
+
+
+class RepeatFolder:
+    """Shortens runs of lines that tell the same event. Pure.
+
+    A restart changes the in-sync replicas of every partition, which would fill the screen.
+    """
+
+    def __init__(self) -> None:
+        self._event: str | None = None
+        self._seen = 0
+
+    def take(self, line: str) -> list[str]:
+        """The lines to show, now that this one has come."""
+        found = _EVENT.match(line)
+        event = found[1] if found is not None else None
+        if event is not None and event == self._event:
+            self._seen += 1
+            return [line] if self._seen <= REPEATS_SHOWN else []
+        shown = [*self.end_run(), line]
+        self._event, self._seen = event, 1
+        return shown
+
+    def end_run(self) -> list[str]:
+        """A line that counts those that were not shown, if any."""
+        event, hidden = self._event, self._seen - REPEATS_SHOWN
+        self._event, self._seen = None, 0
+        return [f"… and {hidden} more: {event}"] if hidden > 0 else []
+
+
+_EVENT = re.compile(r"\S+ \S+ INFO  (.+?)(?:\s{2,}|\s\w+=|$)")
+"""Warnings and errors are never folded."""
 
 
 def one_host(node_id: int) -> str:
@@ -69,14 +109,23 @@ def properties(
     return node_settings(node_id, brokers, address_of)
 
 
+def ports_in_use(brokers: int, port: int) -> dict[int, str]:
+    """The ports that the nodes need and another process has, with what they are for."""
+    uses = {0: "clients", CONTROLLERS_ABOVE: "controller", METRICS_ABOVE: "metrics", INTERNAL_ABOVE: "other brokers"}
+    return {
+        port + above + node - 1: f"{use} of node {node}"
+        for above, use in uses.items()
+        for node in range(1, brokers + 1)
+        if is_taken(HOST, port + above + node - 1)
+    }
+
+
 def port_max(brokers: int) -> int:
     """The largest port for clients of the first node, so that all others can be had."""
     return PORT_MAX - INTERNAL_ABOVE - brokers + 1
 
 
-def command(
-    node_id: int, brokers: int, port: int, data: Path, log_format: str, common: Mapping[str, str]
-) -> list[str]:
+def command(node_id: int, brokers: int, port: int, data: Path, common: Mapping[str, str], *, json: bool) -> list[str]:
     """`common`: settings of all nodes, stronger than ours."""
     own = {**properties(node_id, brokers, port), **common}
     settings = [f"{name}={value}" for name, value in own.items()]
@@ -84,7 +133,7 @@ def command(
         sys.executable, "-m", "penstock", "server",
         "--data", str(data / f"node-{node_id}"),
         "--metrics", f"{HOST}:{port + METRICS_ABOVE + node_id - 1}",
-        "--log-format", log_format,
+        *(["--json"] if json else []),
         *[part for setting in settings for part in ("--set", setting)],
     ]  # fmt: skip
 
@@ -95,17 +144,19 @@ def run_fleet(
     data: Path,
     *,
     restart: bool,
-    log_format: str = "text",
-    common: Mapping[str, str] | None = None,
+    common: Mapping[str, str],
+    json: bool,
 ) -> int:
-    members = [Member(n, command(n, brokers, port, data, log_format, common or {})) for n in range(1, brokers + 1)]
-    return asyncio.run(Fleet(members, port, data, restart=restart).run())
+    """Runs a cluster until it is stopped; returns the exit code."""
+    members = [Member(n, command(n, brokers, port, data, common, json=json)) for n in range(1, brokers + 1)]
+    return asyncio.run(Fleet(members, port, data, restart=restart, json=json).run())
 
 
 class Fleet:
     """The nodes of one cluster, while they run."""
 
-    def __init__(self, members: Sequence[Member], port: int, data: Path, *, restart: bool) -> None:
+    def __init__(self, members: Sequence[Member], port: int, data: Path, *, restart: bool, json: bool) -> None:
+        self._json = json
         self._members = members
         self._port = port
         self._data = data
@@ -165,7 +216,8 @@ class Fleet:
             line = raw.decode(errors="replace").rstrip()
             if line.startswith(READY):
                 member.ready.set()
-            self._tell(member, line)
+            self._take(member, line)
+        self._end_run(member)
         code = await process.wait()
         member.ready.clear()
         member.process = None
@@ -181,6 +233,9 @@ class Fleet:
         for member in self._members:
             await member.ready.wait()
         addresses = ",".join(f"{HOST}:{self._port + member.id - 1}" for member in self._members)
+        if self._json:
+            self._print_json({"ready": {"bootstrap_server": addresses, "brokers": len(self._members)}})
+            return
         print(
             f"\n  {len(self._members)} brokers are ready. Any Kafka client can use them now:\n\n"
             f"    penstock topics create hello --partitions 6 --bootstrap-server {addresses}\n"
@@ -209,6 +264,20 @@ class Fleet:
 
     # ---- what is seen
 
+    def _take(self, member: Member, line: str) -> None:
+        if self._json:
+            self._print_json({"node": member.id, **_fields(line)})
+            return
+        if member.folding is not None:
+            member.folding.cancel()
+        for shown in member.repeats.take(line):
+            self._tell(member, shown)
+        member.folding = asyncio.get_running_loop().call_later(FOLD_S, self._end_run, member)
+
+    def _end_run(self, member: Member) -> None:
+        for line in member.repeats.end_run():
+            self._tell(member, line)
+
     def _tell(self, member: Member, line: str) -> None:
         name = f"node-{member.id}".ljust(self._width)
         if self._coloured:
@@ -216,7 +285,22 @@ class Fleet:
         print(f"{name} | {line}", flush=True)
 
     def _say(self, text: str) -> None:
-        print(f"penstock: {text}", flush=True)
+        if self._json:
+            self._print_json({"note": text})
+        else:
+            print(f"penstock: {text}", flush=True)
+
+    def _print_json(self, value: object) -> None:
+        print(json_text.dumps(value, ensure_ascii=False), flush=True)
+
+
+def _fields(line: str) -> dict[str, object]:
+    """The JSON object in a line of a node; a line of something else, such as a traceback, as text."""
+    try:
+        value = json_text.loads(line)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"text": line}
 
 
 def _die_with_parent() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import exit_codes, groups_describe, groups_reset
 from penstock.cli.asking import confirm, raise_first
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -26,9 +27,7 @@ from penstock.cli.output import Cell, note, print_json, print_line, print_table
 if TYPE_CHECKING:
     from penstock.cli.group_views import Place
 
-app = typer.Typer(
-    no_args_is_help=True, help="Consumer groups: who reads what, how far behind it is, and where it reads on."
-)
+app = Commands(help="Consumer groups: members, lag, offsets.")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import exit_codes
 from penstock.cli.asking import confirm
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -25,7 +26,7 @@ from penstock.cli.output import Cell, note, plural, print_json, print_table
 if TYPE_CHECKING:
     from penstock.wire.messages.elect_leaders import TopicPartitions
 
-app = typer.Typer(no_args_is_help=True, help="Who leads which partition.")
+app = Commands(help="Elect partition leaders.")
 
 
 class ElectionType(StrEnum):

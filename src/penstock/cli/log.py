@@ -13,8 +13,10 @@ import typer
 
 from penstock.cli import exit_codes
 from penstock.cli.asking import confirm
+from penstock.cli.commands import Commands
 from penstock.cli.errors import CliError
 from penstock.cli.formats import json_of_bytes
+from penstock.cli.node_directories import nodes_in
 from penstock.cli.offline import OfflineDisk, is_in_use
 from penstock.cli.options import Json, examples
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table, size_of
@@ -25,10 +27,8 @@ if TYPE_CHECKING:
     from penstock.runtime.production import ProductionRuntime
 
 T = TypeVar("T")
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Look into a broker's files. Needs no broker, and only `restore` and `accept-loss` write.",
-)
+
+app = Commands(help="Inspect the files of a broker. No broker needs to run; only `restore` and `accept-loss` write.")
 
 SEGMENT_PATTERN = "[0-9]" * 20 + ".log"
 SUGGESTED_MAX = 5
@@ -41,10 +41,13 @@ Directory = Annotated[
 ]
 DataDirectory = Annotated[
     Path,
-    typer.Argument(metavar="DIR", show_default=False, help="A data directory, or one partition's directory in it."),
+    typer.Argument(metavar="DIR", show_default=False, help="A data directory, or one partition in it."),
 ]
 
-Root = Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help="A broker's data directory.")]
+Root = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", show_default=False, help="The data directory of a broker or of a local cluster."),
+]
 
 
 @app.command(
@@ -142,36 +145,41 @@ def verify(
     )
 )
 def strays(directory: Root, json: Json = False) -> None:
-    """List what brokers set aside: data that the metadata does not know, and what recoveries cut off.
+    """List strays: data that brokers set aside because the metadata does not know it, or because it was damaged.
 
-    It is removed after penstock.stray.retention.ms.
+    Strays are removed after penstock.stray.retention.ms. The data directory of a local cluster is searched node by
+    node.
     """
     from penstock.log import strays_in
 
     _require_directory(directory)
-    with _disk(directory) as disk:
-        found = [(stray, _size_below(directory / stray.directory)) for stray in strays_in(disk)]
+    found = []
+    for root in nodes_in(directory).values() or [directory]:
+        with _disk(root) as disk:
+            for stray in strays_in(disk):
+                path = root / stray.directory
+                found.append((str(path.relative_to(directory)), stray, _size_below(path)))
     if json:
         print_json(
             [
                 {
-                    "directory": stray.directory,
+                    "directory": path,
                     "name": stray.name,
                     "size_bytes": size,
                     "set_aside_ms": None if stray.note is None else stray.note.set_aside_ms,
                     "reason": None if stray.note is None else stray.note.reason,
                 }
-                for stray, size in found
+                for path, stray, size in found
             ]
         )
         return
     rows: list[list[Cell]] = [
         [
-            stray.directory, stray.name, size_of(size),
+            path, stray.name, size_of(size),
             "" if stray.note is None else _moment(stray.note.set_aside_ms),
             "" if stray.note is None else stray.note.reason,
         ]
-        for stray, size in found
+        for path, stray, size in found
     ]  # fmt: skip
     print_table("", ("stray", "was", "size", "set aside", "because"), rows)
 
@@ -181,7 +189,8 @@ def strays(directory: Root, json: Json = False) -> None:
 )
 def restore(
     directory: Root,
-    stray: Annotated[str, typer.Argument(metavar="STRAY", show_default=False, help="What `log strays` lists.")],
+    stray: Annotated[str, typer.Argument(metavar="STRAY", show_default=False, help="A name that `log strays` lists.")],
+    json: Json = False,
 ) -> None:
     """Give a directory that was set aside its name back. The broker must be stopped.
 
@@ -190,11 +199,15 @@ def restore(
     """
     from penstock.log import StrayError, Strays
 
+    node, _, name = stray.rpartition("/")
     try:
-        name = _run_locked(directory, lambda runtime: Strays(runtime).restore(stray))
+        restored = _run_locked(directory / node, lambda runtime: Strays(runtime).restore(name))
     except StrayError as error:
         raise CliError(str(error), exit_codes.REFUSED, f"penstock log strays {directory} lists them") from None
-    print_line(name)
+    if json:
+        print_json({"stray": stray, "restored": str(Path(node) / restored)})
+    else:
+        print_line(str(Path(node) / restored))
 
 
 @app.command(
@@ -205,6 +218,7 @@ def accept_loss(
     directory: Root,
     partition: Annotated[str, typer.Argument(metavar="PARTITION", show_default=False, help="Such as orders-0.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
 ) -> None:
     """Give up the lost part of a partition that a broker refuses to serve. The broker must be stopped.
 
@@ -221,6 +235,9 @@ def accept_loss(
         raise CliError(str(error), exit_codes.REFUSED) from None
     if known is None:
         raise CliError(f"no checkpoint of {directory} knows {partition}", exit_codes.NOT_FOUND)
+    if json:
+        print_json({"partition": partition, "known_end": known})
+        return
     note(f"{partition} was known to reach offset {known}; start the broker, and it serves what is left")
 
 
@@ -353,14 +370,15 @@ def _partitions(directory: Path) -> tuple[Path, list[str]]:
         raise CliError(f"there is no directory {directory}", exit_codes.NOT_FOUND)
     if _is_partition(directory):
         return directory.resolve().parent, [directory.resolve().name]
-    below = _partitions_below(directory)
+    nodes = nodes_in(directory).values() or [directory]
+    below = [path for node in nodes for path in _partitions_below(node)]
     if not below:
         raise CliError(
             f"there are no logs in {directory}",
             exit_codes.NOT_FOUND,
             "name a broker's data directory, or a partition in it",
         )
-    return directory, [path.name for path in below]
+    return directory, [str(path.relative_to(directory)) for path in below]
 
 
 def _is_partition(directory: Path) -> bool:
@@ -377,8 +395,8 @@ def _partitions_below(directory: Path) -> list[Path]:
 
 @contextmanager
 def _disk(root: Path) -> Iterator[Disk]:
-    if is_in_use(root):
-        note(f"note: a broker is using {root}; what it is just writing may look torn")
+    for used in filter(is_in_use, [root, *nodes_in(root).values()]):
+        note(f"note: a broker is using {used}; records that it is writing may look incomplete")
     try:
         yield cast("Disk", OfflineDisk(root))
     except OSError as error:

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import exit_codes
 from penstock.cli.asking import confirm
+from penstock.cli.commands import Commands
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table, size_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.broker.quorum.metadata_recovery import RecoveryPlan
     from penstock.runtime.production import ProductionRuntime
 
-app = typer.Typer(no_args_is_help=True, help="Rebuild the metadata of a node that is stopped.")
+app = Commands(help="Rebuild the metadata of a stopped node.")
 
 AUTHORIZER = "authorizer.class.name"
 VOTERS = "controller.quorum.voters"

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.help_text import example_lines
+
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 15.0
 
@@ -18,9 +20,10 @@ BootstrapServer = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        envvar="PENSTOCK_BOOTSTRAP_SERVER",
         rich_help_panel=CLUSTER_PANEL,
-        help="Where to find the cluster; several addresses are separated by commas.",
+        help="Addresses of the cluster, separated by commas. Without it: the profile, the variable "
+        "PENSTOCK_BOOTSTRAP_SERVER, the default.",
+        show_default=DEFAULT_BOOTSTRAP_SERVER,
     ),
 ]
 CommandConfig = Annotated[
@@ -29,7 +32,7 @@ CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         rich_help_panel=CLUSTER_PANEL,
-        help="A properties file with client settings, for example security.protocol and sasl.*.",
+        help="Read client settings, such as security.protocol and sasl.*, from a properties file.",
     ),
 ]
 Timeout = Annotated[
@@ -39,7 +42,7 @@ Timeout = Annotated[
         metavar="SECONDS",
         min=0.1,
         rich_help_panel=CLUSTER_PANEL,
-        help="How long to wait for an answer of the cluster.",
+        help="Wait this long for an answer from the cluster.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
@@ -47,4 +50,4 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
 
 def examples(*lines: tuple[str, str]) -> str:
     """The end of a help text: commands with what they do."""
-    return "**Examples**\n\n" + "\n\n".join(f"`{command}`  {meaning}" for command, meaning in lines)
+    return example_lines(lines)

@@ -1,15 +1,22 @@
 """Writing results and messages.
 
 Results go to standard output: a table for a person, columns separated by tabs when the output is a pipe or a file,
-JSON on request. Messages, questions and progress go to standard error, so that they never end up in a pipe.
+JSON on request. Messages, questions and progress go to standard error, so that they never end up in a pipe. With
+`--json` messages and errors are JSON too, one object per line: {"note": …} and {"error": {…}}.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.cli.errors import CliError
 
 Cell = str | int | float | bool | None
 
@@ -60,10 +67,36 @@ def clear_screen() -> None:
     sys.stdout.write("\x1b[H\x1b[2J")
 
 
+_MESSAGES_AS_JSON: ContextVar[bool] = ContextVar("messages as JSON", default=False)
+
+
+@contextmanager
+def json_messages(wanted: bool) -> Iterator[None]:
+    """Whether messages and errors are JSON while a command runs."""
+    token = _MESSAGES_AS_JSON.set(wanted)
+    try:
+        yield
+    finally:
+        _MESSAGES_AS_JSON.reset(token)
+
+
 def note(text: str) -> None:
     """A message beside the result."""
+    if _MESSAGES_AS_JSON.get():
+        text = json.dumps({"note": text}, ensure_ascii=False)
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def print_error(error: CliError) -> None:
+    """What went wrong, and what to do next."""
+    if _MESSAGES_AS_JSON.get():
+        told = {"message": error.message, "code": error.code, "hint": error.hint or None}
+        sys.stderr.write(json.dumps({"error": told}, ensure_ascii=False) + "\n")
+        return
+    sys.stderr.write(f"error: {error.message}\n")
+    if error.hint:
+        sys.stderr.write(f"hint: {error.hint}\n")
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

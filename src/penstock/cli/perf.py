@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from penstock.cli.commands import Commands
 from penstock.cli.perf_codecs import EXAMPLES as CODECS_EXAMPLES
 from penstock.cli.perf_codecs import codecs
 from penstock.cli.perf_consume import EXAMPLES as CONSUME_EXAMPLES
@@ -13,11 +12,9 @@ from penstock.cli.perf_latency import latency
 from penstock.cli.perf_produce import EXAMPLES as PRODUCE_EXAMPLES
 from penstock.cli.perf_produce import produce
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Measure a cluster: throughput, latency, and which codec suits your data. "
-    "Options and output are those of Kafka's performance tools.",
+app = Commands(
+    help="Measure throughput and latency, and compare codecs on your data. "
+    "Options and output are those of Kafka's performance tools."
 )
 app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)

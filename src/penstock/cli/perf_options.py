@@ -36,7 +36,7 @@ CommandProperty = Annotated[
     ),
 ]
 MoreProperties = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="More client settings.", show_default=False)
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="More client settings.", show_default=False)
 ]
 CommandConfig = Annotated[
     Path | None,

@@ -16,6 +16,7 @@ import typer
 
 from penstock import install_command
 from penstock.cli import exit_codes
+from penstock.cli.commands import Commands
 from penstock.cli.connection import parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.keys import keys_not_echoed
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.model import Pipeline, PipelineError, Problem
     from penstock.pipeline.status import RunStatus
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Pipelines on Spark: one short file of SQL or Python, checked before it runs, gone on with where it stopped.",
-)
+app = Commands(help="Check, run and inspect Spark pipelines, each declared in one SQL or Python file.")
 
 REFRESH_S = 0.25
 LINE_EVERY_S = 10.0
@@ -80,19 +78,23 @@ Master = Annotated[
 )
 def init(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", show_default=False, help="What to write: .sql or .py.")
+        Path | None, typer.Argument(metavar="FILE", show_default=False, help="What to write: .sql or .py.")
     ] = None,
     template: Annotated[
         str | None, typer.Option("--from", metavar="NAME", help="The built-in pipeline to start from.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show what there is to start from; write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a pipeline file to start from."""
     from penstock.pipeline.model import nearest
     from penstock.pipeline.starters import templates
 
     known = templates()
+    if list_all and json:
+        print_json([{"name": one.name, "summary": one.summary} for one in known.values()])
+        return
     if list_all:
         print_table("", ("name", "what it does"), [(one.name, one.summary) for one in known.values()])
         return
@@ -118,6 +120,9 @@ def init(
         path.write_text(chosen.text, encoding="utf-8")
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror}") from None
+    if json:
+        print_json({"file": str(path), "template": template})
+        return
     note(f"wrote {path}: {chosen.summary}")
     note(f"next: penstock pipeline validate {path}, then penstock pipeline run {path}")
 
@@ -184,20 +189,24 @@ def run(
         str | None, typer.Option(metavar="HOST:PORT", help="Serve figures for Prometheus there, at /metrics.")
     ] = None,
     live: Annotated[
-        bool | None, typer.Option("--live/--no-live", help="A table that moves; if not given, on a terminal only.")
+        bool | None, typer.Option("--live/--no-live", help="Show a table that moves; by default on a terminal only.")
     ] = None,
+    json: Json = False,
 ) -> None:
-    """Check a pipeline, then run it and show how it is doing."""
+    """Check a pipeline, then run it and show its progress.
+
+    With --json it writes one object at the end, the same as `pipeline status --json`.
+    """
     _require_spark()
     address = _address(metrics) if metrics is not None else None
-    with _told():
+    with _told(json=json):
         from penstock.pipeline.progress import records_read
         from penstock.pipeline.running import QueryFailed, run_pipeline
         from penstock.pipeline.status import log_path
 
         pipeline = _load(file, settings, bootstrap_server)
         stop = StopFlag()
-        watch = _Watch(sys.stderr.isatty() if live is None else live, stop)
+        watch = _Watch(not json and (sys.stderr.isatty() if live is None else live), stop)
         log = log_path(pipeline.checkpoint)
 
         def work() -> RunStatus:
@@ -215,6 +224,9 @@ def run(
             if log is not None and log.exists():
                 note(f"what Spark wrote meanwhile is in {log}")
             raise
+    if json:
+        print_json(status.as_json())
+        return
     again = "" if status.state == "finished" else "; run it again and it goes on where it stopped"
     read = records_read(status.queries.values())
     note(f"{pipeline.name} {status.state}: {plural(read, 'record')} read{again}")

@@ -45,6 +45,7 @@ from penstock.cli.carrying_out import (
     read_plan,
     write_plan,
 )
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -61,7 +62,7 @@ from penstock.cli.output import Cell, note, plural, print_json, print_line, prin
 if TYPE_CHECKING:
     from penstock.cli.cluster_port import ProtocolPort
 
-app = typer.Typer(no_args_is_help=True, help="Move partitions onto other brokers, by a plan.")
+app = Commands(help="Move partitions to other brokers, following a plan.")
 
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A plan: of ours, or as kafka-reassign-partitions writes it.")
@@ -242,7 +243,7 @@ def verify(
 )
 def cancel(
     plan: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The plan that is being carried out.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="The plan that is being carried out.", show_default=False)
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every reassignment that is under way, and every throttle.")

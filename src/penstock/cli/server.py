@@ -1,178 +1,192 @@
-"""`penstock server` and `penstock up`: one broker in the foreground.
+"""`penstock server` and `penstock up`: a broker, or several, in the foreground.
 
-This module is the engine's front door and imports neither the rest of the command line nor its libraries: a broker
-starts in a fraction of a second because of what is not loaded.
+This module imports neither the rest of the command line nor its libraries, so that a broker starts in a fraction of a
+second. `server_options.py` has its options and says how they are parsed.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
 from penstock import __version__
 from penstock.broker.server import Broker
 from penstock.broker.starting import StartInterrupted, StartRefused
+from penstock.cli import exit_codes
+from penstock.cli.node_directories import NODE_MARK, nodes_in
+from penstock.cli.ports import is_taken
+from penstock.cli.server_options import DATA_DEFAULT, LISTEN_DEFAULT, PORT_DEFAULT, LogFormat, ServerOptions, UpOptions
 from penstock.config import BrokerConfig, ConfigError, parse_assignment, parse_host_port, parse_properties
-from penstock.config.local_cluster import NODE_SETTINGS
+from penstock.config.broker import mistyped_properties
+from penstock.config.local_cluster import NODE_SETTINGS, quorum_size
 from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_OK, EXIT_STORAGE, EXIT_UNAVAILABLE
 from penstock.runtime.production import ProductionRuntime, run
 
-PORT_DEFAULT = 9092
-LISTEN_DEFAULT = f"127.0.0.1:{PORT_DEFAULT}"
-DATA_DEFAULT = "data"
 
-EXAMPLES = """\
-examples:
-  penstock server --data /var/lib/penstock
-  penstock server --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://broker-1:9092
-  penstock server --config server.properties --metrics 127.0.0.1:9404
-"""
+class _Refused(Exception):
+    """The process ends before it serves: `str()` says why and what to do."""
+
+    def __init__(self, message: str, code: int = EXIT_CONFIG) -> None:
+        super().__init__(message)
+        self.code = code
 
 
-def main(arguments: Sequence[str]) -> int:
-    """`penstock server …`"""
-    parser = argparse.ArgumentParser(
-        prog="penstock server",
-        description="Run one broker (a cluster of one) in the foreground. SIGTERM or Ctrl-C stops it cleanly.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", metavar="FILE", help="a file in Kafka's server.properties syntax")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="a property, stronger than the file; repeatable"
-    )
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"where clients connect (default {LISTEN_DEFAULT})")
-    parser.add_argument("--data", metavar="DIR", help=f"the data directory (default {DATA_DEFAULT})")
-    parser.add_argument("--node-id", metavar="N", type=int, help="the node's id in the cluster (default 1)")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at http://HOST:PORT/metrics")
-    parser.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="how events are written to standard error"
-    )
-    options = parser.parse_args(arguments)
-    return serve(options, options.config, options.set, hints=False)
+def serve(options: ServerOptions, *, is_local: bool = False) -> int:
+    """Runs one broker until it is stopped. `is_local` is for `penstock up`: it also says what to try next."""
+    try:
+        return _serve(options, is_local)
+    except _Refused as refusal:
+        refuse(str(refusal), refusal.code, json=options.json)
+        return refusal.code
 
 
-def up(arguments: Sequence[str]) -> int:
-    """`penstock up …`"""
-    parser = argparse.ArgumentParser(
-        prog="penstock up",
-        description="Start the platform on this machine, in the foreground. Ctrl-C stops it cleanly.",
-    )
-    parser.add_argument("--config", metavar="FILE", help="a file in Kafka's server.properties syntax, for every node")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="a property, stronger than the file; repeatable"
-    )
-    parser.add_argument("--data", metavar="DIR", help=f"where data is kept (default {DATA_DEFAULT})")
-    parser.add_argument(
-        "--port", metavar="P", type=int, help=f"where clients connect (default {PORT_DEFAULT}); node i at P+i-1"
-    )
-    parser.add_argument("--brokers", metavar="N", type=int, default=1, help="how many broker processes (default 1)")
-    parser.add_argument("--restart", action="store_true", help="with --brokers: start nodes that die again")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at http://HOST:PORT/metrics")
-    options = parser.parse_args(arguments)
-    if options.brokers != 1:
-        return up_many(parser, options)
-    options.listen = None if options.port is None else f"127.0.0.1:{options.port}"
-    options.node_id = None
-    options.log_format = "text"
-    return serve(options, options.config, options.set, hints=True)
+def up(options: UpOptions) -> int:
+    """Runs one broker, or a local cluster of several."""
+    try:
+        if options.brokers > 1:
+            return _up_many(options)
+        return _serve(
+            ServerOptions(
+                config=options.config,
+                set=options.set,
+                listen=None if options.port is None else f"127.0.0.1:{options.port}",
+                data=options.data,
+                metrics=options.metrics,
+                json=options.json,
+            ),
+            True,
+        )
+    except _Refused as refusal:
+        refuse(str(refusal), refusal.code, json=options.json)
+        return refusal.code
 
 
-def up_many(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from penstock.cli.fleet import BROKERS_MAX, port_max, properties, run_fleet
+def _up_many(options: UpOptions) -> int:
+    from penstock.cli.fleet import port_max, ports_in_use, properties, run_fleet
 
     port = PORT_DEFAULT if options.port is None else options.port
-    if not 1 < options.brokers <= BROKERS_MAX:
-        parser.error(f"--brokers {options.brokers}: a number from 1 to {BROKERS_MAX}")
     most = port_max(options.brokers)
     if not 1 <= port <= most:
-        parser.error(f"--port {port}: a number from 1 to {most}, because the nodes need more ports above it")
+        raise _Refused(
+            f"--port {port}: choose a number from 1 to {most}, because the nodes need more ports above it",
+            exit_codes.USAGE,
+        )
     if options.metrics is not None:
-        parser.error("--metrics: with --brokers each node has its own port, P+200 and those after it")
+        raise _Refused("--metrics: with --brokers each node has its own port, from P+200 on", exit_codes.USAGE)
+    data = Path(options.data or DATA_DEFAULT)
+    _refuse_other_layout(data, options.brokers)
     try:
         common = given_settings(options.config, options.set)
         own = [name for name in NODE_SETTINGS if name in common]
         if own:
-            raise ConfigError(
-                [
-                    f"{', '.join(own)}: with --brokers every node gets its own. Take it out of --config and --set, or "
-                    "start the nodes one by one with `penstock server`"
-                ]
+            raise _Refused(
+                f"{', '.join(own)}: with --brokers every node gets its own. Take it out of --config and --set, or "
+                "start the nodes one by one with `penstock server`"
             )
         BrokerConfig.resolve({**properties(1, options.brokers, port), **common})
-    except (ConfigError, ValueError, OSError) as error:
-        refuse(str(error))
-        return EXIT_CONFIG
-    data = Path(options.data or DATA_DEFAULT)
-    return run_fleet(options.brokers, port, data, restart=options.restart, common=common)
+    except (ConfigError, ValueError) as error:
+        raise _Refused(str(error)) from None
+    if taken := ports_in_use(options.brokers, port):
+        uses = ", ".join(f"{number} ({use})" for number, use in taken.items())
+        raise _Refused(
+            f"in use already: port {uses}. Is another cluster running? Choose other ports with --port P",
+            EXIT_UNAVAILABLE,
+        )
+    return run_fleet(options.brokers, port, data, restart=options.restart, common=common, json=options.json)
 
 
-def serve(options: argparse.Namespace, config_path: str | None, settings: list[str], *, hints: bool) -> int:
+def _serve(options: ServerOptions, is_local: bool) -> int:
     started_s = time.monotonic()
     try:
-        config = configuration(options, config_path, settings)
+        config = configuration(options)
         metrics = None if options.metrics is None else parse_host_port(options.metrics)
-    except (ConfigError, ValueError, OSError) as error:
-        refuse(str(error))
-        return EXIT_CONFIG
-    events = StreamEventLog(lambda: time.time_ns() // 1_000_000, json_lines=options.log_format == "json")
+    except (ConfigError, ValueError) as error:
+        raise _Refused(str(error)) from None
+    json_lines = options.json or options.log_format is LogFormat.JSON
+    events = StreamEventLog(lambda: time.time_ns() // 1_000_000, json_lines=json_lines)
     for warning in config.warnings:
         events.warning("config", message=warning)
     root = Path(config.log_dir)
+    if is_local:
+        _refuse_other_layout(root, 1)
+    elif nodes := nodes_in(root):
+        raise _Refused(
+            f"{root} holds {_count_nodes(nodes)} of a cluster, and no node itself. Name one of them, as in "
+            f"--data {next(iter(nodes.values()))}, or start all of them with `penstock up --brokers {max(nodes)}`"
+        )
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "no permission to read and write it")
     except OSError as error:
-        refuse(f"the data directory {root} cannot be used: {error.strerror}. Name another with --data DIR")
-        return EXIT_CONFIG
+        raise _Refused(
+            f"the data directory {root} cannot be used: {error.strerror}. Name another with --data DIR"
+        ) from None
 
     async def broker(runtime: ProductionRuntime) -> int:
-        return await serve_until_stopped(runtime, config, events, metrics, root, started_s, hints=hints)
+        return await serve_until_stopped(
+            runtime, config, events, metrics, root, started_s, hints=is_local and not options.json, json=options.json
+        )
 
     try:
         return run(broker, root=str(root), io_threads=config.num_io_threads, events=events)
     except DirectoryInUse:
-        refuse(
+        raise _Refused(
             f"the data directory {root} is in use by another broker (its process id is in {root / 'penstock.pid'}): "
-            "stop that one first, or name another directory with --data DIR"
-        )
-        return EXIT_IN_USE
+            "stop that one first, or name another directory with --data DIR",
+            EXIT_IN_USE,
+        ) from None
     except StartRefused as error:
-        refuse(str(error))
-        return EXIT_CONFIG
+        raise _Refused(str(error)) from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
-            refuse(
+            raise _Refused(
                 f"the data directory {root} cannot be written: {error.strerror}. Make room or look at the disk, "
-                "then start again"
-            )
-            return EXIT_STORAGE
+                "then start again",
+                EXIT_STORAGE,
+            ) from None
         if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
             raise
-        refuse(
-            f"cannot listen: {error.strerror or error}. Is another broker running? "
-            f"Choose another address with {'--port P' if hints else '--listen HOST:PORT'}"
+        if metrics is not None and is_taken(*metrics):
+            remedy = "Choose another address for metrics with --metrics HOST:PORT"
+        else:
+            choice = "port with --port P" if is_local else "address with --listen HOST:PORT"
+            remedy = f"Is another broker running? Choose another {choice}"
+        raise _Refused(f"cannot listen: {error.strerror or error}. {remedy}", EXIT_UNAVAILABLE) from None
+
+
+def given_settings(config_path: str | None, settings: Iterable[str]) -> dict[str, str]:
+    """The properties of a file and of `--set`, which is stronger. A mistyped name is a ConfigError.
+
+    Kafka ignores names that it does not know, and so do we, with a warning. But a name that is nearly one of ours is a
+    mistake: the broker would run without the setting that its operator wanted.
+    """
+    given: dict[str, str] = {}
+    if config_path is not None:
+        try:
+            given = parse_properties(Path(config_path).read_text(encoding="utf-8"))
+        except OSError as error:
+            reason = f"the file {config_path}, given with --config, cannot be read: {error.strerror}"
+            raise ConfigError([reason]) from None
+        except UnicodeDecodeError:
+            raise ConfigError([f"the file {config_path}, given with --config, is not text in UTF-8"]) from None
+    given.update(map(parse_assignment, settings))
+    if mistyped := mistyped_properties(given):
+        raise ConfigError(
+            [f"{name} is not a property of a broker; did you mean {meant}?" for name, meant in mistyped.items()]
         )
-        return EXIT_UNAVAILABLE
+    return given
 
 
-def given_settings(config_path: str | None, settings: list[str]) -> dict[str, str]:
-    """What a file and `--set` say; the latter is stronger."""
-    given = {} if config_path is None else parse_properties(Path(config_path).read_text(encoding="utf-8"))
-    return {**given, **dict(map(parse_assignment, settings))}
-
-
-def configuration(options: argparse.Namespace, config_path: str | None, settings: list[str]) -> BrokerConfig:
-    given = given_settings(config_path, settings)
+def configuration(options: ServerOptions) -> BrokerConfig:
+    given = given_settings(options.config, options.set)
     static: dict[str, str] = {"node.id": "1", "log.dirs": DATA_DEFAULT}
     if "log.dir" in given:
         del static["log.dirs"]
@@ -194,6 +208,21 @@ def configuration(options: argparse.Namespace, config_path: str | None, settings
     return BrokerConfig.resolve(static)
 
 
+def _refuse_other_layout(data: Path, brokers: int) -> None:
+    """Refuses a directory that was written by a cluster of another size: its topics would seem to be lost."""
+    nodes = nodes_in(data)
+    if nodes and (brokers < max(nodes) or quorum_size(brokers) != quorum_size(max(nodes))):
+        raise _Refused(
+            f"{data} holds {_count_nodes(nodes)}: use --brokers {max(nodes)}, or another directory with --data DIR"
+        )
+    if brokers > 1 and not nodes and (data / NODE_MARK).exists():
+        raise _Refused(f"{data} holds a single node: leave out --brokers, or use another directory with --data DIR")
+
+
+def _count_nodes(nodes: Collection[int]) -> str:
+    return "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+
+
 async def serve_until_stopped(
     runtime: ProductionRuntime,
     config: BrokerConfig,
@@ -203,6 +232,7 @@ async def serve_until_stopped(
     started_s: float,
     *,
     hints: bool,
+    json: bool,
 ) -> int:
     stopping = runtime.future()
     runtime.on_stop(partial(stopping.set_result, None))
@@ -216,8 +246,14 @@ async def serve_until_stopped(
     runtime.settle()
     host, port = broker.address
     took_ms = (time.monotonic() - started_s) * 1000
-    node = f"node {config.node_id}, version {__version__}"
-    print(f"penstock: ready on {host}:{port} ({node}, started in {took_ms:.0f} ms)", flush=True)
+    if json:
+        import json as writer
+
+        ready = {"address": f"{host}:{port}", "node": config.node_id, "version": __version__, "data": str(root)}
+        print(writer.dumps({"ready": {**ready, "started_ms": round(took_ms)}}), flush=True)
+    else:
+        node = f"node {config.node_id}, version {__version__}"
+        print(f"penstock: ready on {host}:{port} ({node}, started in {took_ms:.0f} ms)", flush=True)
     if hints:
         print(next_steps(host, port, root, broker.metrics_port), flush=True)
     await stopping
@@ -248,5 +284,10 @@ def next_steps(host: str, port: int, root: Path, metrics_port: int | None) -> st
     return "\n".join(lines)
 
 
-def refuse(message: str) -> None:
-    print(f"penstock: {message}", file=sys.stderr)
+def refuse(message: str, code: int, *, json: bool) -> None:
+    if json:
+        import json as writer
+
+        print(writer.dumps({"error": {"message": message, "code": code, "hint": None}}), file=sys.stderr)
+    else:
+        print(f"penstock: {message}", file=sys.stderr)

@@ -14,6 +14,7 @@ import typer
 from penstock import install_command
 from penstock.cli import exit_codes
 from penstock.cli.asking import confirm
+from penstock.cli.commands import Commands
 from penstock.cli.connection import parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
@@ -22,10 +23,7 @@ from penstock.cli.output import Cell, note, plural, print_json, print_line, prin
 if TYPE_CHECKING:
     from penstock.pipeline.lake import Rows, TableDescription
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Look after Delta tables: what streams have written to a lake. Needs no broker and no Spark.",
-)
+app = Commands(help="Inspect and maintain Delta tables. Needs neither a broker nor Spark.")
 
 HISTORY_LIMIT = 20
 RETENTION_HOURS = 168

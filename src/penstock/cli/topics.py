@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import exit_codes, impact
 from penstock.cli.asking import confirm, failure_of, raise_first
+from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster, parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
@@ -26,7 +27,7 @@ from penstock.cli.output import Cell, note, plural, print_json, print_line, prin
 if TYPE_CHECKING:
     from penstock.cli.library import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+app = Commands(help="Create, list, describe, alter, trim and delete topics.")
 
 SAMPLE_RECORDS_DEFAULT = 10_000
 TOPIC_CONFIG_SOURCE = 1

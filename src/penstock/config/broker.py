@@ -7,7 +7,7 @@ A change at run time makes a new object, so whoever holds one sees a consistent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from penstock.config.broker_table import BROKER, BrokerProperties
@@ -179,12 +179,24 @@ def _merge_broker_id(text: str, static: Mapping[str, str], values: dict[str, Val
     values["node.id"] = broker_id
 
 
+def mistyped_properties(names: Iterable[str]) -> dict[str, str]:
+    """Names that are nearly those of broker properties, and the properties that were probably meant."""
+    known = {*SETTABLE, *NOT_YET, *WITHOUT_MEANING, "broker.id"}
+    unknown = [name for name in names if name not in known and not name.startswith(LISTENER_PREFIX)]
+    return {name: meant for name in unknown if (meant := _nearest(name)) is not None}
+
+
 def _did_you_mean(name: str) -> str:
+    meant = _nearest(name)
+    return f"; did you mean {meant}?" if meant is not None else ""
+
+
+def _nearest(name: str) -> str | None:
     # Only needed for a mistake, and not worth its time in every start.
     from difflib import get_close_matches
 
     matches = get_close_matches(name, SETTABLE, n=1, cutoff=0.85)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    return matches[0] if matches else None
 
 
 def _dynamic_value(name: str, text: str) -> Value:
