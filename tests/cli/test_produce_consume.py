@@ -170,6 +170,58 @@ def test_records_that_cannot_be_delivered_are_counted(on: Run, existing: str) ->
     assert everything(on, existing).lines == ["short", "short"]
 
 
+def test_a_mistyped_topic_is_refused_with_the_nearest(on: Run, existing: str) -> None:
+    mistyped = existing[:-1]
+    for command in (("produce",), ("consume", "--until-end"), ("topics", "describe")):
+        result = on(*command, mistyped, stdin="x\n")
+        assert result.code == exit_codes.NOT_FOUND
+        assert f"there is no topic {mistyped}; did you mean {existing}?" in result.messages
+    assert on("topics", "list", mistyped).lines[1:] == []
+
+
+def test_a_topic_is_created_on_request_and_announced(on: Run, topic: str) -> None:
+    refused = on("produce", topic, stdin="x\n")
+    assert refused.code == exit_codes.NOT_FOUND
+    assert "hint: rerun with --create" in refused.messages
+    sent = on("produce", topic, "--create", stdin="x\n")
+    assert sent.code == exit_codes.OK
+    assert f"created topic {topic} with 1 partition" in sent.messages
+    again = on("produce", topic, "--create", stdin="y\n")
+    assert "created topic" not in again.messages
+    assert everything(on, topic).lines == ["x", "y"]
+
+
+def test_a_group_continues_where_it_stopped(on: Run, existing: str) -> None:
+    group = f"group-of-{existing}"
+    on("produce", existing, stdin="".join(f"{number}\n" for number in range(100)))
+    options = (existing, "--group", group, "--from-beginning")
+    first = on("consume", *options, "--max-messages", 30)
+    assert first.code == exit_codes.OK, first.messages
+    assert len(first.lines) == 30
+    second = on("consume", *options, "--until-end")
+    assert sorted(map(int, first.lines + second.lines)) == list(range(100))
+    assert on("consume", *options, "--until-end").lines == []
+    (described,) = json.loads(on("groups", "describe", group, "--json").output)
+    assert described["total_lag"] == 0
+
+
+@pytest.mark.parametrize("option", [("--offset", "5"), ("--partition", "0"), ("--from-time", "-1h")])
+def test_a_group_knows_its_own_place(on: Run, existing: str, option: tuple[str, str]) -> None:
+    result = on("consume", existing, "--group", "g", *option)
+    assert result.code == exit_codes.USAGE
+    assert "reset-offsets" in result.messages
+
+
+def test_a_group_does_not_commit_what_was_not_written(bootstrap: str, on: Run, existing: str) -> None:
+    group = f"group-of-{existing}"
+    on("produce", existing, "-p", 0, stdin=f"{'x' * 1000}\n" * 2_000)
+    command = f"{sys.executable} -m penstock consume {existing} -b {bootstrap} -g {group} --from-beginning | head -n 2"
+    subprocess.run(["bash", "-c", command], capture_output=True, check=True)
+    left = on("consume", existing, "--group", group, "--from-beginning", "--until-end")
+    # A pipe holds 64 KiB, and nobody knows whether what is in it was read.
+    assert len(left.lines) > 1_900
+
+
 def test_a_partition_that_is_not_there(on: Run, existing: str) -> None:
     result = on("produce", existing, "--partition", 9, stdin="x\n")
     assert result.code == exit_codes.NOT_FOUND

@@ -59,6 +59,64 @@ def test_offsets_follow_what_is_written(on: Run, topic: str) -> None:
     assert "first" not in on("topics", "describe", topic, "--no-offsets").output
 
 
+@pytest.fixture
+def filled(on: Run, topic: str) -> str:
+    """A topic with ten records in each of two partitions, a second apart."""
+    on("topics", "create", topic, "--partitions", 2)
+    for partition in (0, 1):
+        lines = [json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 1000}) for n in range(10)]
+        assert on("produce", topic, "-p", partition, "--format", "json", stdin="\n".join(lines)).code == 0
+    return topic
+
+
+def firsts(on: Run, topic: str) -> list[int]:
+    (described,) = json.loads(on("topics", "describe", topic, "--json").output)
+    return [partition["first"] for partition in described["partitions"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--before-offset", 4), [4, 4]),
+        (("--before-offset", 99), [10, 10]),
+        (("--keep-last", 3), [7, 7]),
+        (("--keep-last", 99), [0, 0]),
+        (("--before-time", 1_700_000_006_000), [6, 6]),
+        (("--before-time", "2030-01-01T00:00:00Z"), [10, 10]),
+        (("--before-offset", 4, "--partition", 1), [0, 4]),
+    ],
+)
+def test_the_oldest_records_are_trimmed(on: Run, filled: str, options: tuple[object, ...], expected: list[int]) -> None:
+    shown = on("topics", "trim", filled, *options, "--dry-run")
+    assert shown.code == exit_codes.OK
+    assert firsts(on, filled) == [0, 0]
+    refused = on("topics", "trim", filled, *options)
+    assert (refused.code == exit_codes.USAGE) == any(expected)
+    assert firsts(on, filled) == [0, 0]
+    done = json.loads(on("topics", "trim", filled, *options, "--yes", "--json").output)
+    assert done["executed"] == any(expected)
+    assert sum(one["deleted"] for one in done["partitions"]) == sum(expected)
+    assert firsts(on, filled) == expected
+
+
+def test_what_a_trim_needs_is_told(on: Run, filled: str) -> None:
+    assert on("topics", "trim", filled).code == exit_codes.USAGE
+    assert on("topics", "trim", filled, "--keep-last", 1, "--before-offset", 1).code == exit_codes.USAGE
+    assert on("topics", "trim", filled, "--before-time", "soon").code == exit_codes.USAGE
+    assert on("topics", "trim", filled, "--keep-last", 1, "--partition", 7).code == exit_codes.NOT_FOUND
+    assert on("topics", "trim", filled[:-1], "--keep-last", 1).code == exit_codes.NOT_FOUND
+
+
+def test_a_topic_that_is_missing_is_told_in_json_too(on: Run, topic: str) -> None:
+    on("topics", "create", topic)
+    result = on("topics", "describe", topic, f"{topic}-not", "--json")
+    assert result.code == exit_codes.NOT_FOUND
+    there, missing = json.loads(result.output)
+    assert there["topic"] == topic
+    assert missing == {"topic": f"{topic}-not", "error": f"there is no topic {topic}-not; did you mean {topic}?"}
+    assert json.loads(result.messages)["error"]["code"] == exit_codes.NOT_FOUND
+
+
 def test_defaults_are_the_clusters(on: Run, topic: str) -> None:
     assert on("topics", "create", topic).code == exit_codes.OK
     assert partition_count(on, topic) == 1

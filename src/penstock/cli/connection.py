@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.cli import diagnosis, exit_codes
 from penstock.cli.cluster_choice import Address
 from penstock.cli.errors import CliError
+from penstock.cli.suggestions import did_you_mean
 from penstock.config import ConfigError, parse_properties
 
 if TYPE_CHECKING:
@@ -140,7 +141,18 @@ class Cluster:
         from penstock.cli.library import TopicCollection
 
         futures = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.timeout_s)
-        return len(self.wait(futures[topic], f"find the topic {topic}").partitions)
+        try:
+            return len(self.wait(futures[topic], f"find the topic {topic}").partitions)
+        except CliError as error:
+            raise self.no_topic(topic) if error.code == exit_codes.NOT_FOUND else error from None
+
+    def no_topic(self, topic: str) -> CliError:
+        """There is no such topic; proposes the one that is nearest in name."""
+        return CliError(
+            f"there is no topic {topic}{did_you_mean(topic, self.topics())}",
+            exit_codes.NOT_FOUND,
+            "`penstock topics list` shows the topics there are",
+        )
 
     def fail_fast(self) -> None:
         """Ends the command as soon as it is certain that nothing listens at any address, instead of at its timeout."""

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import exit_codes
 from penstock.cli.connection import Cluster, parse_settings
+from penstock.cli.consume_group import GroupReading
 from penstock.cli.errors import CliError
 from penstock.cli.formats import ReceivedRecord, Renderer, parse_time_ms, renderer_of, unescape
 from penstock.cli.options import (
@@ -37,6 +38,7 @@ EXAMPLES = examples(
     ("penstock consume orders --from-beginning --until-end", "all there is, then stop"),
     ("penstock consume orders --offset -10 --until-end", "the last ten of each partition"),
     ("penstock consume orders --from-time -15m", "since a quarter of an hour ago"),
+    ("penstock consume orders --group audit --from-beginning", "as a member of a group: each record once"),
     ("penstock consume orders --partition 3 --offset 1200 --max-messages 1", "one record"),
     (r"penstock consume orders --format '%p:%o %k=%s\n'", "in your own form, as kcat's -f"),
 )
@@ -62,6 +64,16 @@ def consume(
     ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition. Repeatable.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this consumer group: continue at its offsets, share the partitions with its "
+            "other members, and commit what was written.",
+        ),
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=0, help="Stop after so many records.")
@@ -107,10 +119,16 @@ def consume(
 ) -> None:
     """Read records and write them to standard output, one per line.
 
-    Without an option that says where to begin it shows what arrives from now on. Nothing is committed: no group is
-    joined, and reading leaves no trace.
+    Without an option that says where to begin it shows what arrives from now on. Without --group no group is joined and
+    nothing is committed. With --group, --from-beginning says where to begin in partitions without a committed offset.
     """
     start = _start(from_beginning, offset, from_time)
+    if group is not None and (partition or offset is not None or from_time is not None):
+        raise CliError(
+            "--group continues at the offsets of the group: leave out --partition, --offset and --from-time",
+            exit_codes.USAGE,
+            "`penstock groups reset-offsets` moves the offsets of a group",
+        )
     render = _renderer(
         "json" if json else format_,
         key_separator,
@@ -125,16 +143,25 @@ def consume(
         {
             "enable.partition.eof": True,
             "isolation.level": isolation.value,
-            "auto.offset.reset": "error",
+            **({"auto.offset.reset": "error"} if group is None else {"auto.offset.reset": start, "group.id": group}),
             **parse_settings(property_ or [], "--property"),
         }
     )
-    reading = _Reading(cluster, consumer, topic, wanted)
+    reading: _Reading | GroupReading
     try:
-        reading.begin(start, until_end=until_end)
-        _write(reading.records(max_messages), render)
-    except KeyboardInterrupt:
-        pass
+        if group is None:
+            reading = _Reading(cluster, consumer, topic, wanted)
+            reading.begin(start, until_end=until_end)
+        else:
+            reading = GroupReading(cluster, consumer, topic, group)
+            reading.begin(until_end=until_end)
+        try:
+            _write(reading.records(max_messages), render)
+        except KeyboardInterrupt:
+            sys.stdout.flush()
+        if isinstance(reading, GroupReading):
+            reading.flushed()
+            reading.commit()
     except BrokenPipeError:
         # Whoever read our output has seen enough, as `head` does. Python would flush to it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import exit_codes
 from penstock.cli.connection import COORDINATOR_BACKOFF_S, PASSING, Cluster
 from penstock.cli.errors import CliError
+from penstock.cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from penstock.cli.library import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
@@ -144,9 +145,11 @@ def describe_groups(
     return views
 
 
-def not_found(name: str) -> CliError:
+def not_found(name: str, known: Iterable[str] = ()) -> CliError:
     return CliError(
-        f"there is no group {name}", exit_codes.NOT_FOUND, "`penstock groups list` shows the groups there are"
+        f"there is no group {name}{did_you_mean(name, known)}",
+        exit_codes.NOT_FOUND,
+        "`penstock groups list` shows the groups there are",
     )
 
 

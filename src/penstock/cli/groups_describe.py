@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -89,18 +89,17 @@ def describe(
     rules = Rules() if samples is None else Rules(intervals=samples)
     with LagWatch(cluster, window_ms=window_ms, rules=rules) as lags:
         while True:
-            failures: list[CliError] = []
-            views = _views(cluster, groups, failures)
+            views, missing = _views(cluster, groups)
             by_samples = _observe(lags, views, samples, interval_ms, watching=watch)
             measured = [(view, lags.measure(view)) for view in views]
             if watch and sys.stdout.isatty():
                 clear_screen()
-            _print_all(measured, by_samples=by_samples, json=json, watch=watch)
+            _print_all(measured, missing, by_samples=by_samples, json=json, watch=watch)
             if not watch:
                 break
             samples = 1 if by_samples else None
             time.sleep(interval_ms / 1000)
-    raise_first(failures)
+    raise_first(list(missing.values()))
     if check and any(lag.verdict.name != "OK" for _, lag in measured):
         bad = ", ".join(f"{lag.group} is {lag.verdict.name}" for _, lag in measured if lag.verdict.name != "OK")
         raise CliError(bad, exit_codes.UNHEALTHY, _advice(measured))
@@ -149,17 +148,21 @@ def members(
     print_table("", head, rows)
 
 
-def _views(cluster: Cluster, names: Sequence[str] | None, failures: list[CliError]) -> list[GroupView]:
-    from penstock.cli.group_views import describe_groups, list_groups
+def _views(cluster: Cluster, names: Sequence[str] | None) -> tuple[list[GroupView], dict[str, CliError]]:
+    """The groups that could be described, and what is wrong with the others."""
+    from penstock.cli.group_views import describe_groups, list_groups, not_found
 
     wanted = names or [group.group_id for group in list_groups(cluster)]
     views = []
-    for view in describe_groups(cluster, wanted).values():
-        if isinstance(view, CliError):
-            failures.append(view)
-        else:
+    missing: dict[str, CliError] = {}
+    for name, view in describe_groups(cluster, wanted).items():
+        if not isinstance(view, CliError):
             views.append(view)
-    return views
+        elif view.code == exit_codes.NOT_FOUND:
+            missing[name] = not_found(name, [group.group_id for group in list_groups(cluster)])
+        else:
+            missing[name] = view
+    return views, missing
 
 
 def _observe(
@@ -186,11 +189,18 @@ def _observe(
 
 
 def _print_all(
-    measured: Sequence[tuple[GroupView, GroupLag]], *, by_samples: bool, json: bool, watch: bool
+    measured: Sequence[tuple[GroupView, GroupLag]],
+    missing: Mapping[str, CliError],
+    *,
+    by_samples: bool,
+    json: bool,
+    watch: bool,
 ) -> None:
     source = "samples" if by_samples else "commits"
     if json:
-        print_json([_lag_json(view, lag, source) for view, lag in measured], lines=watch)
+        described = [_lag_json(view, lag, source) for view, lag in measured]
+        failed = [{"group": name, "error": error.message} for name, error in missing.items()]
+        print_json([*described, *failed], lines=watch)
         return
     if watch:
         print_line(time.strftime("%Y-%m-%d %H:%M:%S"))

@@ -39,7 +39,7 @@ POLL_EVERY_RECORDS = 256
 DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "5"}
 
 EXAMPLES = examples(
-    ("seq 1000 | penstock produce numbers", "one record per line"),
+    ("seq 1000 | penstock produce numbers --create", "one record per line, in a new topic"),
     ("penstock produce orders --key-separator : < orders.txt", "the text before the first colon is the key"),
     ("penstock produce orders --key 42 --header source=cli", "the same key and header for every line typed"),
     ("penstock produce users --key-separator : --null-value NULL", "a line such as 42:NULL deletes the key 42"),
@@ -109,16 +109,19 @@ def produce(
         list[str] | None,
         typer.Option("--property", "-X", metavar="KEY=VALUE", help="Any setting of librdkafka. Repeatable."),
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topic, with the cluster's defaults, if it does not exist.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Send lines as records.
+    """Send each line as a record.
 
-    Ends with an error, and says how many, if any record could not be delivered. A line of the wrong form stops it; what
-    was read before is still sent.
+    A topic that does not exist is an error, unless --create is given. The command fails if a record could not be
+    delivered, and says how many. A line of the wrong form stops it; the lines before it are still sent.
     """
     try:
         stamp = parse_time_ms(timestamp, round(time.time() * 1000)) if timestamp is not None else None
@@ -148,6 +151,7 @@ def produce(
     interrupted = False
     problem: CliError | None = None
     with _lines(file) as (lines, interactive):
+        ensure_topic(cluster, topic, create=create)
         if interactive and not quiet:
             note(f"Each line you type becomes a record in {topic}. Ctrl-D ends.")
         progress = _Progress(sending, shown=not quiet and not interactive and sys.stderr.isatty())
@@ -172,6 +176,27 @@ def produce(
     sending.raise_failures()
     if interrupted:
         raise typer.Exit(exit_codes.INTERRUPTED)
+
+
+def ensure_topic(cluster: Cluster, topic: str, *, create: bool) -> None:
+    """Refuses a topic that does not exist, or creates it. A cluster would create a mistyped one without a word."""
+    from penstock.cli.library import NewTopic
+
+    try:
+        cluster.partition_count(topic)
+        return
+    except CliError as error:
+        if error.code != exit_codes.NOT_FOUND:
+            raise
+        if not create:
+            raise CliError(
+                error.message, error.code, f"rerun with --create, or create it: penstock topics create {topic}"
+            ) from None
+    futures = cluster.admin.create_topics(
+        [NewTopic(topic, -1, -1)], operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
+    )
+    cluster.wait(futures[topic], f"create the topic {topic}")
+    note(f"created topic {topic} with {plural(cluster.partition_count(topic), 'partition')}")
 
 
 class _Sending:

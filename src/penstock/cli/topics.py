@@ -1,4 +1,4 @@
-"""`penstock topics`: create, list, describe, alter, delete."""
+"""`penstock topics`: create, list, describe, alter, trim, delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import exit_codes, impact
+from penstock.cli import exit_codes, impact, topics_trim
 from penstock.cli.asking import confirm, failure_of, raise_first
 from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster, parse_settings
@@ -174,8 +174,8 @@ def describe(
     """Describe topics: partitions, leaders, copies, offsets, settings."""
     cluster = Cluster(bootstrap_server, command_config, timeout)
     described = []
-    failures: list[CliError] = []
-    for name, topic in _descriptions(cluster, names, failures).items():
+    found, missing = _descriptions(cluster, names)
+    for name, topic in found.items():
         ends = _offsets(cluster, topic) if offsets else {}
         described.append(
             {
@@ -196,11 +196,12 @@ def describe(
             }
         )
     if json:
-        print_json(described)
+        # One entry for each name, as for `create` and `delete`: what is missing must not look like an empty result.
+        print_json([*described, *({"topic": name, "error": error.message} for name, error in missing.items())])
     else:
         for one in described:
             _print_description(one)
-    raise_first(failures)
+    raise_first(list(missing.values()))
 
 
 @app.command(
@@ -261,6 +262,9 @@ def alter(
         print_json(result)
     elif not dry_run:
         print_line(f"altered {name}")
+
+
+app.command(epilog=topics_trim.EXAMPLES)(topics_trim.trim)
 
 
 @app.command(
@@ -334,21 +338,23 @@ def _increase(
     return report.as_json()
 
 
-def _descriptions(cluster: Cluster, names: list[str], failures: list[CliError]) -> dict[str, TopicDescription]:
+def _descriptions(cluster: Cluster, names: list[str]) -> tuple[dict[str, TopicDescription], dict[str, CliError]]:
+    """The topics that could be described, and what is wrong with the others."""
     from penstock.cli.library import TopicCollection
 
     # The library refuses a list with a name in it twice.
     wanted = list(dict.fromkeys(names))
     futures = cluster.admin.describe_topics(TopicCollection(wanted), request_timeout=cluster.timeout_s)
     described: dict[str, TopicDescription] = {}
+    missing: dict[str, CliError] = {}
     for name, future in futures.items():
         try:
             described[name] = cluster.wait(future, f"describe the topic {name}")
         except CliError as error:
             if error.code == exit_codes.UNREACHABLE:
                 raise
-            failures.append(error)
-    return described
+            missing[name] = cluster.no_topic(name) if error.code == exit_codes.NOT_FOUND else error
+    return described, missing
 
 
 def _offsets(cluster: Cluster, topic: TopicDescription) -> dict[int, tuple[int | None, int | None]]:
