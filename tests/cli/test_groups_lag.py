@@ -64,7 +64,7 @@ def test_every_verdict_is_told_by_what_was_committed(
     }
     assert {partition: one["trend"] for partition, one in told.items()} == {
         stalled: "steady",
-        rewound: "growing",
+        rewound: "steady",
         slow: "growing",
         catching_up: "shrinking",
         up_to_date: "steady",
@@ -90,6 +90,27 @@ def test_a_consumer_that_is_gone_has_stopped_and_the_exit_code_tells(
     assert f"{group} is ERR" in checked.messages
     assert f"{topic}-0" in checked.messages
     assert f"  {topic}-0 STOP: no commit for" in checked.output
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_deliberate_reset_is_no_error_and_no_growth(
+    on: Run, bootstrap: str, topic: str, group: str, protocol: str
+) -> None:
+    on("topics", "create", topic)
+    produce(bootstrap, topic, 0, 100)
+    # All within a second or so, which is when the end of the log at a commit is hardest to tell.
+    consume = ("consume", topic, "--group", group, "--from-beginning", "-X", f"group.protocol={protocol}")
+    assert len(on(*consume, "--until-end").lines) == 100
+    reset = on("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
+    assert reset.code == exit_codes.OK, reset.messages
+    one = partitions(described(on, group))[0]
+    assert (one["lag"], one["verdict"], one["trend"]) == (100, "OK", "steady"), one
+    assert "its offset was set back to 0" in one["reason"]
+    # A consumer comes back and has some way to go.
+    assert len(on(*consume, "--max-messages", 10).lines) == 10
+    one = partitions(described(on, group))[0]
+    assert one["verdict"] in ("OK", "STOP"), one
+    assert one["trend"] != "growing"
 
 
 def test_records_that_just_arrived_are_no_reason_to_worry(on: Run, bootstrap: str, topic: str, group: str) -> None:
@@ -210,7 +231,7 @@ def test_the_history_is_read_backwards_in_pieces(
     (reader,) = group_history.open_readers(Cluster(bootstrap, None, 10), [group])
     try:
         whole = reader.read_back(1, lambda _: False)
-        assert [(one.group, one.topic, one.partition, one.offset) for one in whole.commits] == [
+        assert [(one.group, one.topic, one.partition, one.offset) for one in whole.events] == [
             (group, topic, 0, 3),
             (group, topic, 0, 5),
             (group, topic, 0, 4),
@@ -221,8 +242,8 @@ def test_the_history_is_read_backwards_in_pieces(
         assert reader.read_back(1, lambda _: False) == whole
         # What is enough ends the search, and then only so much is known of the past.
         newest = reader.read_back(1, lambda commits: len(commits) == 1)
-        assert newest.commits == whole.commits[-1:]
-        assert newest.since_ms == pytest.approx(newest.commits[0].timestamp_ms, abs=10_000)
+        assert newest.events == whole.events[-1:]
+        assert newest.since_ms == pytest.approx(newest.events[0].timestamp_ms, abs=10_000)
         commit(bootstrap, group, topic, {0: 6})
         assert [one.offset for one in reader.read_on()] == [6]
     finally:

@@ -6,9 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lag import Commit, decode_commit, partition_of_group
+from penstock.lag import Commit, Memberships, decode_commit, decode_members_change, partition_of_group
 from penstock.wire.codec import encode
-from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from penstock.wire.messages.consumer_group_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    encode_key,
+    encode_value,
+)
+from penstock.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataMember,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 GOLDEN_KEY = bytes.fromhex("0001 0007 62696c6c696e67 0006 6f7264657273 00000003")
 GOLDEN_VALUES = {
@@ -76,3 +88,48 @@ def test_the_partition_of_a_group_follows_javas_hash(group: str, java_hash: int)
         java_hash -= (java_hash & 0x80000000) << 1
     expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
     assert partition_of_group(group, 50) == expected
+
+
+def classic(group: str, *members: str) -> tuple[bytes, bytes]:
+    key, value = bytearray(b"\0\2"), bytearray(b"\0\3")
+    encode(GroupMetadataKey(group=group), 2, key)
+    encode(GroupMetadataValue(members=[GroupMetadataMember(member_id=name) for name in members]), 3, value)
+    return bytes(key), bytes(value)
+
+
+def member(group: str, name: str) -> bytes:
+    return encode_key(ConsumerGroupMemberMetadataKey(group_id=group, member_id=name))
+
+
+JOINED = encode_value(ConsumerGroupMemberMetadataValue())
+
+
+@pytest.mark.parametrize(
+    ("records", "is_empty"),
+    [
+        ([], False),
+        ([classic("g", "a", "b")], False),
+        ([classic("g", "a"), classic("g")], True),
+        ([classic("g"), classic("g", "a")], False),
+        ([classic("other")], False),
+        ([(classic("g")[0], None)], True),
+        ([(member("g", "a"), JOINED)], False),
+        ([(member("g", "a"), JOINED), (member("g", "b"), JOINED), (member("g", "a"), None)], False),
+        ([(member("g", "a"), JOINED), (member("g", "a"), None)], True),
+        ([(member("g", "a"), None)], True),
+    ],
+)
+def test_a_group_without_members_is_known_by_its_records(
+    records: list[tuple[bytes, bytes | None]], is_empty: bool
+) -> None:
+    memberships = Memberships()
+    for key, value in records:
+        change = decode_members_change(key, value)
+        assert change is not None
+        memberships.take(change)
+    assert memberships.is_empty("g") is is_empty
+
+
+@given(st.one_of(st.none(), st.binary(max_size=60)), st.one_of(st.none(), st.binary(max_size=60)))
+def test_any_bytes_are_a_change_of_members_or_not(key: bytes | None, value: bytes | None) -> None:
+    decode_members_change(key, value)

@@ -44,6 +44,20 @@ def test_a_tooth_of_the_saw_is_no_trend() -> None:
     assert trend_of(seen, 5_001, 20_001).direction is Direction.GROWING
 
 
+def test_a_reset_is_no_trend() -> None:
+    """Nobody produces: lag jumps when the offset goes back, and is steady before and after."""
+    seen = [Observation(100, 0, 0), Observation(100, 1_000, 0), Observation(0, 2_000, 100)]
+    assert trend_of(seen, 100, 60_000).direction is Direction.STEADY
+    # Consumers come back, and lag shrinks from there.
+    more = [*seen, Observation(30, 3_000, 70), Observation(60, 4_000, 40)]
+    assert trend_of(more, 40, 4_000) == Trend(Direction.SHRINKING, pytest.approx(-30.0))
+
+
+def test_what_is_produced_after_a_reset_makes_lag_grow() -> None:
+    seen = [Observation(100, 0, 0), Observation(0, 2_000, 100)]
+    assert trend_of(seen, 300, 12_000) == Trend(Direction.GROWING, pytest.approx(20.0))
+
+
 def test_now_is_a_sample_like_the_others() -> None:
     seen = line(0, 0, every_ms=5_000)
     assert trend_of(seen, 400, 5_400, Source.SAMPLES).direction is Direction.GROWING

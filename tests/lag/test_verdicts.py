@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.lag import GroupVerdict, History, Judgement, Observation, Rules, Source, Verdict, judge
+from penstock.lag.history import RECENT_MS
 from penstock.lag.verdicts import duration_text, group_verdict
 
 MINUTE_MS = 60_000
@@ -105,6 +106,55 @@ def test_only_the_first_step_back_is_looked_at() -> None:
     """As Burrow does: the first was made good, the second is not seen until the first leaves the window."""
     history = commits((100, 9), (90, 20), (110, 8), (105, 14))
     assert verdict(history, 14) is Verdict.OK
+
+
+def reset_history(*later: tuple[int, int], since_ms: int = 5_000) -> History:
+    """Commits up to offset 100, then a reset to 0 from outside, then `later` ones of members."""
+    reset_ms = NOW_MS - since_ms
+    before = [Observation(offset, reset_ms - 60_000 + offset, 0) for offset in (80, 90, 100)]
+    reset = Observation(0, reset_ms, 100, is_from_outside=True)
+    after = [Observation(offset, reset_ms + 1_000 * (n + 1), lag) for n, (offset, lag) in enumerate(later)]
+    return History([*before, reset, *after])
+
+
+def test_a_deliberate_reset_is_no_rewind() -> None:
+    told = judge(reset_history(), 0, 100, NOW_MS)
+    assert told.verdict is Verdict.OK
+    assert told.reason == (
+        "its offset was set back to 0 5s ago, and no consumer has committed since; 100 records wait"
+    )
+    assert verdict(reset_history((10, 90), (20, 80)), 80) is Verdict.OK
+
+
+def test_a_group_that_nobody_starts_after_a_reset_has_stopped() -> None:
+    told = judge(reset_history(since_ms=RECENT_MS + 1), 0, 100, NOW_MS)
+    assert told.verdict is Verdict.STOP
+    assert "no consumer has committed since" in told.reason
+
+
+def test_what_comes_after_a_reset_is_judged_by_itself() -> None:
+    assert verdict(reset_history((10, 110), (20, 120), (30, 130)), 130) is Verdict.WARN
+    assert verdict(reset_history((50, 50), (20, 80)), 80) is Verdict.REWIND
+
+
+def test_a_consumer_outside_its_group_that_goes_back_and_on_is_a_rewind() -> None:
+    history = reset_history()
+    history.add(Observation(10, NOW_MS, 90, is_from_outside=True))
+    assert verdict(history, 90) is Verdict.REWIND
+
+
+def test_a_reset_is_seen_though_a_commit_was_made_the_moment_before() -> None:
+    history = History([Observation(100, NOW_MS - 500, 0), Observation(0, NOW_MS - 100, is_from_outside=True)])
+    history.set_lag(1, 0)
+    # The log was at least as long as what had been committed.
+    assert [(one.offset, one.lag) for one in history.observations] == [(100, 0), (0, 100)]
+    assert verdict(history, 100) is Verdict.OK
+
+
+def test_samples_tell_a_reset_by_a_group_without_members() -> None:
+    offsets = [100, 0, 0, 0]
+    seen = [Observation(o, NOW_MS - 3_000 + 1_000 * n, 100 - o, is_from_outside=True) for n, o in enumerate(offsets)]
+    assert judge(History(seen, source=Source.SAMPLES), 0, 100, NOW_MS).verdict is Verdict.OK
 
 
 def test_a_stop_is_told_before_a_rewind() -> None:

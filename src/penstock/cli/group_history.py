@@ -1,4 +1,4 @@
-"""The commits of groups, read from the end of `__consumer_offsets` backwards.
+"""The commits of groups and the changes of their members, read from the end of `__consumer_offsets` backwards.
 
 Backwards, because only the last commits count, and a busy cluster writes thousands a second: pieces are read from
 the end on, each twice as long as the one before, until there is enough for every group, or the oldest wanted time is
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
-from penstock.lag import Commit, decode_commit, partition_of_group
+from penstock.lag import Commit, MembersChange, decode_commit, decode_members_change, partition_of_group
 from penstock.lag.commits import OFFSETS_TOPIC
 
 FIRST_PIECE_RECORDS = 2_000
@@ -30,10 +30,13 @@ class Unreadable(Exception):
     """The history cannot be had; the message says why."""
 
 
-class Tail(NamedTuple):
-    """The commits that were read, oldest first, and since when none can have been missed."""
+Event = Commit | MembersChange
 
-    commits: list[Commit]
+
+class Tail(NamedTuple):
+    """The events that were read, oldest first, and since when none can have been missed."""
+
+    events: list[Event]
     since_ms: int | None
 
 
@@ -52,7 +55,7 @@ class CommitReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def read_back(self, oldest_ms: int, is_enough: Callable[[list[Commit]], bool]) -> Tail:
+    def read_back(self, oldest_ms: int, is_enough: Callable[[list[Event]], bool]) -> Tail:
         """From the end backwards, at most to the first commit that is not older than `oldest_ms`."""
         from penstock.cli.library import KafkaException
 
@@ -61,25 +64,25 @@ class CommitReader:
         try:
             floor, end = self._bounds(oldest_ms)
             self._next = end
-            commits: list[Commit] = []
+            events: list[Event] = []
             piece = FIRST_PIECE_RECORDS
             begin = end
             oldest_read_ms: int | None = None
-            while begin > floor and not self._is_spent() and (begin == end or not is_enough(commits)):
+            while begin > floor and not self._is_spent() and (begin == end or not is_enough(events)):
                 stop, begin = begin, max(floor, begin - piece)
                 piece *= 2
                 more, first_ms, is_whole = self._read(begin, stop)
                 if not is_whole:
                     # It would have a hole between what was read now and before: only the newer part can be used.
-                    return Tail(commits, oldest_read_ms)
-                commits = more + commits
+                    return Tail(events, oldest_read_ms)
+                events = more + events
                 oldest_read_ms = first_ms if first_ms is not None else oldest_read_ms
         except KafkaException as error:
             raise Unreadable(self._cluster.failure(error.args[0], f"read {OFFSETS_TOPIC}").message) from None
-        return Tail(commits, oldest_ms if begin <= floor else oldest_read_ms)
+        return Tail(events, oldest_ms if begin <= floor else oldest_read_ms)
 
-    def read_on(self) -> list[Commit]:
-        """What was committed since the last reading."""
+    def read_on(self) -> list[Event]:
+        """The events since the last reading."""
         from penstock.cli.library import KafkaException
 
         assert self._next >= 0, "read_back comes first"
@@ -87,11 +90,11 @@ class CommitReader:
         self._deadline_s = time.monotonic() + min(READ_SECONDS_MAX, self._cluster.timeout_s)
         try:
             _, end = self._bounds(0)
-            commits, _, _ = self._read(self._next, end) if end > self._next else ([], None, True)
+            events, _, _ = self._read(self._next, end) if end > self._next else ([], None, True)
         except KafkaException as error:
             raise Unreadable(self._cluster.failure(error.args[0], f"read {OFFSETS_TOPIC}").message) from None
         self._next = end
-        return commits
+        return events
 
     def _bounds(self, oldest_ms: int) -> tuple[int, int]:
         from penstock.cli.library import TopicPartition
@@ -106,11 +109,11 @@ class CommitReader:
             raise Unreadable(self._cluster.failure(found.error, f"read {OFFSETS_TOPIC}").message)
         return (found.offset if found.offset >= 0 else end), end
 
-    def _read(self, begin: int, stop: int) -> tuple[list[Commit], int | None, bool]:
-        """Commits of the groups in [begin, stop), the time of the first record, and whether all was read."""
+    def _read(self, begin: int, stop: int) -> tuple[list[Event], int | None, bool]:
+        """Events of the groups in [begin, stop), the time of the first record, and whether all was read."""
         from penstock.cli.library import KafkaError, TopicPartition
 
-        commits: list[Commit] = []
+        events: list[Event] = []
         first_ms: int | None = None
         self._consumer.assign([TopicPartition(OFFSETS_TOPIC, self.partition, begin)])
         while not self._is_spent():
@@ -118,23 +121,23 @@ class CommitReader:
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        return commits, first_ms, True
+                        return events, first_ms, True
                     raise Unreadable(self._cluster.failure(error, f"read {OFFSETS_TOPIC}").message)
                 offset, key, value = message.offset(), message.key(), message.value()
                 assert offset is not None
                 if offset >= stop:
-                    return commits, first_ms, True
+                    return events, first_ms, True
                 assert key is None or isinstance(key, bytes)
                 assert value is None or isinstance(value, bytes)
                 self._bytes += len(key or b"") + len(value or b"")
                 if first_ms is None:
                     first_ms = message.timestamp()[1]
-                commit = decode_commit(key, value)
-                if commit is not None and commit.group in self.groups:
-                    commits.append(commit)
+                event = decode_commit(key, value) or decode_members_change(key, value)
+                if event is not None and event.group in self.groups:
+                    events.append(event)
                 if offset == stop - 1:
-                    return commits, first_ms, True
-        return commits, first_ms, False
+                    return events, first_ms, True
+        return events, first_ms, False
 
     def _is_spent(self) -> bool:
         return self._bytes > READ_BYTES_MAX or time.monotonic() > self._deadline_s

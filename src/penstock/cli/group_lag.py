@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Self
 from penstock.cli import exit_codes
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
-from penstock.cli.group_history import CommitReader, Unreadable, open_readers
+from penstock.cli.group_history import CommitReader, Event, Unreadable, open_readers
 from penstock.cli.group_views import GroupView, Place
 from penstock.lag import (
     DEFAULT_RULES,
-    Commit,
     GroupLag,
     History,
+    MembersChange,
+    Memberships,
     Observation,
     Position,
     Rules,
@@ -55,6 +56,7 @@ class LagWatch:
         self._unread: dict[Place, tuple[int, int]] = {}
         """Offset and timestamp of the first unread record, where it was read."""
         self._source = Source.COMMITS
+        self._memberships = Memberships()
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +81,7 @@ class LagWatch:
         for reader in self._readers:
             wanted = {(name, place) for name in reader.groups for place in lagging[name]}
             tail = reader.read_back(now_ms - self._window_ms, partial(_is_enough, wanted, self._rules))
-            self._take(tail.commits)
+            self._take(tail.events)
             for key in wanted:
                 self._history(key).silent_since_ms = tail.since_ms
 
@@ -92,7 +94,9 @@ class LagWatch:
         for group in groups:
             for position in self._positions(group):
                 if position.committed is not None:
-                    seen = Observation(position.committed, now_ms, position.lag_records)
+                    seen = Observation(
+                        position.committed, now_ms, position.lag_records, is_from_outside=not group.is_active
+                    )
                     self._history((group.name, (position.topic, position.partition))).add(seen)
 
     def measure(self, group: GroupView) -> GroupLag:
@@ -115,6 +119,7 @@ class LagWatch:
         for reader in self._readers:
             reader.close()
         self._readers, self._read = [], []
+        self._memberships = Memberships()
         self._histories.clear()
 
     def _history(self, key: Key) -> History:
@@ -123,13 +128,17 @@ class LagWatch:
             history = self._histories[key] = History(source=self._source, rules=self._rules)
         return history
 
-    def _take(self, commits: Iterable[Commit]) -> None:
-        for commit in commits:
-            history = self._history((commit.group, (commit.topic, commit.partition)))
-            if commit.offset is None:
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, MembersChange):
+                self._memberships.take(event)
+                continue
+            history = self._history((event.group, (event.topic, event.partition)))
+            if event.offset is None:
                 history.clear()
             else:
-                history.add(Observation(commit.offset, commit.timestamp_ms))
+                from_outside = self._memberships.is_empty(event.group)
+                history.add(Observation(event.offset, event.timestamp_ms, is_from_outside=from_outside))
 
     def _lagging(self, group: GroupView) -> set[Place]:
         """The partitions whose verdict depends on the history."""
@@ -183,7 +192,7 @@ class LagWatch:
         histories = {place: history for place, history in histories.items() if place in ends}
         for index in range(self._rules.intervals):
             asked = {
-                place: history.observations[index].lag_at_ms - HEAD_SLACK_MS
+                place: _time_of_end(history.observations[index])
                 for place, history in histories.items()
                 if index < len(history.observations) and history.observations[index].lag is None
             }
@@ -297,10 +306,18 @@ def _ends_at(cluster: Cluster, times_ms: Mapping[Place, int], ends: Mapping[Plac
     return {place: end if end >= 0 else ends[place] for place, end in offsets_at(cluster, times_ms).items()}
 
 
-def _is_enough(wanted: Iterable[Key], rules: Rules, commits: Sequence[Commit]) -> bool:
+def _time_of_end(observation: Observation) -> int:
+    """When to look for the end of the log that an observation's lag is measured against."""
+    # Nobody reads while offsets are set from outside: no record can have been on its way to the consumer.
+    return observation.lag_at_ms - (0 if observation.is_from_outside else HEAD_SLACK_MS)
+
+
+def _is_enough(wanted: Iterable[Key], rules: Rules, events: Sequence[Event]) -> bool:
     """Whether every partition whose verdict depends on it has a full window."""
     histories: dict[Key, History] = {}
-    for commit in commits:
+    for commit in events:
+        if isinstance(commit, MembersChange):
+            continue
         history = histories.setdefault((commit.group, (commit.topic, commit.partition)), History(rules=rules))
         if commit.offset is not None:
             history.add(Observation(commit.offset, commit.timestamp_ms))

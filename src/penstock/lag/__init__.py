@@ -13,7 +13,7 @@ the producer or the broker wrote (`message.timestamp.type`); one in the future c
 known.
 
 **Trend** is the slope of a straight line through the lags seen in the window, in records per second (`trend.py`):
-growing, shrinking or steady.
+growing, shrinking or steady. A jump, when offsets are reset, is no trend.
 
 **Verdict** is LinkedIn Burrow's: no thresholds, but rules over a sliding window of the last commits (`verdicts.py`):
 
@@ -21,7 +21,8 @@ growing, shrinking or steady.
 - WARN    the consumer moves, but its lag never fell: it is too slow.
 - STALL   the consumer commits, and always the same offset, while records wait: it is stuck.
 - STOP    the consumer has not committed for longer than the whole window spans, while records wait: it is gone.
-- REWIND  the consumer went back to an older offset and has not come back to where it was.
+- REWIND  the consumer went back to an older offset and has not come back to where it was. A deliberate reset, made
+          while the group has no members, is none.
 
 A group is as bad as its worst partition: OK, WARN, or ERR for any of the other three.
 
@@ -34,7 +35,14 @@ whether the partition has an owner). `Position` is where the partition stands no
 make reports of them. Nothing here asks a clock: the time is an argument.
 """
 
-from penstock.lag.commits import Commit, decode_commit, partition_of_group
+from penstock.lag.commits import (
+    Commit,
+    MembersChange,
+    Memberships,
+    decode_commit,
+    decode_members_change,
+    partition_of_group,
+)
 from penstock.lag.history import DEFAULT_RULES, History, Observation, Rules, Source
 from penstock.lag.report import GroupLag, PartitionLag, Position, assess_group, assess_partition
 from penstock.lag.trend import Direction, Trend, trend_of
@@ -48,6 +56,8 @@ __all__ = [
     "GroupVerdict",
     "History",
     "Judgement",
+    "MembersChange",
+    "Memberships",
     "Observation",
     "PartitionLag",
     "Position",
@@ -58,6 +68,7 @@ __all__ = [
     "assess_group",
     "assess_partition",
     "decode_commit",
+    "decode_members_change",
     "judge",
     "partition_of_group",
     "trend_of",

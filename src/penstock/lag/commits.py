@@ -1,8 +1,12 @@
-"""The records of `__consumer_offsets` that are offset commits: which group got how far in which partition, and when.
+"""The records of `__consumer_offsets` that lag is judged by: offset commits, and changes of a group's members.
 
 All records of a group lie in one partition of that topic, which follows from the group's name. Keys begin with two
-bytes that say what the record is: 0 and 1 are offset commits, all else concerns the members of groups. A commit without
-a value deletes the offset.
+bytes that say what the record is: 0 and 1 are offset commits, 2 is a generation of a classic group, 5 a member of a
+group of the new protocol (KIP-848). A commit without a value deletes the offset.
+
+A commit does not say who made it. The changes of members do: Kafka lets somebody outside a group commit for it only
+while it has no members, so a commit that follows when the last member has left was made from outside, as
+`penstock groups reset-offsets` does it (`Memberships`).
 """
 
 from __future__ import annotations
@@ -11,11 +15,19 @@ import msgspec
 
 from penstock.wire.codec import decode_whole
 from penstock.wire.errors import WireError
-from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from penstock.wire.messages.consumer_group_records import ConsumerGroupMemberMetadataKey, decode_key, decode_value
+from penstock.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from penstock.wire.schema import versions_of
 
 OFFSETS_TOPIC = "__consumer_offsets"
 COMMIT_KEY_VERSIONS = (0, 1)
+CLASSIC_GROUP_KEY = 2
+MEMBER_KEY = ConsumerGroupMemberMetadataKey.record_type
 
 _VERSION_BYTES = 2
 
@@ -30,6 +42,54 @@ class Commit(msgspec.Struct, frozen=True):
     """None where the offset was deleted."""
     timestamp_ms: int
     """When the coordinator took it; −1 for a deletion, which does not say."""
+
+
+class MembersChange(msgspec.Struct, frozen=True):
+    """A classic group has other members, or a member of a new group came or left."""
+
+    group: str
+    members: frozenset[str] | None = None
+    """All members of a classic group from now on; None for a group of the new protocol."""
+    joined: str | None = None
+    left: str | None = None
+
+
+class Memberships:
+    """Which groups are known to have no members, as their records are read in order."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, set[str]] = {}
+
+    def take(self, change: MembersChange) -> None:
+        if change.members is not None:
+            self._members[change.group] = set(change.members)
+        elif change.joined is not None:
+            self._members.setdefault(change.group, set()).add(change.joined)
+        elif change.left is not None:
+            # Members that came before the first record that was read are not known. But when the last known one has
+            # left and somebody outside the group may commit, there was no other.
+            self._members.setdefault(change.group, set()).discard(change.left)
+
+    def is_empty(self, group: str) -> bool:
+        return self._members.get(group) == set()
+
+
+def decode_members_change(key: bytes | None, value: bytes | None) -> MembersChange | None:
+    """The change in a record; None if it is another kind of record, or in a version that is not known yet."""
+    kind = -1 if key is None else int.from_bytes(key[:_VERSION_BYTES], "big")
+    try:
+        if key is not None and kind == CLASSIC_GROUP_KEY:
+            group = decode_whole(GroupMetadataKey, kind, key, _VERSION_BYTES).group
+            members = [] if value is None else decode_value(GroupMetadataValue, value).members
+            return MembersChange(group, members=frozenset(member.member_id for member in members))
+        if key is not None and kind == MEMBER_KEY:
+            about = decode_key(ConsumerGroupMemberMetadataKey, key)
+            if value is None:
+                return MembersChange(about.group_id, left=about.member_id)
+            return MembersChange(about.group_id, joined=about.member_id)
+    except WireError:
+        pass
+    return None
 
 
 def decode_commit(key: bytes | None, value: bytes | None) -> Commit | None:

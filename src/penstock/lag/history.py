@@ -34,6 +34,8 @@ class Observation(msgspec.Struct, frozen=True):
     """None where the end of the log at that time is not known; such an observation says nothing about lag."""
     last_ms: int = -1
     """When the last of several commits that count as one was made; −1 if it was a single one."""
+    is_from_outside: bool = False
+    """Whether it was committed while the group had no members, as a reset of offsets is."""
 
     @property
     def lag_at_ms(self) -> int:
@@ -75,24 +77,31 @@ class History:
     def add(self, observation: Observation) -> None:
         """The next observation. One that follows too fast takes the place of the last, but keeps its time.
 
-        If it kept its own time, a consumer that commits several times a second would never fill the window.
+        If it kept its own time, a consumer that commits several times a second would never fill the window. A step back
+        always has its place: it says more than the commit before it.
         """
         last = self._observations[-1] if self._observations else None
         if (
             self.source is Source.COMMITS
             and last is not None
             and observation.timestamp_ms - last.timestamp_ms < self.rules.min_distance_ms
+            and observation.offset >= last.offset
+            and observation.is_from_outside == last.is_from_outside
         ):
-            self._observations[-1] = Observation(
-                observation.offset, last.timestamp_ms, observation.lag, observation.lag_at_ms
+            self._observations[-1] = msgspec.structs.replace(
+                observation, timestamp_ms=last.timestamp_ms, last_ms=observation.lag_at_ms
             )
         else:
             self._observations.append(observation)
 
     def set_lag(self, index: int, end: int) -> None:
-        """The end of the log when an observation was made, found out afterwards."""
+        """The end of the log when an observation was made, found out afterwards.
+
+        The log was at least as long as the largest offset that had been committed by then.
+        """
         one = self._observations[index]
-        self._observations[index] = msgspec.structs.replace(one, lag=max(0, end - one.offset))
+        reached = max(self._observations[number].offset for number in range(index + 1))
+        self._observations[index] = msgspec.structs.replace(one, lag=max(end, reached) - one.offset)
 
     def clear(self) -> None:
         """The offset was deleted: what was before says nothing about what comes."""

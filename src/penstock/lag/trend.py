@@ -42,13 +42,18 @@ UNKNOWN_TREND = Trend(Direction.UNKNOWN)
 def trend_of(
     observations: Sequence[Observation], lag_now: int | None, now_ms: int, source: Source = Source.COMMITS
 ) -> Trend:
-    """The least-squares line through the lags of the window.
+    """The least-squares line through the lags of the window, each the end of the log minus the committed offset.
+
+    A commit that goes back, by a reset or a mistake, makes lag jump, and that is no trend: only what followed the last
+    one counts.
 
     Lag is a saw: it grows until the consumer commits, and falls at once. The observations lie in the valleys, now lies
     anywhere. So the lag of now joins the line only when the consumer has been quiet for longer than it ever was
     between two commits: then it is no tooth but the trend itself.
     """
-    points = [(one.timestamp_ms, one.lag) for one in observations if one.lag is not None]
+    steps_back = [index for index, (one, other) in enumerate(pairwise(observations), 1) if other.offset < one.offset]
+    counted = observations[steps_back[-1] :] if steps_back else observations
+    points = [(one.timestamp_ms, one.lag) for one in counted if one.lag is not None]
     if lag_now is not None and points and now_ms > points[-1][0]:
         gaps = [later[0] - earlier[0] for earlier, later in pairwise(points)]
         if source is Source.SAMPLES or now_ms - points[-1][0] > max(gaps, default=0):

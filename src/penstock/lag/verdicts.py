@@ -14,6 +14,10 @@ date is OK whatever happened before):
 5. WARN, if lag never fell from one commit to the next. Commits whose lag is not known are passed over.
 6. OK.
 
+A deliberate reset of offsets is no REWIND: it is a step back that was committed from outside the group, and after which
+only members of the group committed (`reset_in`). What was before it no longer counts. Until a member commits, the
+partition is OK for `RECENT_MS`, and then a STOP.
+
 A window that is filled less than `minimum_complete`, or not at all, is OK: nothing can be told. One thing can: where
 it is known that there was no commit for some time, and there is an offset, the commit that made it is older than that;
 and if that offset is not at the end of a while ago either, the consumer has stopped.
@@ -27,7 +31,7 @@ from itertools import pairwise
 
 import msgspec
 
-from penstock.lag.history import History, Observation, Source
+from penstock.lag.history import RECENT_MS, History, Observation, Source
 
 
 class Verdict(IntEnum):
@@ -85,9 +89,15 @@ def _judge(
         return Verdict.OK, f"only {len(window)} of {rules.intervals} commits were seen, so nothing can be told"
     if not window:
         return _judge_silence(history, committed, lag_now, now_ms)
+    if (reset := reset_in(window)) is not None:
+        window = window[reset:]
+        if all(one.is_from_outside for one in window):
+            return _judge_reset(window[0], lag_now, now_ms)
     by_samples = history.source is Source.SAMPLES
-    if not by_samples and has_stopped(window, now_ms) and not _was_recently_up_to_date(history, window[-1].offset):
-        return Verdict.STOP, f"{_silence(window, now_ms)}; {_waiting(lag_now)}"
+    # How often the group commits is told by the whole window; a reset does not change that.
+    seen = history.observations
+    if not by_samples and has_stopped(seen, now_ms) and not _was_recently_up_to_date(history, seen[-1].offset):
+        return Verdict.STOP, f"{_silence(seen, now_ms)}; {_waiting(lag_now)}"
     if rewound := unrecovered_rewind(window):
         before, after = rewound
         moved = f"it went back from offset {before:,} to {after:,} and has not come back"
@@ -105,6 +115,14 @@ def _judge(
     if never_fell(window):
         return Verdict.WARN, f"commits move but lag never fell in {len(window)} of them; {_waiting(lag_now)}"
     return Verdict.OK, f"it catches up; {_waiting(lag_now)}"
+
+
+def _judge_reset(reset: Observation, lag_now: int, now_ms: int) -> tuple[Verdict, str]:
+    """No member has committed since the offsets were reset."""
+    silent_ms = now_ms - reset.timestamp_ms
+    when = f"its offset was set back to {reset.offset:,} {duration_text(silent_ms)} ago"
+    verdict = Verdict.OK if silent_ms <= RECENT_MS else Verdict.STOP
+    return verdict, f"{when}, and no consumer has committed since; {_waiting(lag_now)}"
 
 
 def _judge_silence(history: History, committed: int, lag_now: int, now_ms: int) -> tuple[Verdict, str]:
@@ -129,6 +147,18 @@ def unrecovered_rewind(window: Sequence[Observation]) -> tuple[int, int] | None:
             if any(later.offset >= before.offset for later in window[index + 1 :]):
                 return None
             return before.offset, after.offset
+    return None
+
+
+def reset_in(window: Sequence[Observation]) -> int | None:
+    """The index of the last deliberate reset of offsets in a window; None if there is none.
+
+    A consumer that is no member of its group and commits again after it went back is not meant: that may be a mistake.
+    """
+    for index in range(len(window) - 1, 0, -1):
+        moved = window[index].offset - window[index - 1].offset
+        if window[index].is_from_outside and moved != 0:
+            return index if moved < 0 else None
     return None
 
 
