@@ -39,7 +39,7 @@ def test_leaders_that_lead_already_need_no_election(on: Run, topic: str) -> None
     assert elected.code == exit_codes.OK, elected.messages
     assert elected.lines[1:] == [f"{topic}\t0\tleads already", f"{topic}\t1\tleads already"]
     refused = on("leaders", "elect", "--type", "unclean", "--topic", topic)
-    assert (refused.code, "nobody to ask" in refused.messages) == (exit_codes.USAGE, True)
+    assert (refused.code, "not a terminal" in refused.messages) == (exit_codes.USAGE, True)
 
 
 def test_the_quorum_is_shown(on: Run) -> None:

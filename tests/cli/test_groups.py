@@ -168,7 +168,9 @@ def test_one_that_is_not_there_among_others_is_told(on: Run, bootstrap: str, ord
     commit(bootstrap, group, orders, {0: 10})
     result = on("groups", "describe", f"{group}-gone", group, "--json")
     assert result.code == exit_codes.NOT_FOUND
-    assert [one["group"] for one in json.loads(result.output)] == [group]
+    there, gone = json.loads(result.output)
+    assert there["group"] == group
+    assert gone == {"group": f"{group}-gone", "error": f"there is no group {group}-gone; did you mean {group}?"}
 
 
 def test_a_group_is_deleted_with_its_offsets(on: Run, bootstrap: str, orders: str, group: str) -> None:

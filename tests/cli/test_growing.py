@@ -142,7 +142,7 @@ def test_everything_that_moves_is_ended_whoever_began_it(
     plan.unlink()
 
     unasked = on_four("reassign", "cancel", "--all")
-    assert (unasked.code, "nobody to ask" in unasked.messages) == (exit_codes.USAGE, True)
+    assert (unasked.code, "not a terminal" in unasked.messages) == (exit_codes.USAGE, True)
     assert good(on_four("reassign", "cancel", "--all", "--yes", "--json"))["cancelled"] > 0
     assert good(on_four("reassign", "status", "--json")) == {"moving": [], "throttles": {}}
     assert "throttled" not in settings(on_four, orders)
@@ -199,7 +199,7 @@ def test_bad_plans_are_refused_and_nothing_is_changed(
     few = on_four("reassign", "generate", "--topic", orders, "--brokers", "1,2")
     assert (few.code, "only 2 brokers are left" in few.messages) == (exit_codes.REFUSED, True)
     unasked = on_four("brokers", "drain", 3)
-    assert (unasked.code, "nobody to ask" in unasked.messages) == (exit_codes.USAGE, True)
+    assert (unasked.code, "not a terminal" in unasked.messages) == (exit_codes.USAGE, True)
     assert replicas(four.admin, orders) == before
     assert "throttled" not in settings(on_four, orders)
 

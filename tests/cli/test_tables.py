@@ -105,7 +105,7 @@ def test_vacuum_asks_and_deletes_what_nobody_names(run: Run, table: Path) -> Non
     assert run("tables", "vacuum", table, "--dry-run").lines[1] == f"  {orphan.path}"
     refused = run("tables", "vacuum", table)
     assert refused.code == exit_codes.USAGE
-    assert "say --yes" in refused.messages
+    assert "rerun with --yes" in refused.messages
     assert (table / orphan.path).exists()
     told = json.loads(run("tables", "vacuum", table, "--yes", "--json").output)
     assert told["files"] == [orphan.path]
