@@ -50,7 +50,7 @@ def list_brokers(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show all brokers, those included that are registered but fenced (dead, or not ready yet)."""
+    """List all brokers, including fenced ones (dead, or not ready yet)."""
     found = _brokers(Cluster(bootstrap_server, command_config, timeout))
     if json:
         print_json(found)
@@ -77,7 +77,7 @@ def describe(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show one broker: where it is, what it leads, its log directories and its largest partitions."""
+    """Show one broker: its address, its leaders, its log directories and its largest partitions."""
     brokers = _brokers(Cluster(bootstrap_server, command_config, timeout))
     found = next((one for one in brokers if one["id"] == broker), None)
     if found is None:

@@ -48,24 +48,26 @@ Throttle = Annotated[
     typer.Option(
         metavar="SIZE",
         rich_help_panel=_HOW,
-        help="How much each broker may send and take for it per second, such as 20MB; `none` for no limit.",
+        help="Limit for the traffic of each broker per second, such as 20MB; `none` for no limit.",
     ),
 ]
 Step = Annotated[
-    str, typer.Option(metavar="SHARE", rich_help_panel=_HOW, help="How much of the plan is moved at a time: 10%.")
+    str, typer.Option(metavar="SHARE", rich_help_panel=_HOW, help="The part of the plan to move at a time: 10%.")
 ]
 Patience = Annotated[
     str,
     typer.Option(
-        metavar="SPAN", rich_help_panel=_HOW, help="After so long without any progress a step is cancelled: 5m, PT5M."
+        metavar="SPAN", rich_help_panel=_HOW, help="Cancel a step after this long without progress: 5m, PT5M."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AllMoves = Annotated[bool, typer.Option("--all-moves", help="Show all moves, not only the first ones.")]
 PlanPath = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="Where to write the plan; a new file in this directory if not given."),
+    typer.Option(
+        "--plan", metavar="FILE", help="Write the plan to this file; a new file in this directory if not given."
+    ),
 ]
 
 
@@ -184,9 +186,7 @@ class Proposal:
         return plan_view.as_json(self.model, self.plan, self.findings, self.file.throttle, self.file.step)
 
     def show(self, *, all_moves: bool = False) -> None:
-        plan_view.show(
-            self.model, self.plan, self.findings, self.file.throttle, self.file.step, all_moves=all_moves
-        )
+        plan_view.show(self.model, self.plan, self.findings, self.file.throttle, self.file.step, all_moves=all_moves)
 
     def require_fit(self) -> None:
         """The cluster is well enough for the plan."""

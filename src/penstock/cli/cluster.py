@@ -42,14 +42,14 @@ SHOWN_PARTITIONS_MAX = 20
 )
 def describe(
     check: Annotated[
-        bool, typer.Option("--check", help="End with exit code 10 if a partition is offline or under-replicated.")
+        bool, typer.Option("--check", help="Exit with code 10 if a partition is offline or under-replicated.")
     ] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show the cluster's id, its brokers, what they lead and hold, and which partitions are not well."""
+    """Show the cluster's id, its brokers with their leaders and replicas, and unhealthy partitions."""
     cluster = Cluster(bootstrap_server, command_config, timeout)
     found = cluster.wait(cluster.admin.describe_cluster(request_timeout=timeout), "describe the cluster")
     topics = cluster.topics()

@@ -44,7 +44,7 @@ Topic = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC
 Broker = Annotated[
     list[int] | None, typer.Option("--broker", metavar="ID", help="A broker, by its node.id. Repeatable.")
 ]
-AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="Every broker of the cluster, one after the other.")]
+AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="Every broker of the cluster.")]
 
 
 @app.command(
@@ -59,14 +59,14 @@ def describe(
     broker: Broker = None,
     all_brokers: AllBrokers = False,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Also the defaults, with where each value comes from.")
+        bool, typer.Option("--all", "-a", help="Include defaults, and show where each value comes from.")
     ] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show settings: those that were made, or with --all everything in force."""
+    """Show the settings that were changed, or with --all every setting."""
     cluster = Cluster(bootstrap_server, command_config, timeout)
     shown = []
     for kind, name in _resources(cluster, topic, broker, all_brokers):
@@ -102,23 +102,23 @@ def alter(
     add: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a value. Repeatable.")] = None,
     delete: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Take back a setting, so that the default applies. Repeatable."),
+        typer.Option(metavar="KEY", help="Remove a setting, so that the default applies. Repeatable."),
     ] = None,
     append: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Add to a setting that is a list. Repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Add values to a list setting. Repeatable.")
     ] = None,
     subtract: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Take from a setting that is a list. Repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Remove values from a list setting. Repeatable.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only ask the cluster whether it would accept it.")
+        bool, typer.Option("--dry-run", help="Ask the cluster whether it would accept the change, and change nothing.")
     ] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Change settings at run time. What is not named stays as it is."""
+    """Change settings at run time. Settings that are not named stay as they are."""
     if not (add or delete or append or subtract):
         raise CliError("nothing to change: give --add, --delete, --append or --subtract", exit_codes.USAGE)
     cluster = Cluster(bootstrap_server, command_config, timeout)

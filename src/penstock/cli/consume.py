@@ -50,20 +50,26 @@ class Isolation(StrEnum):
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.", show_default=False)],
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="From the oldest record there is.")] = False,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.", show_default=False)],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")] = False,
     offset: Annotated[
         str | None,
         typer.Option(
-            "--offset", "-o", metavar="OFFSET", help="Where to begin: a number, earliest, latest, or -N for the last N."
+            "--offset",
+            "-o",
+            metavar="OFFSET",
+            help="Start at this offset: a number, earliest, latest, or -N for the last N records.",
         ),
     ] = None,
     from_time: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="From the first record that is not older: ISO 8601, ms since 1970, or -15m."),
+        typer.Option(
+            metavar="TIME",
+            help="Start at the first record with this timestamp or a later one: ISO 8601, ms since 1970, or -15m.",
+        ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition. Repeatable.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Read only this partition. Repeatable.")
     ] = None,
     group: Annotated[
         str | None,
@@ -76,12 +82,15 @@ def consume(
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=0, help="Stop after so many records.")
+        int | None, typer.Option("--max-messages", "-n", min=0, help="Stop after this many records.")
     ] = None,
     until_end: Annotated[
         bool,
         typer.Option(
-            "--until-end", "--exit-at-end", "-e", help="Stop at the last record that was there when it began."
+            "--until-end",
+            "--exit-at-end",
+            "-e",
+            help="Stop at the end that each partition had when the command started.",
         ),
     ] = False,
     format_: Annotated[
@@ -94,9 +103,9 @@ def consume(
         ),
     ] = "value",
     key_separator: Annotated[
-        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="What parts key and value.")
+        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="Text between key and value.")
     ] = r"\t",
-    null_value: Annotated[str, typer.Option(metavar="TEXT", help="How null is shown.")] = "null",
+    null_value: Annotated[str, typer.Option(metavar="TEXT", help="Text to show for null.")] = "null",
     headers: Annotated[bool, typer.Option("--headers", help="Show headers before the value.")] = False,
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Show times (ms since 1970) before the value.")
@@ -105,13 +114,13 @@ def consume(
         bool, typer.Option("--print-offsets", help="Show partition:offset before the value.")
     ] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="Whether records of open and aborted transactions are shown.")
+        Isolation, typer.Option(help="Hide or show records of open and aborted transactions.")
     ] = Isolation.COMMITTED,
     property_: Annotated[
         list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="Any setting of librdkafka. Repeatable."),
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="Set a client property of librdkafka. Repeatable."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,

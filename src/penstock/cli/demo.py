@@ -32,30 +32,29 @@ def demo(
         typer.Option(
             metavar="N",
             min=SECONDS_MIN,
-            help="Send events for so long once the pipeline runs, then end; without it, until Ctrl-C.",
+            help="Send events for this long once the pipeline runs, then stop. Without it, run until Ctrl-C.",
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(metavar="P", min=0, max=65535, help="The broker's port; 0 takes a free one.")
+        int, typer.Option(metavar="P", min=0, max=65535, help="The port of the broker; 0 chooses a free one.")
     ] = 9092,
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where everything is kept.")
-    ] = DATA_DEFAULT,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Keep all data in this directory.")] = DATA_DEFAULT,
     rate: Annotated[
         float, typer.Option(metavar="N", min=1, max=50_000, help="Events per second, as the mean over a week.")
     ] = RATE_DEFAULT,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Another shop, with other customers and orders.")
+        int | None,
+        typer.Option(metavar="N", help="Seed of the random events: another seed, other customers and orders."),
     ] = None,
     no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Compute with a consumer group in plain Python instead.")
+        bool, typer.Option("--no-spark", help="Compute the results with a Python consumer group instead of Spark.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Replace an earlier demo's topics and tables without asking.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Run a web shop on a broker of its own: events, a Spark pipeline, results, all moving before your eyes."""
+    """Run a demo: a broker, a web shop's events, and a Spark pipeline, with live figures."""
     from penstock.demo import runner, summary
     from penstock.demo.choice import choose_pipeline
     from penstock.demo.directory import Leftovers

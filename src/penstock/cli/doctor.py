@@ -26,7 +26,7 @@ EXAMPLES = examples(
 
 def doctor(
     session: Annotated[
-        bool, typer.Option("--session", help="Start a Spark session as well, and have it find the source.")
+        bool, typer.Option("--session", help="Also start a Spark session and load the data source in it.")
     ] = False,
     json: Json = False,
     bootstrap_server: Annotated[
@@ -42,7 +42,7 @@ def doctor(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Check what the data pipeline needs: Python, Java, Spark, its workers, the cluster, the disk."""
+    """Check that Spark pipelines can run here: Python, Java, Spark and its workers, the cluster, the disk."""
     from penstock.spark.doctor import Status, check_session, checkup
 
     checks = [*checkup(), check_kernels(kernel.FORM)]

@@ -43,7 +43,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 )
 def list_groups(
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Only names like this; * and ? stand for any text.")
+        str, typer.Argument(metavar="PATTERN", help="List only names that match; * and ? are wildcards.")
     ] = "*",
     state: Annotated[
         list[str] | None,
@@ -53,7 +53,7 @@ def list_groups(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic or consumer. Repeatable."),
     ] = None,
-    lag: Annotated[bool, typer.Option("--lag", help="Also how many records each is behind.")] = False,
+    lag: Annotated[bool, typer.Option("--lag", help="Show the lag of each group, in records.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
@@ -111,7 +111,7 @@ app.command("reset-offsets", epilog=groups_reset.EXAMPLES)(groups_reset.reset_of
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)],
     yes: Yes = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if the group does not exist.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
@@ -152,7 +152,7 @@ def delete_offsets(
         list[str], typer.Option(metavar="TOPIC[:P,…]", help="A topic, or some of its partitions. Repeatable.")
     ],
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be deleted, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,

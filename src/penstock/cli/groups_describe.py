@@ -53,16 +53,16 @@ def describe(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All groups.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="End with exit code 10 if the verdict of a group is not OK.")
+        bool, typer.Option("--check", help="Exit with code 10 if the verdict of a group is not OK.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every --interval, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every --interval, until Ctrl-C.")] = False,
     window: Annotated[
-        str, typer.Option(metavar="SPAN", help="How far back to look for commits, such as 15m or PT1H.")
+        str, typer.Option(metavar="SPAN", help="How far back to read commits, such as 15m or PT1H.")
     ] = WINDOW_DEFAULT,
     samples: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Ask for the offsets so often instead of reading the history of commits from the cluster."
+            min=2, help="Sample the offsets this many times instead of reading the history of commits."
         ),
     ] = None,
     interval: Annotated[
@@ -112,7 +112,7 @@ def members(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show the members of a group: who they are, what they subscribed to and which partitions they have."""
+    """Show the members of a group, with their subscriptions and partitions."""
     from penstock.cli.group_views import describe_groups
 
     cluster = Cluster(bootstrap_server, command_config, timeout)

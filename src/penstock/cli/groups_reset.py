@@ -52,13 +52,14 @@ def reset_offsets(
         bool, typer.Option("--all-topics", rich_help_panel=_SCOPE, help="All topics in which the group has offsets.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", rich_help_panel=_WHERE, help="To the oldest record there is.")
+        bool, typer.Option("--to-earliest", rich_help_panel=_WHERE, help="Move to the oldest record.")
     ] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", rich_help_panel=_WHERE, help="To the end: skip everything.")
+        bool, typer.Option("--to-latest", rich_help_panel=_WHERE, help="Move to the end, and so skip all records.")
     ] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", rich_help_panel=_WHERE, help="To where it is; for --export.")
+        bool,
+        typer.Option("--to-current", rich_help_panel=_WHERE, help="Keep the current offsets; useful with --export."),
     ] = False,
     to_datetime: Annotated[
         str | None,
@@ -74,10 +75,12 @@ def reset_offsets(
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(metavar="N", rich_help_panel=_WHERE, help="By so many records; back if negative."),
+        typer.Option(
+            metavar="N", rich_help_panel=_WHERE, help="Move by this many records; a negative number moves back."
+        ),
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option(metavar="OFFSET", min=0, rich_help_panel=_WHERE, help="To this offset.")
+        int | None, typer.Option(metavar="OFFSET", min=0, rich_help_panel=_WHERE, help="Move to this offset.")
     ] = None,
     from_file: Annotated[
         Path | None,
@@ -85,8 +88,10 @@ def reset_offsets(
             metavar="CSV", rich_help_panel=_WHERE, help="To what the lines topic,partition,offset say; - for stdin."
         ),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only tell.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell; this is the default.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Change the offsets.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change; this is the default.")
+    ] = False,
     export_: Annotated[
         bool, typer.Option("--export", help="Write the new offsets as CSV, in the form that --from-file reads.")
     ] = False,
@@ -95,9 +100,9 @@ def reset_offsets(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Set where a group reads on. Tells what would change; --execute changes it.
+    """Set the offsets of a group. Shows what would change; --execute changes it.
 
-    A group whose consumers run cannot be reset: they know where they are, and would commit over it. Stop them first.
+    Stop the consumers of the group first: while they run, they would overwrite the new offsets with their own.
     """
     way = _way(
         {
@@ -208,9 +213,7 @@ def _plan(
         )
     at_time = offsets_at(cluster, dict.fromkeys(places, when_ms)) if when_ms is not None else {}
     facts = {
-        place: Facts(
-            start=starts[place], end=ends[place], committed=committed.get(place), at_time=at_time.get(place)
-        )
+        place: Facts(start=starts[place], end=ends[place], committed=committed.get(place), at_time=at_time.get(place))
         for place in places
     }
     return plan(way, facts, amount=amount, offsets=offsets)

@@ -63,7 +63,7 @@ DRAIN_EXAMPLES = examples(
 
 
 def add(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="The new broker, which runs already.")],
+    broker: Annotated[int, typer.Argument(metavar="ID", help="The id of the new broker, which must be running.")],
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Only of this topic; repeatable.")
     ] = None,
@@ -79,7 +79,7 @@ def add(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Bring a new broker into use: it takes its share of partitions, with as little movement as that takes.
+    """Put a new broker into use: move its share of partitions to it, with as few moves as possible.
 
     The cluster is looked at first; then partitions move a tenth at a time, throttled, and the next ones only when all
     replicas are in sync. Clients notice nothing but leaders that change.
@@ -115,7 +115,7 @@ def add(
 
 
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="The broker that is to go; it may be dead already.")],
+    broker: Annotated[int, typer.Argument(metavar="ID", help="The id of the broker to drain; it may be dead.")],
     plan: PlanPath = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -131,7 +131,7 @@ def drain(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Move everything off a broker, so that it may be stopped.
+    """Move all partitions off a broker, so that it can be stopped.
 
     Its replicas go to the others: into other racks where they can, and to those that hold least. A broker that is dead
     can be drained as well, as long as other replicas of its partitions live.

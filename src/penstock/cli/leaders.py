@@ -57,7 +57,8 @@ def elect(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All partitions of the cluster.")] = False,
     kind: Annotated[
-        ElectionType, typer.Option("--type", help="preferred: the first replica; unclean: any that lives.")
+        ElectionType,
+        typer.Option("--type", help="preferred: the first replica. unclean: any live replica, which may lack records."),
     ] = ElectionType.PREFERRED,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before an unclean election.")] = False,
     json: Json = False,
@@ -65,7 +66,7 @@ def elect(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Elect leaders: the preferred replica of each partition, or, where all else is lost, any that lives."""
+    """Elect the preferred replica of each partition as leader, or any live replica with --type unclean."""
     from penstock.cli.protocol import check, error_of, reach
     from penstock.wire.errors import ErrorCode
     from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse

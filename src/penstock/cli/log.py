@@ -63,11 +63,11 @@ def dump(
     records: Annotated[bool, typer.Option("--records", "-r", help="Open the batches and show their records.")] = False,
     from_offset: Annotated[int, typer.Option(min=0, help="Begin with the batch that holds this offset.")] = 0,
     until_offset: Annotated[int | None, typer.Option(min=0, help="Stop before this offset.")] = None,
-    indexes: Annotated[bool, typer.Option("--indexes", "-i", help="Also the entries of the indexes.")] = False,
-    producers: Annotated[bool, typer.Option("--producers", help="Also the producers in the snapshots.")] = False,
+    indexes: Annotated[bool, typer.Option("--indexes", "-i", help="Also show the entries of the indexes.")] = False,
+    producers: Annotated[bool, typer.Option("--producers", help="Also show the producers in the snapshots.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what a partition's files hold."""
+    """Show the contents of a partition's files."""
     from penstock.log import tools
 
     _require_partition(directory)
@@ -104,7 +104,7 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check files: checksums, offsets, epochs, indexes, snapshots.
+    """Verify files: checksums, offsets, epochs, indexes, snapshots.
 
     A note is something that the broker's next start repairs by itself. An error means damaged or missing records: the
     command then ends with code 1.
@@ -192,7 +192,7 @@ def restore(
     stray: Annotated[str, typer.Argument(metavar="STRAY", show_default=False, help="A name that `log strays` lists.")],
     json: Json = False,
 ) -> None:
-    """Give a directory that was set aside its name back. The broker must be stopped.
+    """Restore a stray: give the directory its old name again. The broker must be stopped.
 
     If the metadata knows the topic under the same id, the next start serves it. Otherwise a node alone refuses to start
     then, and `penstock metadata recover` makes the topic known; in a cluster it would be set aside again.

@@ -39,7 +39,9 @@ def _group() -> None:
 )
 def recover(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", show_default=False, help="The node's data directory.")],
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this nothing is changed.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Write the new metadata. Without this option nothing is changed.")
+    ] = False,
     undelete: Annotated[
         list[str] | None,
         typer.Option(metavar="TOPIC", show_default=False, help="Bring a topic back that was deleted; repeatable."),
@@ -51,7 +53,7 @@ def recover(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Make new metadata from what is left: intact records, partition.metadata, and the logs.
+    """Rebuild the metadata from intact records, partition.metadata files and the logs.
 
     For a node that refuses to start because its metadata is damaged or older than its data, and that is the only voter.
     The node must be stopped. Records are not touched, and the old metadata is kept as a stray.

@@ -89,7 +89,7 @@ def codecs(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Compare the codecs on your own data: size, speed and processor time, and which one to take."""
+    """Compare codecs on your data by size, speed and processor time, and recommend one."""
     limit_bytes = round(sample_mb * MEGABYTE)
     path = Path(source)
     if path.is_file():

@@ -57,7 +57,7 @@ def consume(
     ] = None,
     group: Annotated[str | None, typer.Option("--group", help="The consumer group; a new one if not given.")] = None,
     fetch_size: Annotated[
-        int, typer.Option("--fetch-size", min=1, help="At most so many bytes of a partition per request.")
+        int, typer.Option("--fetch-size", min=1, help="Fetch at most this many bytes of a partition per request.")
     ] = MEBIBYTE,
     from_latest: Annotated[
         bool, typer.Option("--from-latest", help="A group without offsets starts at the end, not at the beginning.")
@@ -84,7 +84,7 @@ def consume(
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
-    """Measure how fast records are read."""
+    """Measure consume throughput."""
     if (topic is None) == (include is None):
         raise CliError("give either --topic or --include", exit_codes.USAGE)
     try:

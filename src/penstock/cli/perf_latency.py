@@ -77,7 +77,7 @@ def latency(
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
-    """Measure how long a record takes to its reader, and say for what that is good enough."""
+    """Measure the latency from producer to consumer, and rate it."""
     levels = _levels(producer_acks)
     settings = client_settings(command_property, more_properties, "--command-property")
     cluster = cluster_of(bootstrap_server, command_config, settings, DEFAULT_TIMEOUT_S)

@@ -64,20 +64,20 @@ def produce(
     topic: Topic,
     num_records: Annotated[int, typer.Option("--num-records", min=1, help="How many records.", show_default=False)],
     throughput: Annotated[
-        float, typer.Option("--throughput", help="At most about so many records per second; -1 for no limit.")
+        float, typer.Option("--throughput", help="Send at most this many records per second; -1 for no limit.")
     ] = -1,
     record_size: Annotated[int | None, typer.Option("--record-size", min=1, help="The size of each, in bytes.")] = None,
     payload_file: Annotated[
         Path | None, typer.Option("--payload-file", metavar="FILE", help="A file of payloads, taken at random.")
     ] = None,
     payload_delimiter: Annotated[
-        str, typer.Option("--payload-delimiter", metavar="TEXT", help="What parts the payloads of the file.")
+        str, typer.Option("--payload-delimiter", metavar="TEXT", help="Text between the payloads in the file.")
     ] = r"\n",
     payload_monotonic: Annotated[
         bool, typer.Option("--payload-monotonic", help="Payloads are the numbers 0, 1, 2 …")
     ] = False,
     warmup_records: Annotated[
-        int, typer.Option("--warmup-records", min=0, help="So many at first do not count in a second summary.")
+        int, typer.Option("--warmup-records", min=0, help="Leave the first records out of a second summary.")
     ] = 0,
     transactional_id: Annotated[str | None, typer.Option("--transactional-id", help="Send in transactions.")] = None,
     transaction_duration_ms: Annotated[
@@ -92,7 +92,7 @@ def produce(
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
-    """Measure how fast records are taken, and how long each waits for its acknowledgement."""
+    """Measure produce throughput and the latency of acknowledgements."""
     from penstock.cli.library import KafkaException
 
     if warmup_records >= num_records:

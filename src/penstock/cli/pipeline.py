@@ -78,12 +78,12 @@ Master = Annotated[
 )
 def init(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", show_default=False, help="What to write: .sql or .py.")
+        Path | None, typer.Argument(metavar="FILE", show_default=False, help="The file to write: .sql or .py.")
     ] = None,
     template: Annotated[
         str | None, typer.Option("--from", metavar="NAME", help="The built-in pipeline to start from.")
     ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Show what there is to start from; write nothing.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the built-in pipelines; write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -139,7 +139,7 @@ def validate(
     bootstrap_server: OptionalBootstrap = None,
     master: Master = None,
     cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Ask the cluster for the topics.")] = True,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Have Spark look at the queries.")] = True,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Have Spark check the queries.")] = True,
     json: Json = False,
 ) -> None:
     """Check a pipeline without running it."""
@@ -186,7 +186,7 @@ def run(
     bootstrap_server: OptionalBootstrap = None,
     master: Master = None,
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve figures for Prometheus there, at /metrics.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics at http://HOST:PORT/metrics.")
     ] = None,
     live: Annotated[
         bool | None, typer.Option("--live/--no-live", help="Show a table that moves; by default on a terminal only.")
@@ -241,7 +241,7 @@ def run(
 def graph(
     file: File,
     settings: Settings = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture there instead.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG picture to this file instead.")] = None,
     json: Json = False,
 ) -> None:
     """Show where a pipeline's rows come from and where they go. Needs neither Spark nor a broker."""
@@ -276,10 +276,10 @@ def status(
         Path, typer.Argument(metavar="FILE|CHECKPOINT", show_default=False, help="The file, or its checkpoint.")
     ],
     settings: Settings = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Show how a pipeline is doing, from another terminal."""
+    """Show the progress of a pipeline that runs in another terminal."""
     from penstock.pipeline.status import read_status, status_path
 
     with _told(json=json):

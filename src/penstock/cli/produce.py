@@ -62,57 +62,64 @@ class Acks(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.", show_default=False)],
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where they come from; standard input if not given.")
+        Path | None, typer.Argument(metavar="FILE", help="The file to read; standard input if not given.")
     ] = None,
     format_: Annotated[
         InputFormat,
         typer.Option(
             "--format",
             "-f",
-            help="What a line is: text, JSON (key, value, headers, timestamp, partition), or bytes as hex or base64.",
+            help="How to read a line: as text, JSON (key, value, headers, timestamp, partition), hex or base64.",
         ),
     ] = InputFormat.LINES,
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help=r"What parts key and value in a line, such as : or \t."
+            "--key-separator", "-K", metavar="TEXT", help=r"Text between key and value in a line, such as : or \t."
         ),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record that has none.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of records that have none.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record. Repeatable."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header to every record. Repeatable."),
     ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="The time of every record that has none: ISO 8601, ms since 1970, or -15m."),
+        typer.Option(metavar="TIME", help="The timestamp of records that have none: ISO 8601, ms since 1970, or -15m."),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="The partition; by key, or spread evenly, if not given."),
+        typer.Option(
+            "--partition",
+            "-p",
+            min=0,
+            help="Write to this partition. Without it, the key decides; records without a key are spread evenly.",
+        ),
     ] = None,
     null_value: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A key or value that is exactly this text is null (a tombstone).")
+        str | None,
+        typer.Option(metavar="TEXT", help="Treat a key or value that is exactly this text as null (a tombstone)."),
     ] = None,
     compression: Annotated[
-        Compression | None, typer.Option("--compression", "-z", help="How batches are compressed.")
+        Compression | None, typer.Option("--compression", "-z", help="Compress batches with this codec.")
     ] = None,
     acks: Annotated[
-        Acks, typer.Option(help="Who must have a record before it counts as sent: nobody, the leader, or all in sync.")
+        Acks,
+        typer.Option(help="Wait until nobody (0), the leader (1) or all in-sync replicas (all) have stored a record."),
     ] = Acks.ALL,
     idempotent: Annotated[
-        bool, typer.Option("--idempotent", help="No duplicates and no disorder when a request has to be repeated.")
+        bool, typer.Option("--idempotent", help="Avoid duplicates and reordering when a request is retried.")
     ] = False,
     property_: Annotated[
         list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="Any setting of librdkafka. Repeatable."),
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="Set a client property of librdkafka. Repeatable."),
     ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the topic, with the cluster's defaults, if it does not exist.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor a summary.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 app = Commands(help="Move partitions to other brokers, following a plan.")
 
 PlanArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A plan: of ours, or as kafka-reassign-partitions writes it.")
+    Path, typer.Argument(metavar="FILE", help="A plan written by Penstock or by kafka-reassign-partitions.")
 ]
 
 
@@ -81,10 +81,10 @@ def generate(
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; repeatable.")
     ] = None,
     brokers: Annotated[
-        str, typer.Option(metavar="1,2,3", help="The brokers to use; all that are in service if not given.")
+        str, typer.Option(metavar="1,2,3", help="The brokers to use; all live ones if not given.")
     ] = "",
     replication_factor: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="So many replicas; as many as now if not given.")
+        int | None, typer.Option(metavar="N", min=1, help="The new number of replicas; unchanged if not given.")
     ] = None,
     plan: PlanPath = None,
     dry_run: DryRun = False,
@@ -96,7 +96,7 @@ def generate(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Make a plan: chosen topics on chosen brokers, evenly, with as little movement as that takes."""
+    """Write a plan that spreads topics evenly over brokers, with as few moves as possible."""
     rate, share = parse_throttle(throttle), parse_share(step, "--step")
     with port_to(Cluster(bootstrap_server, command_config, timeout), "make a plan") as port:
         model = port.observe(disks=True)
@@ -139,7 +139,7 @@ def execute(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Carry out a plan, in steps, throttled; once more after an interruption, to go on."""
+    """Execute a plan in throttled steps. After an interruption, run it again to resume."""
     patience_s = parse_span_s(patience, "--patience")
     with port_to(Cluster(bootstrap_server, command_config, timeout), "carry out the plan") as port:
         model = port.observe(disks=True)
@@ -183,14 +183,14 @@ def execute(
 def verify(
     plan: PlanArgument,
     keep_throttle: Annotated[
-        bool, typer.Option("--keep-throttle", help="Do not take throttles away, even if all is done.")
+        bool, typer.Option("--keep-throttle", help="Keep the throttles, even if all moves are done.")
     ] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Tell how far a plan is. When nothing of it moves any more, its throttles are taken away."""
+    """Show the progress of a plan. Removes its throttles once nothing moves any more."""
     with port_to(Cluster(bootstrap_server, command_config, timeout), "verify the plan") as port:
         model = port.observe()
         file = read_plan(plan, model)
@@ -243,10 +243,10 @@ def verify(
 )
 def cancel(
     plan: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The plan that is being carried out.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="The plan to cancel.", show_default=False)
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every reassignment that is under way, and every throttle.")
+        bool, typer.Option("--all", help="Cancel every running reassignment, and remove every throttle.")
     ] = False,
     yes: Yes = False,
     json: Json = False,
@@ -254,7 +254,7 @@ def cancel(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """End reassignments that are under way: partitions go back to the replicas they had. Throttles are taken away."""
+    """Cancel running reassignments: partitions return to their old replicas, and throttles are removed."""
     if (plan is not None) == everything:
         raise CliError("which reassignment?", exit_codes.USAGE, "name the plan's file, or say --all")
     with port_to(Cluster(bootstrap_server, command_config, timeout), "cancel the reassignment") as port:
@@ -285,7 +285,7 @@ def status(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show the reassignments that are under way, whoever began them, and the throttles."""
+    """Show running reassignments, whoever started them, and throttles."""
     with port_to(Cluster(bootstrap_server, command_config, timeout), "list the reassignments") as port:
         model = port.observe(disks=True)
         moves = _ongoing(model)

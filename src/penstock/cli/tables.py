@@ -42,15 +42,17 @@ StorageOption = Annotated[
     ),
 ]
 Version = Annotated[
-    int | None, typer.Option("--version", "-v", min=0, help="As the table was then; the newest if not given.")
+    int | None, typer.Option("--version", "-v", min=0, help="The version to read; the newest if not given.")
 ]
 
 
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="LIST", help="Only these, separated by commas.")
 ]
-Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this holds.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, metavar="N", help="At most so many rows.")]
+Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows that match this condition.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=1_000_000, metavar="N", help="Show at most this many rows.")
+]
 
 
 @app.command("list", epilog=examples(("penstock tables list lake", "all tables in a directory and below it")))
@@ -150,16 +152,18 @@ def history(
 def compact(
     path: TablePath,
     target_mb: Annotated[
-        int, typer.Option("--target-mb", min=1, help="Files below this size are put together up to it, in megabytes.")
+        int, typer.Option("--target-mb", min=1, help="Merge files into files of up to this size, in megabytes.")
     ] = TARGET_MB,
     partition: Annotated[
         list[str] | None,
-        typer.Option("--partition", "-p", metavar="NAME=VALUE", help="Only where a column is so. Repeatable."),
+        typer.Option(
+            "--partition", "-p", metavar="NAME=VALUE", help="Only partitions with this value of a column. Repeatable."
+        ),
     ] = None,
     storage_option: StorageOption = None,
     json: Json = False,
 ) -> None:
-    """Put small files together. Safe while streams write to the table."""
+    """Merge small files. Safe while streams write to the table."""
     from penstock.pipeline.lake import compact_table
 
     with _lake(), _progress("compacting") as progress:
@@ -285,7 +289,7 @@ def query(
     limit: Limit = ROWS_LIMIT,
     json: Json = False,
 ) -> None:
-    """Ask tables a question in SQL (the dialect of DataFusion; Spark is not needed)."""
+    """Query tables in SQL (DataFusion's dialect; Spark is not needed)."""
     from penstock.pipeline.lake import query_tables
 
     with _lake():
@@ -302,7 +306,7 @@ def query(
 def export(
     path: TablePath,
     destination: Annotated[
-        str, typer.Argument(metavar="DIR", show_default=False, help="A directory that is not there yet.")
+        str, typer.Argument(metavar="DIR", show_default=False, help="A directory that does not exist yet.")
     ],
     version: Version = None,
     columns: Columns = None,
@@ -313,7 +317,7 @@ def export(
     storage_option: StorageOption = None,
     json: Json = False,
 ) -> None:
-    """Write a table as plain Parquet files, for whoever cannot read Delta."""
+    """Export a table as plain Parquet files, for tools that cannot read Delta."""
     from penstock.pipeline.lake import export_parquet
 
     with _lake(), _progress("exporting rows") as progress:
@@ -349,9 +353,7 @@ def _lake() -> Iterator[None]:
     except LakeError as error:
         raise CliError(error.message, exit_codes.FAILED, error.fix) from None
     except ModuleNotFoundError as error:
-        raise CliError(
-            f"tables need the package {error.name}", exit_codes.FAILED, install_command("spark")
-        ) from None
+        raise CliError(f"tables need the package {error.name}", exit_codes.FAILED, install_command("spark")) from None
 
 
 @contextmanager

@@ -37,7 +37,7 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topi
 Config = Annotated[
     list[str] | None,
     typer.Option(
-        "--config", "-c", metavar="KEY=VALUE", help="A setting of the topic, such as retention.ms=3600000. Repeatable."
+        "--config", "-c", metavar="KEY=VALUE", help="Set a topic property, such as retention.ms=3600000. Repeatable."
     ),
 ]
 
@@ -53,24 +53,22 @@ def create(
     names: Names,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="How many partitions; the cluster's default if not given."),
+        typer.Option("--partitions", "-p", min=1, help="Number of partitions; the cluster's default if not given."),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="How many copies; the cluster's default if not given."),
+        typer.Option(
+            "--replication-factor", "-r", min=1, help="Number of replicas; the cluster's default if not given."
+        ),
     ] = None,
     config: Config = None,
     replica_assignment: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Which brokers hold each partition, as 1:2,2:3: brokers 1 and 2 hold the first."
-        ),
+        typer.Option(metavar="LIST", help="Brokers of each partition: in 1:2,2:3 brokers 1 and 2 hold the first one."),
     ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is already there is no error.")
-    ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do not fail if the topic exists.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only ask the cluster whether it would create it.")
+        bool, typer.Option("--dry-run", help="Ask the cluster whether it would accept the request, and create nothing.")
     ] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
@@ -125,15 +123,15 @@ def create(
 )
 def list_topics(
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Only names like this; * and ? stand for any text.")
+        str, typer.Argument(metavar="PATTERN", help="List only names that match; * and ? are wildcards.")
     ] = "*",
-    internal: Annotated[bool, typer.Option("--internal", help="Also those that the cluster keeps for itself.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include the cluster's internal topics.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """List topics with their partitions and copies."""
+    """List topics with their partitions and replicas."""
     cluster = Cluster(bootstrap_server, command_config, timeout)
     topics = cluster.topics()
     rows: list[dict[str, Cell]] = []
@@ -165,13 +163,13 @@ def list_topics(
 )
 def describe(
     names: Names,
-    offsets: Annotated[bool, typer.Option(help="Ask each partition for its first and last offset.")] = True,
+    offsets: Annotated[bool, typer.Option(help="Show the first and last offset of each partition.")] = True,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Describe topics: partitions, leaders, copies, offsets, settings."""
+    """Describe topics: partitions, leaders, replicas, offsets, settings."""
     cluster = Cluster(bootstrap_server, command_config, timeout)
     described = []
     found, missing = _descriptions(cluster, names)
@@ -214,19 +212,19 @@ def describe(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many partitions it shall have.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="The new number of partitions.")
     ] = None,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Take back a setting; the cluster's applies again. Repeatable."),
+        typer.Option(metavar="KEY", help="Remove a setting, so that the cluster's applies again. Repeatable."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before partitions are added.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would follow, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the consequences, and change nothing.")] = False,
     sample: Annotated[
         int,
         typer.Option(
-            min=0, metavar="RECORDS", help="How many of the newest records to look at for keys that would move."
+            min=0, metavar="RECORDS", help="How many of the newest records to examine for keys that would move."
         ),
     ] = SAMPLE_RECORDS_DEFAULT,
     json: Json = False,
@@ -236,7 +234,8 @@ def alter(
 ) -> None:
     """Add partitions to a topic, or change its settings.
 
-    More partitions make keys move: what follows is told first, and asked about. There is no way back to fewer.
+    With more partitions, new records of a key may go to another partition than the old ones. The command reports the
+    consequences and asks before it adds partitions, because they can never be removed.
     """
     from penstock.cli.configs import alter_configs
 
@@ -276,7 +275,7 @@ app.command(epilog=topics_trim.EXAMPLES)(topics_trim.trim)
 def delete(
     names: Names,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if the topic does not exist.")] = False,
     json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,

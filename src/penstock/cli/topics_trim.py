@@ -55,7 +55,7 @@ def trim(
     before_time: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Delete records before the first that is this young: ISO 8601, ms since 1970, or -7d."
+            metavar="TIME", help="Delete records older than this: ISO 8601, ms since 1970, or -7d."
         ),
     ] = None,
     keep_last: Annotated[
