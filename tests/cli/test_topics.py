@@ -107,6 +107,24 @@ def test_what_a_trim_needs_is_told(on: Run, filled: str) -> None:
     assert on("topics", "trim", filled[:-1], "--keep-last", 1).code == exit_codes.NOT_FOUND
 
 
+def test_a_mistyped_setting_or_topic_is_answered_with_the_nearest(on: Run, topic: str) -> None:
+    refused = on("topics", "create", topic, "--config", "retnetion.ms=1")
+    assert refused.code == exit_codes.REFUSED
+    assert "did you mean retention.ms?" in refused.messages
+    on("topics", "create", topic)
+    refused = on("configs", "alter", "--topic", topic, "--add", "cleanup.polcy=compact")
+    assert "did you mean cleanup.policy?" in refused.messages
+    for command in (
+        ("topics", "delete", topic[:-1], "--yes"),
+        ("configs", "describe", "--topic", topic[:-1]),
+        ("configs", "alter", "--topic", topic[:-1], "--add", "retention.ms=1"),
+        ("topics", "alter", topic[:-1], "--partitions", 3),
+    ):
+        refused = on(*command)
+        assert refused.code == exit_codes.NOT_FOUND, refused.messages
+        assert f"there is no topic {topic[:-1]}; did you mean {topic}?" in refused.messages
+
+
 def test_a_topic_that_is_missing_is_told_in_json_too(on: Run, topic: str) -> None:
     on("topics", "create", topic)
     result = on("topics", "describe", topic, f"{topic}-not", "--json")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -24,6 +25,8 @@ from penstock.cli.output import Cell, note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from penstock.cli.library import ConfigEntry, ConfigResource
+
+T = TypeVar("T")
 
 app = Commands(help="Show and change the settings of topics and brokers.")
 
@@ -144,7 +147,9 @@ def described_configs(cluster: Cluster, kind: str, name: str) -> dict[str, Confi
     """All settings of a topic or broker."""
     resource = _resource(kind, name)
     futures = cluster.admin.describe_configs([resource], request_timeout=cluster.timeout_s)
-    described: dict[str, ConfigEntry] = cluster.wait(futures[resource], f"describe the settings of {kind} {name}")
+    described: dict[str, ConfigEntry] = _wait(
+        cluster, futures[resource], kind, name, f"describe the settings of {kind} {name}"
+    )
     return described
 
 
@@ -182,7 +187,16 @@ def alter_configs(
     futures = cluster.admin.incremental_alter_configs(
         [resource], validate_only=dry_run, request_timeout=cluster.timeout_s
     )
-    cluster.wait(futures[resource], f"alter the settings of {kind} {name}")
+    _wait(cluster, futures[resource], kind, name, f"alter the settings of {kind} {name}")
+
+
+def _wait(cluster: Cluster, future: Future[T], kind: str, name: str, doing: str) -> T:
+    try:
+        return cluster.wait(future, doing)
+    except CliError as error:
+        if kind == "topic" and error.code == exit_codes.NOT_FOUND:
+            raise cluster.no_topic(name) from None
+        raise
 
 
 def _resources(

@@ -31,6 +31,8 @@ GROUP_ID = "penstock-cli"
 
 _JAAS_PAIR = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
+_UNKNOWN_TOPIC_CONFIG = re.compile(r"Unknown topic config name: (\S+)")
+
 _CODE_OF: dict[str, int] = {
     "UNKNOWN_TOPIC_OR_PART": exit_codes.NOT_FOUND,
     "UNKNOWN_TOPIC_ID": exit_codes.NOT_FOUND,
@@ -170,7 +172,7 @@ class Cluster:
             return self.unanswered(doing)
         if code == exit_codes.UNREACHABLE:
             return self.unreachable()
-        return CliError(f"could not {doing}: {_words(error)}", code, _hint(error.name()))
+        return CliError(f"could not {doing}: {_words(error)}{_meant(error)}", code, _hint(error.name()))
 
     def unanswered(self, doing: str) -> CliError:
         """No answer in time: the cluster is away, or tells its clients addresses that they cannot reach, or is slow."""
@@ -305,6 +307,16 @@ def read_properties(path: Path) -> dict[str, str]:
 def _words(error: KafkaError) -> str:
     text: str = error.str()
     return text.removeprefix("Broker: ").removeprefix("Local: ")
+
+
+def _meant(error: KafkaError) -> str:
+    """The property that was probably meant, where a broker does not know one of a topic."""
+    unknown = _UNKNOWN_TOPIC_CONFIG.search(error.str())
+    if unknown is None:
+        return ""
+    from penstock.config.topic_table import TOPIC
+
+    return did_you_mean(unknown[1], TOPIC)
 
 
 def _hint(name: str) -> str:

@@ -293,6 +293,7 @@ def delete(
         if error is not None and error.code == exit_codes.NOT_FOUND and if_exists:
             results.append({"topic": name, "deleted": False, "error": None})
         elif error is not None:
+            error = cluster.no_topic(name) if error.code == exit_codes.NOT_FOUND else error
             failures.append(error)
             results.append({"topic": name, "deleted": False, "error": error.message})
         else:
