@@ -63,9 +63,7 @@ def test_a_living_group_is_listed_and_described(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_are_told_with_what_they_read(
-    on: Run, bootstrap: str, orders: str, group: str, protocol: str
-) -> None:
+def test_members_are_told_with_what_they_read(on: Run, bootstrap: str, orders: str, group: str, protocol: str) -> None:
     settings = {"group.protocol": protocol, "group.instance.id": f"instance-of-{group}"}
     with reading(bootstrap, group, orders, 0, **settings):
         result = on("groups", "members", group, "--json")
@@ -101,9 +99,7 @@ def test_two_members_share_the_partitions(on: Run, bootstrap: str, orders: str, 
             assert sorted(len(one["assignment"]) for one in json.loads(result.output)["members"]) == [1, 1]
 
 
-def test_a_group_that_waits_for_a_member_to_give_something_up(
-    on: Run, bootstrap: str, orders: str, group: str
-) -> None:
+def test_a_group_that_waits_for_a_member_to_give_something_up(on: Run, bootstrap: str, orders: str, group: str) -> None:
     """The client library does not know this state; it only comes up while a member is slow to follow."""
     with reading(bootstrap, group, orders, 0, **{"group.protocol": "consumer"}):
         second = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"})

@@ -152,9 +152,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once(run: Run, command: tuple[st
     assert "penstock up" in result.messages
 
 
-def test_the_address_may_come_from_the_environment(
-    run: Run, closed_port: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_may_come_from_the_environment(run: Run, closed_port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP_SERVER", closed_port)
     assert closed_port in run("topics", "list").messages
 

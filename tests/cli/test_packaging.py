@@ -38,3 +38,9 @@ def test_the_extras_that_messages_name_exist() -> None:
     }
     assert named == {"spark", "java", "postgres", "redis"}
     assert named <= set(PROJECT["optional-dependencies"])
+
+
+def test_the_package_says_where_it_lives_and_which_python_it_runs_on() -> None:
+    assert {"Repository", "Documentation", "Changelog", "Issues"} <= set(PROJECT["urls"])
+    versions = {text.rsplit(" :: ", 1)[1] for text in PROJECT["classifiers"] if " :: Python :: 3." in text}
+    assert versions == {"3.11", "3.12", "3.13", "3.14"}

@@ -33,9 +33,7 @@ def test_a_partition_without_lag_is_ok_whatever_happened() -> None:
 
 
 def test_allowed_lag_counts_as_none() -> None:
-    history = History(
-        [Observation(10, NOW_MS - MINUTE_MS, 5), Observation(10, NOW_MS, 5)], rules=Rules(allowed_lag=5)
-    )
+    history = History([Observation(10, NOW_MS - MINUTE_MS, 5), Observation(10, NOW_MS, 5)], rules=Rules(allowed_lag=5))
     assert judge(history, 10, 5, NOW_MS).verdict is Verdict.OK
     # At the limit in the window, above it now: was "up to date".
     assert judge(history, 10, 6, NOW_MS).verdict is Verdict.OK
@@ -120,9 +118,7 @@ def reset_history(*later: tuple[int, int], since_ms: int = 5_000) -> History:
 def test_a_deliberate_reset_is_no_rewind() -> None:
     told = judge(reset_history(), 0, 100, NOW_MS)
     assert told.verdict is Verdict.OK
-    assert told.reason == (
-        "its offset was set back to 0 5s ago, and no consumer has committed since; 100 records wait"
-    )
+    assert told.reason == ("its offset was set back to 0 5s ago, and no consumer has committed since; 100 records wait")
     assert verdict(reset_history((10, 90), (20, 80)), 80) is Verdict.OK
 
 

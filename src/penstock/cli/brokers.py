@@ -106,9 +106,9 @@ def describe(
             for one in directories
         ],
     )  # fmt: skip
-    largest = sorted(
-        ((size, name) for one in directories for name, size in one["partitions"].items()), reverse=True
-    )[:LARGEST_SHOWN]
+    largest = sorted(((size, name) for one in directories for name, size in one["partitions"].items()), reverse=True)[
+        :LARGEST_SHOWN
+    ]
     print_table("largest partitions", ("partition", "stored"), [[name, size_of(size)] for size, name in largest])
 
 

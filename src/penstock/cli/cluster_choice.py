@@ -79,9 +79,7 @@ def with_profile(function: Callable[..., object]) -> Callable[..., object]:
         keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         if parameter.name == "bootstrap_server":
             [option] = get_args(BootstrapServer)[1:]
-            profile = inspect.Parameter(
-                "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ProfileName
-            )
+            profile = inspect.Parameter("profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ProfileName)
             parameters += [keyword.replace(default=None, annotation=Annotated[str | None, option]), profile]
         else:
             parameters.append(keyword)

@@ -204,9 +204,7 @@ def _metavar(option: TyperOption) -> str:
 
 
 def _choices(parameter: TyperOption | TyperArgument) -> list[str]:
-    return [
-        str(one.value) if isinstance(one, Enum) else str(one) for one in parameter.type_descriptor.choices or ()
-    ]
+    return [str(one.value) if isinstance(one, Enum) else str(one) for one in parameter.type_descriptor.choices or ()]
 
 
 def _explained(parameter: TyperOption | TyperArgument) -> str:

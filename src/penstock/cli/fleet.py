@@ -97,9 +97,7 @@ def one_host(node_id: int) -> str:
     return HOST
 
 
-def properties(
-    node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host
-) -> dict[str, str]:
+def properties(node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host) -> dict[str, str]:
     """The settings of a node, in Kafka's words."""
 
     def address_of(number: int) -> NodeAddress:

@@ -105,9 +105,7 @@ def list_groups(cluster: Cluster) -> list[ConsumerGroupListing]:
     """All groups that the brokers know, by name. A broker that does not answer fails the command: some may be its."""
     deadline_s = time.monotonic() + cluster.timeout_s
     while True:
-        listed = cluster.wait(
-            cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups"
-        )
+        listed = cluster.wait(cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups")
         if not listed.errors:
             return sorted(listed.valid or [], key=lambda group: group.group_id)
         error = getattr(listed.errors[0], "args", listed.errors)[0]

@@ -189,9 +189,7 @@ def delete_offsets(
     if json:
         print_json({"group": group, "offsets": rows})
     else:
-        print_table(
-            "", ("topic", "partition", "offset", "deleted"), [list(row.values())[:-1] for row in rows]
-        )
+        print_table("", ("topic", "partition", "offset", "deleted"), [list(row.values())[:-1] for row in rows])
     if dry_run:
         note("Nothing was changed. To do it: the same command without --dry-run")
     raise_first(list({error.message: error for error in errors.values()}.values()))
@@ -226,8 +224,7 @@ def _delete_offsets(cluster: Cluster, group: str, places: list[Place]) -> dict[P
         by_topic.setdefault(name, []).append(OffsetDeleteRequestPartition(partition_index=partition))
     topics = [OffsetDeleteRequestTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
     with connect_to_coordinator(cluster, group) as coordinator:
-        answer = coordinator.call(OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse
-        )
+        answer = coordinator.call(OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse)
     check(answer.error_code, None, doing)
     return {
         (one.name, partition.partition_index): error_of(partition.error_code, None, f"{doing} in {one.name}")

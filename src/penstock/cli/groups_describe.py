@@ -61,9 +61,7 @@ def describe(
     ] = WINDOW_DEFAULT,
     samples: Annotated[
         int | None,
-        typer.Option(
-            min=2, help="Sample the offsets this many times instead of reading the history of commits."
-        ),
+        typer.Option(min=2, help="Sample the offsets this many times instead of reading the history of commits."),
     ] = None,
     interval: Annotated[
         str, typer.Option(metavar="SPAN", help="The time between samples, and between refreshes of --watch.")

@@ -271,8 +271,6 @@ def _result(
             }
             for one in found
         ],
-        "advice": [
-            {"case": one.case, "settings": one.candidate.settings, "reason": one.reason} for one in advice
-        ],
+        "advice": [{"case": one.case, "settings": one.candidate.settings, "reason": one.reason} for one in advice],
         "recommendation": advice[0].candidate.settings,
     }

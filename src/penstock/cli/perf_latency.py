@@ -244,9 +244,7 @@ def _copies(cluster: Cluster, topic: str, replication_factor: int, *, quiet: boo
             f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = '
             f"{replication_factor}"
         )
-    futures = cluster.admin.create_topics(
-        [NewTopic(topic, 1, replication_factor)], request_timeout=cluster.timeout_s
-    )
+    futures = cluster.admin.create_topics([NewTopic(topic, 1, replication_factor)], request_timeout=cluster.timeout_s)
     cluster.wait(futures[topic], f"create the topic {topic}")
     return replication_factor
 

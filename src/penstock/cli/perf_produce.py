@@ -101,9 +101,7 @@ def produce(
     cluster = cluster_of(bootstrap_server, command_config, settings, DEFAULT_TIMEOUT_S)
     payloads = _payloads(record_size, payload_file, unescape(payload_delimiter), payload_monotonic, quiet=json)
     statistics = Statistics(wanted=print_metrics)
-    transactions = _Transactions(
-        transactional_id or settings.get("transactional.id"), transaction_duration_ms
-    )
+    transactions = _Transactions(transactional_id or settings.get("transactional.id"), transaction_duration_ms)
     settings = {**settings, **transactions.settings}
     check_reachable(cluster, topic)
     transactions.check_served(cluster)
@@ -342,13 +340,9 @@ class _Transactions:
         self._began_s = time.monotonic()
 
 
-def _payloads(
-    size: int | None, file: Path | None, delimiter: bytes, monotonic: bool, *, quiet: bool
-) -> Payloads:
+def _payloads(size: int | None, file: Path | None, delimiter: bytes, monotonic: bool, *, quiet: bool) -> Payloads:
     if (size is not None) + (file is not None) + monotonic != 1:
-        raise CliError(
-            "give exactly one of --record-size, --payload-file or --payload-monotonic", exit_codes.USAGE
-        )
+        raise CliError("give exactly one of --record-size, --payload-file or --payload-monotonic", exit_codes.USAGE)
     if size is not None:
         return of_size(size)
     if file is None:

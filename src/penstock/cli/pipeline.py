@@ -37,9 +37,7 @@ app = Commands(help="Check, run and inspect Spark pipelines, each declared in on
 REFRESH_S = 0.25
 LINE_EVERY_S = 10.0
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")
-]
+File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -74,8 +74,7 @@ def list_profiles(json: Json = False) -> None:
         print_json([_as_json(profiles, name) for name in sorted(profiles.by_name)])
         return
     rows: list[list[Cell]] = [
-        [name, name == profiles.current, profile.bootstrap_server]
-        for name, profile in sorted(profiles.by_name.items())
+        [name, name == profiles.current, profile.bootstrap_server] for name, profile in sorted(profiles.by_name.items())
     ]
     print_table("", ("profile", "current", "bootstrap server"), rows)
     if not rows:

@@ -80,9 +80,7 @@ def generate(
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; repeatable.")
     ] = None,
-    brokers: Annotated[
-        str, typer.Option(metavar="1,2,3", help="The brokers to use; all live ones if not given.")
-    ] = "",
+    brokers: Annotated[str, typer.Option(metavar="1,2,3", help="The brokers to use; all live ones if not given.")] = "",
     replication_factor: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="The new number of replicas; unchanged if not given.")
     ] = None,
@@ -242,9 +240,7 @@ def verify(
     )
 )
 def cancel(
-    plan: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The plan to cancel.", show_default=False)
-    ] = None,
+    plan: Annotated[Path | None, typer.Argument(metavar="FILE", help="The plan to cancel.", show_default=False)] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Cancel every running reassignment, and remove every throttle.")
     ] = False,

@@ -54,9 +54,7 @@ def trim(
     ] = None,
     before_time: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Delete records older than this: ISO 8601, ms since 1970, or -7d."
-        ),
+        typer.Option(metavar="TIME", help="Delete records older than this: ISO 8601, ms since 1970, or -7d."),
     ] = None,
     keep_last: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Delete all but the last N records of each partition.")
