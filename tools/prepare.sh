@@ -25,4 +25,6 @@ if "${pip[@]}" install --require-hashes -r requirements/uv.lock 2>/dev/null; the
     export VIRTUAL_ENV="$PWD/$venv"
 fi
 "${install[@]}" install --require-hashes -r "$lock"
+# Until 0.2.0 the package was named penstock. Left installed, both packages would own the same files.
+"${pip[@]}" uninstall --yes penstock 2>/dev/null || true
 "${install[@]}" install --no-deps --no-build-isolation --editable .
