@@ -77,15 +77,13 @@ EXAMPLES = examples(
 
 
 def balance_cluster(
-    goals: Annotated[
-        str, typer.Option(metavar="A,B", help="What to even out, the most important first.")
-    ] = ",".join(SOFT_GOALS),
+    goals: Annotated[str, typer.Option(metavar="A,B", help="What to even out, the most important first.")] = ",".join(
+        SOFT_GOALS
+    ),
     tolerance: Annotated[
         str, typer.Option(metavar="SHARE", help="How far from the mean a broker may be before something is done.")
     ] = "10%",
-    max_disk: Annotated[
-        str, typer.Option(metavar="SHARE", help="How full a broker's disk may be.")
-    ] = "85%",
+    max_disk: Annotated[str, typer.Option(metavar="SHARE", help="How full a broker's disk may be.")] = "85%",
     group: Annotated[
         list[str] | None,
         typer.Option(

@@ -54,7 +54,10 @@ def chaos(
     disk_megabytes: Annotated[
         int,
         typer.Option(
-            metavar="N", min=32, max=100_000, rich_help_panel=OWN,
+            metavar="N",
+            min=32,
+            max=100_000,
+            rich_help_panel=OWN,
             help="Size of each node's disk, in memory, where there are faults that fill it.",
         ),
     ] = 96,
@@ -65,7 +68,8 @@ def chaos(
     mixed_with: Annotated[
         str | None,
         typer.Option(
-            metavar="COMMAND", rich_help_panel=OWN,
+            metavar="COMMAND",
+            rich_help_panel=OWN,
             help="Another penstock, such as 'old/bin/penstock': every second node starts with it.",
         ),
     ] = None,
@@ -77,7 +81,8 @@ def chaos(
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=COMMAND", rich_help_panel=THEIRS,
+            metavar="NAME=COMMAND",
+            rich_help_panel=THEIRS,
             help="A command that breaks it and mends it again; CHAOS_LEADER, CHAOS_FOLLOWER, CHAOS_CONTROLLER and "
             "CHAOS_COORDINATOR are node ids. Repeatable.",
         ),

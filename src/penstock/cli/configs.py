@@ -206,7 +206,7 @@ def _resources(
     ids = cluster.broker_ids() if all_brokers else brokers or []
     named += [("broker", str(number)) for number in ids]
     if not named:
-        raise CliError("of what? Give --topic, --broker or --all-brokers", exit_codes.USAGE)
+        raise CliError("give --topic, --broker or --all-brokers", exit_codes.USAGE)
     return named
 
 

@@ -195,7 +195,9 @@ class Cluster:
             lines.append(f"  {finding.address}: {finding.text}")
             if finding.advice and finding.advice not in advice:
                 advice.append(finding.advice)
-        advice.append("say where the cluster is with --bootstrap-server HOST:PORT, or start one with `penstock up`")
+        advice.append(
+            "name the cluster with --bootstrap-server HOST:PORT or --profile, or start one with `penstock up`"
+        )
         lines += [f"  {reason}" for reason in self._reasons[-1:] if "SASL" in reason or "SSL" in reason]
         return CliError("\n".join(lines), exit_codes.UNREACHABLE, "; ".join(advice))
 
@@ -325,11 +327,11 @@ def _hint(name: str) -> str:
     if name == "GROUP_ID_NOT_FOUND":
         return "`penstock groups list` shows the groups there are"
     if name == "NON_EMPTY_GROUP":
-        return "stop the consumers of the group, wait until they are gone (`penstock groups members`), and try again"
+        return "stop the consumers of the group, wait until `penstock groups members` shows none, and try again"
     if name == "TOPIC_ALREADY_EXISTS":
-        return "use --if-not-exists where that is fine, or `penstock topics alter`"
+        return "accept that with --if-not-exists, or change the topic with `penstock topics alter`"
     if name == "INVALID_REPLICATION_FACTOR":
         return "a topic cannot have more replicas than the cluster has brokers"
     if name in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
-        return "this cluster does not serve that request"
+        return "this cluster does not support the request"
     return ""

@@ -310,7 +310,7 @@ def _write(records: Iterator[ReceivedRecord | None], render: Renderer) -> None:
 
 def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> str | int:
     if sum((from_beginning, offset is not None, from_time is not None)) > 1:
-        raise CliError("begin where? Give only one of --from-beginning, --offset and --from-time", exit_codes.USAGE)
+        raise CliError("give only one of --from-beginning, --offset and --from-time", exit_codes.USAGE)
     if from_time is not None:
         try:
             return f"time:{parse_time_ms(from_time, round(time.time() * 1000))}"

@@ -78,7 +78,7 @@ def describe(
     went back.
     """
     if bool(groups) == all_:
-        raise CliError("name groups, or say --all", exit_codes.USAGE)
+        raise CliError("name groups, or give --all", exit_codes.USAGE)
     window_ms, interval_ms = _span(window, "--window"), _span(interval, "--interval")
     cluster = Cluster(bootstrap_server, command_config, timeout)
     from penstock.cli.group_lag import LagWatch
@@ -375,5 +375,5 @@ def _span(text: str, option: str) -> int:
     except ValueError as error:
         raise CliError(f"{option} {error}", exit_codes.USAGE) from None
     if milliseconds <= 0:
-        raise CliError(f"{option} {text}: the span must be longer than nothing", exit_codes.USAGE)
+        raise CliError(f"{option} {text}: the span must be positive", exit_codes.USAGE)
     return milliseconds

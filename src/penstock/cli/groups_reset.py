@@ -148,7 +148,7 @@ def _way(asked: Mapping[Way, bool]) -> Way:
     ways = [way for way, wanted in asked.items() if wanted]
     if len(ways) != 1:
         names = ", ".join([*(way.value for way in Way), "--by-duration"])
-        raise CliError(f"say where to, once: one of {names}", exit_codes.USAGE)
+        raise CliError(f"give exactly one of {names}", exit_codes.USAGE)
     return ways[0]
 
 

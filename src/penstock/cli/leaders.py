@@ -72,7 +72,7 @@ def elect(
     from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
     if bool(topic) == everything:
-        raise CliError("which partitions?", exit_codes.USAGE, "say --topic NAME, or --all")
+        raise CliError("no partitions are named", exit_codes.USAGE, "give --topic NAME, or --all")
     cluster = Cluster(bootstrap_server, command_config, timeout)
     if kind is ElectionType.UNCLEAN and not yes:
         confirm("An unclean election may lose records that were acknowledged. Go on?")

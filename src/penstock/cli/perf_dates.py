@@ -12,9 +12,7 @@ DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
 _FIELD = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*")
 _PARTS = {
     "y": lambda when, width: f"{when.year:04d}" if width != 2 else f"{when.year % 100:02d}",
-    "M": lambda when, width: (
-        f"{when:%B}" if width > 3 else f"{when:%b}" if width == 3 else f"{when.month:0{width}d}"
-    ),
+    "M": lambda when, width: f"{when:%B}" if width > 3 else f"{when:%b}" if width == 3 else f"{when.month:0{width}d}",
     "d": lambda when, width: f"{when.day:0{width}d}",
     "H": lambda when, width: f"{when.hour:0{width}d}",
     "h": lambda when, width: f"{when.hour % 12 or 12:0{width}d}",

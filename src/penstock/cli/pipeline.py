@@ -113,7 +113,9 @@ def init(
             f"name it {path.with_suffix(chosen.suffix)}",
         )
     if path.exists() and not force:
-        raise CliError(f"{path} is there already", exit_codes.ALREADY_EXISTS, "name another file, or say --force")
+        raise CliError(
+            f"{path} exists already", exit_codes.ALREADY_EXISTS, "name another file, or overwrite it with --force"
+        )
     try:
         path.write_text(chosen.text, encoding="utf-8")
     except OSError as error:

@@ -252,7 +252,7 @@ def cancel(
 ) -> None:
     """Cancel running reassignments: partitions return to their old replicas, and throttles are removed."""
     if (plan is not None) == everything:
-        raise CliError("which reassignment?", exit_codes.USAGE, "name the plan's file, or say --all")
+        raise CliError("no reassignment is named", exit_codes.USAGE, "name the file of the plan, or give --all")
     with port_to(Cluster(bootstrap_server, command_config, timeout), "cancel the reassignment") as port:
         model = port.observe()
         if plan is not None:

@@ -81,7 +81,8 @@ def create(
     assignment = _parse_assignment(replica_assignment) if replica_assignment is not None else None
     if assignment is not None and (partitions is not None or replication_factor is not None):
         raise CliError(
-            "--replica-assignment says it all; leave out --partitions and --replication-factor", exit_codes.USAGE
+            "--replica-assignment determines partitions and replicas: leave out --partitions and --replication-factor",
+            exit_codes.USAGE,
         )
     settings = parse_settings(config or [], "--config")
     if assignment is None:
@@ -318,10 +319,9 @@ def _increase(
         raise CliError(f"{name} already has {plural(now, 'partition')}", exit_codes.REFUSED)
     if partitions < now:
         raise CliError(
-            f"{name} has {plural(now, 'partition')}; a topic can never have fewer than before: "
-            "the records in the others would be lost",
+            f"{name} has {plural(now, 'partition')}, and a topic cannot lose partitions: their records would be lost",
             exit_codes.REFUSED,
-            f"make a new topic with {partitions}, and move producers and consumers to it",
+            f"create a new topic with {partitions}, and move producers and consumers to it",
         )
     groups, unknown = dependent_groups(cluster, name)
     report = impact.report(name, now, partitions, newest_keys(cluster, name, now, sample), groups, unknown)
