@@ -200,6 +200,9 @@ def restore(
     from penstock.log import StrayError, Strays
 
     node, _, name = stray.rpartition("/")
+    # Only the directory of a node may stand before the name: no path leads out of the data directory.
+    if node not in [path.name for path in nodes_in(directory).values()]:
+        node, name = "", stray
     try:
         restored = _run_locked(directory / node, lambda runtime: Strays(runtime).restore(name))
     except StrayError as error:
