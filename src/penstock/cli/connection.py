@@ -316,7 +316,7 @@ def _meant(error: KafkaError) -> str:
     unknown = _UNKNOWN_TOPIC_CONFIG.search(error.str())
     if unknown is None:
         return ""
-    from penstock.config.topic_table import TOPIC
+    from penstock.config import TOPIC
 
     return did_you_mean(unknown[1], TOPIC)
 
