@@ -17,7 +17,7 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import limits
@@ -33,7 +33,7 @@ from penstock.broker.fetch.sessions import (
 )
 from penstock.broker.net.connection import Connection, Slot
 from penstock.broker.net.request import Request
-from penstock.broker.net.slices import RequestSlices, Slices, at_once
+from penstock.broker.net.slices import RUN, RequestSlices, Slices, runs_of
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
@@ -42,7 +42,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.codec import Limits, decode, decode_in_slices
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.messages.fetch import FetchRequest
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest
 from penstock.wire.records import HEADER_SIZE
 
 if TYPE_CHECKING:
@@ -62,17 +62,13 @@ class Prefetched(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+NOTHING_PREFETCHED: Mapping[FetchItem, Prefetched] = {}
+
 Items = dict[tuple[bytes, int], FetchItem]
 
 
-class Fetched(NamedTuple):
-    """What a request asks for."""
-
-    session_id: int
-    """Under which it is answered."""
-    items: Items
-    incremental: FetchSession | None
-    """The session, if only its changes are to be told."""
+Fetched = tuple[int, Items, FetchSession | None]
+"""What a request asks for: the session id of its answer, the partitions, and the session if only changes are told."""
 
 
 class Fetch:
@@ -111,7 +107,7 @@ class Fetch:
             self._serve_replica(request, connection, body, replica_id)
             return
         try:
-            fetched = at_once(self._session(body, version >= 13))
+            fetched = self._session(body, version >= 13)
         except KafkaError as error:
             connection.send(encode_error(version, request.correlation_id, error.code))
             return
@@ -129,7 +125,7 @@ class Fetch:
                 slot.send(b"")
                 return
             try:
-                fetched = await slices.drive(self._session(body, version >= 13))
+                fetched = await self._session_in_slices(body, version >= 13, slices)
             except KafkaError as error:
                 slot.send(encode_error(version, request.correlation_id, error.code))
                 return
@@ -144,39 +140,64 @@ class Fetch:
         else:
             self.replicas.serve(connection, version, correlation_id, body, replica_id)
 
-    def _session(self, body: FetchRequest, by_id: bool) -> Generator[None, None, Fetched]:
+    def _session(self, body: FetchRequest, by_id: bool) -> Fetched:
         """What is to be answered. Raises KafkaError if there is no such session."""
-        epoch, session_id = body.session_epoch, body.session_id
+        items, session = self._known(body, by_id)
+        for gone in body.forgotten_topics_data:
+            forget(items, gone.topic_id if by_id else gone.topic.encode(), gone.partitions)
+        for wanted in body.topics:
+            update(items, wanted.topic_id if by_id else wanted.topic.encode(), wanted.partitions)
+        return self._changed(body, by_id, items, session)
+
+    async def _session_in_slices(self, body: FetchRequest, by_id: bool, slices: Slices) -> Fetched:
+        """What `_session` does, for many partitions."""
+        items, session = self._known(body, by_id)
+        for gone in body.forgotten_topics_data:
+            topic = gone.topic_id if by_id else gone.topic.encode()
+            for indexes in runs_of(gone.partitions):
+                forget(items, topic, indexes)
+                await slices.breathe()
+        for wanted in body.topics:
+            topic = wanted.topic_id if by_id else wanted.topic.encode()
+            for entries in runs_of(wanted.partitions):
+                update(items, topic, entries)
+                await slices.breathe()
+        return self._changed(body, by_id, items, session)
+
+    def _known(self, body: FetchRequest, by_id: bool) -> tuple[Items, FetchSession | None]:
+        """The partitions that the request changes, and the session that they belong to. Raises KafkaError."""
+        session_id, epoch = body.session_id, body.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self.sessions.close(session_id)
-            items: Items = {}
-            yield from self._update(items, body, by_id)
-            opened = self.sessions.open(items, by_id) if epoch == INITIAL_EPOCH else NO_SESSION
-            return Fetched(opened, items, None)
+            return {}, None
         session = self.sessions.find(session_id, epoch, by_id)
-        for forgotten in body.forgotten_topics_data:
-            topic = forgotten.topic_id if by_id else forgotten.topic.encode()
-            for index in forgotten.partitions:
-                yield
-                session.items.pop((topic, index), None)
-        yield from self._update(session.items, body, by_id)
-        self.sessions.resized(session)
-        return Fetched(session_id, session.items, session)
+        return session.items, session
 
-    def _update(self, items: Items, body: FetchRequest, by_id: bool) -> Generator[None, None, None]:
-        for wanted in body.topics:
-            topic = wanted.topic_id if by_id else wanted.topic.encode()
-            for entry in wanted.partitions:
-                yield
-                key = (topic, entry.partition)
-                item = items.get(key)
-                if item is None:
-                    item = items[key] = FetchItem(topic, entry.partition)
-                item.fetch_offset = entry.fetch_offset
-                item.leader_epoch = entry.current_leader_epoch
-                item.last_fetched_epoch = entry.last_fetched_epoch
-                item.max_bytes = entry.partition_max_bytes
+    def _changed(self, body: FetchRequest, by_id: bool, items: Items, session: FetchSession | None) -> Fetched:
+        """The request's changes are in `items`."""
+        if session is not None:
+            self.sessions.resized(session)
+            return body.session_id, items, session
+        opened = self.sessions.open(items, by_id) if body.session_epoch == INITIAL_EPOCH else NO_SESSION
+        return opened, items, None
+
+
+def forget(items: Items, topic: bytes, indexes: Sequence[int]) -> None:
+    for index in indexes:
+        items.pop((topic, index), None)
+
+
+def update(items: Items, topic: bytes, entries: Sequence[FetchPartition]) -> None:
+    for entry in entries:
+        key = (topic, entry.partition)
+        item = items.get(key)
+        if item is None:
+            item = items[key] = FetchItem(topic, entry.partition)
+        item.fetch_offset = entry.fetch_offset
+        item.leader_epoch = entry.current_leader_epoch
+        item.last_fetched_epoch = entry.last_fetched_epoch
+        item.max_bytes = entry.partition_max_bytes
 
 
 def asking_replica(body: FetchRequest) -> int:
@@ -188,12 +209,13 @@ def asking_replica(body: FetchRequest) -> int:
 class PendingFetch:
     """One fetch on its way: read, park if there is too little, read again when woken, answer.
 
-    A task does it (`_work`) if there are many partitions, or if something must come from the device; else it is done
-    where it is called.
+    Each stage works on a run of partitions. Where they are few, one run is all of them, and everything is done where
+    it is called (`look`). A task (`_work`) takes many partitions in short runs, and those that the device must read.
     """
 
     __slots__ = (
         "_again",
+        "_budget",
         "_by_id",
         "_charged",
         "_connection",
@@ -243,10 +265,10 @@ class PendingFetch:
         self._from_follower = version >= READS_FROM_FOLLOWERS
         self._rack = body.rack_id if fetch.selector is not None else ""
         self._min_bytes = body.min_bytes
-        self._max_bytes = max(min(body.max_bytes, fetch.response_bytes_max), 0)
+        self._max_bytes = self._budget = max(min(body.max_bytes, fetch.response_bytes_max), 0)
         self._wait_ms = body.max_wait_ms
         self._slot = slot
-        self._parked: list[Partition] | None = None
+        self._parked: list[Partition] = []
         self._counted = 0
         """Partitions that it waits for, as `Fetch.waiting_partitions` has them."""
         self._timer: Timer | None = None
@@ -264,13 +286,17 @@ class PendingFetch:
             self._begin_work(cold=False)
             return
         reads: list[Read] = []
-        if not at_once(self._read(reads, {})):
+        self._begin_reading()
+        if not self._read(self._items.values(), reads, NOTHING_PREFETCHED):
             release(reads)
             self._begin_work(cold=True)
-        elif self._enough or self._wait_ms <= 0 or not self._may_park():
-            at_once(self._unpark())
+        elif self._wait_ms <= 0 or self._has_enough() or not self._may_park():
+            if self._timer is not None:
+                self._end_waiting()
+                self._unpark(len(self._parked))
+            self._done = True
             if self._session_id:
-                reads = at_once(self._news(reads))
+                reads = self._news(reads)
             throttle_ms = 0 if self._charged is None else self._charge(reads)
             parts, size = encode(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
             self._fetch.metrics.bytes_out += size
@@ -280,9 +306,10 @@ class PendingFetch:
                 self._slot.send(parts)
         else:
             release(reads)
-            if self._parked is None:
+            if self._timer is None:
                 self._defer()
-                at_once(self._park())
+                self._begin_waiting()
+                self._park(self._items.values())
 
     def _defer(self) -> Slot:
         if self._slot is None:
@@ -311,13 +338,24 @@ class PendingFetch:
         """What `look` does. Returns whether something must come from the device first."""
         if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
             await slices.begin()
+        items = list(self._items.values())  # between runs another client may use the session
         # Before it reads: what arrives while it does must not be missed.
-        if self._wait_ms > 0 and self._may_park():
-            await slices.drive(self._park())
+        if self._wait_ms > 0 and self._timer is None and self._may_park():
+            self._begin_waiting()
+            for run in runs_of(items):
+                if not self._done:
+                    self._park(run)
+                await slices.breathe()
         self._again = False
         reads: list[Read] = []
-        is_whole = await slices.drive(self._read(reads, prefetched))
-        if is_whole and (self._enough or self._parked is None or self._wait_ms <= 0):
+        is_whole = True
+        self._begin_reading()
+        for run in runs_of(items):
+            is_whole = self._read(run, reads, prefetched)
+            if not is_whole:
+                break
+            await slices.breathe()
+        if is_whole and (self._has_enough() or self._timer is None or self._wait_ms <= 0):
             await self._answer(slices, reads)
             return False
         release(reads)
@@ -326,12 +364,17 @@ class PendingFetch:
         return not is_whole
 
     async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
-        await slices.drive(self._unpark())
+        self._end_waiting()
+        await self._unpark_in_slices(slices)
         if self._session_id:
-            reads = await slices.drive(self._news(reads))
+            news: list[Read] = []
+            for run in runs_of(reads):
+                news += self._news(run)
+                await slices.breathe()
+            reads = news
         throttle_ms = 0 if self._charged is None else self._charge(reads)
         work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
-        parts, record_bytes = await slices.drive(work)
+        parts, record_bytes = await slices.drive(work, steps_between_looks=1)
         self._fetch.metrics.bytes_out += record_bytes
         connection = self._connection
         size = len(reads) * limits.FETCH_ANSWER_PARTITION_BYTES
@@ -360,16 +403,20 @@ class PendingFetch:
 
     # ---- reading
 
-    def _read(
-        self, reads: list[Read], prefetched: dict[FetchItem, Prefetched]
-    ) -> Generator[None, None, bool]:
-        """Read every partition from what memory has. False: something must come from the device first."""
-        fetch = self._fetch
-        budget, denied = self._max_bytes, self._denied
+    def _begin_reading(self) -> None:
+        self._budget = self._max_bytes
         self._enough = not self._items
-        # Between slices another client may use the session.
-        for item in list(self._items.values()):
-            yield
+
+    def _has_enough(self) -> bool:
+        return self._enough or self._max_bytes - self._budget >= self._min_bytes
+
+    def _read(
+        self, items: Iterable[FetchItem], reads: list[Read], prefetched: Mapping[FetchItem, Prefetched]
+    ) -> bool:
+        """Read these partitions from memory. False: something must come from the device first."""
+        fetch = self._fetch
+        budget, denied = self._budget, self._denied
+        for item in items:
             partition = item.resolve(fetch.table, self._by_id)
             if denied and item.topic in denied:
                 reads.append(Read(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, None))
@@ -447,8 +494,7 @@ class PendingFetch:
                 reads.append(Read(item, code, -1, -1, None, leader=known if moved else None))
                 self._enough = True
                 fetch.metrics.failed_fetch += 1
-        if self._max_bytes - budget >= self._min_bytes:
-            self._enough = True
+        self._budget = budget
         return True
 
     async def _read_from_device(self) -> dict[FetchItem, Prefetched]:
@@ -485,38 +531,43 @@ class PendingFetch:
     def _may_park(self) -> bool:
         """Whether memory has room for one more that waits. If not it is answered with what there is."""
         most = limits.FETCH_WAITING_PARTITIONS_MAX
-        return self._parked is not None or self._fetch.waiting_partitions + len(self._items) <= most
+        return self._timer is not None or self._fetch.waiting_partitions + len(self._items) <= most
 
-    def _park(self) -> Generator[None, None, None]:
-        if self._parked is not None:
-            return
-        fetch = self._fetch
-        self._parked = []
-        self._timer = fetch.runtime.call_later(self._wait_ms, self._timed_out)
+    def _begin_waiting(self) -> None:
+        self._timer = self._fetch.runtime.call_later(self._wait_ms, self._timed_out)
         self._connection.on_lost = self._lost
-        items = list(self._items.values())
-        self._counted = len(items)
-        fetch.waiting_partitions += self._counted
+        self._counted = len(self._items)
+        self._fetch.waiting_partitions += self._counted
+
+    def _park(self, items: Iterable[FetchItem]) -> None:
+        """Be woken when one of these partitions moves on."""
         for item in items:
-            yield
-            if self._done:
-                return
-            partition = item.resolve(fetch.table, self._by_id)
+            partition = item.resolve(self._fetch.table, self._by_id)
             if partition is not None:
                 partition.fetch_waiters[self] = None
                 self._parked.append(partition)
 
-    def _unpark(self) -> Generator[None, None, None]:
-        """The end: it waits for nothing any more."""
+    def _end_waiting(self) -> None:
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
             self._connection.on_lost = None
-        while self._parked:
-            yield
-            self._parked.pop().fetch_waiters.pop(self, None)
-        self._fetch.waiting_partitions -= self._counted
-        self._counted = 0
+
+    def _unpark(self, count: int) -> None:
+        """Be woken no longer by so many of the partitions; the last time by all that are left."""
+        parked = self._parked
+        for _ in range(count):
+            parked.pop().fetch_waiters.pop(self, None)
+        if not parked and self._counted:
+            self._fetch.waiting_partitions -= self._counted
+            self._counted = 0
+
+    async def _unpark_in_slices(self, slices: Slices) -> None:
+        while True:
+            self._unpark(min(RUN, len(self._parked)))
+            if not self._parked:
+                return
+            await slices.breathe()
 
     def advanced(self) -> None:
         self._again = True
@@ -538,17 +589,16 @@ class PendingFetch:
     def _lost(self) -> None:
         """The connection is gone."""
         if not self._done:
-            self._done = True
-            left = Slices(self._fetch.runtime).drive(self._unpark())
+            self._end_waiting()
+            left = self._unpark_in_slices(Slices(self._fetch.runtime))
             self._fetch.runtime.spawn(left, "end of a fetch")
 
     # ---- answering
 
-    def _news(self, reads: list[Read]) -> Generator[None, None, list[Read]]:
+    def _news(self, reads: Sequence[Read]) -> list[Read]:
         """Remember what the client is told; in an incremental session leave out what it knows already."""
         news: list[Read] = []
         for read in reads:
-            yield
             item = read.item
             told = (
                 self._incremental is not None

@@ -8,7 +8,7 @@ ask for much, a pass of the loop spends a few slices on all of them together, an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -20,7 +20,19 @@ PLACES = 4
 STEPS_BETWEEN_LOOKS = 32
 """Steps of a generator (a microsecond or a few) after which the clock is looked at."""
 
+RUN = 64
+"""Elements that a stage works on before the clock is looked at."""
+
 T = TypeVar("T")
+
+
+def runs_of(elements: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The elements, a run at a time. `await slices.breathe()` after each."""
+    if len(elements) <= RUN:
+        yield elements
+        return
+    for start in range(0, len(elements), RUN):
+        yield elements[start : start + RUN]
 
 
 def at_once(work: Generator[None, None, T]) -> T:
@@ -50,7 +62,7 @@ class Slices:
             await self._pause()
             self._began_ms = self._runtime.now_ms()
 
-    async def drive(self, work: Generator[None, None, T]) -> T:
+    async def drive(self, work: Generator[None, None, T], *, steps_between_looks: int = STEPS_BETWEEN_LOOKS) -> T:
         """Run a generator to its end, and return its result."""
         steps = 0
         while True:
@@ -60,7 +72,7 @@ class Slices:
                 result: T = end.value
                 return result
             steps += 1
-            if steps % STEPS_BETWEEN_LOOKS == 0:
+            if steps % steps_between_looks == 0:
                 await self.breathe()
 
     async def _pause(self) -> None:
