@@ -30,7 +30,7 @@ from enum import Enum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from penstock.coordinators.clock import Cancellable, Loop, SteadyClock
+from penstock.coordinators.clock import Cancellable, Clock, Loop
 from penstock.coordinators.loading import Source, load
 from penstock.coordinators.shard import (
     CoordinatorEpoch,
@@ -142,7 +142,7 @@ class ShardHost(Generic[S]):
         shard: S,
         journal: Journal,
         loop: Loop,
-        clock: SteadyClock,
+        clock: Clock,
         image: Callable[[], MetadataImage],
         courier: Courier,
         on_failure: Callable[[ShardHost[S], Exception], None],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from penstock.coordinators.clock import NEVER, Cancellable, Loop, SteadyClock
+from penstock.coordinators.clock import NEVER, Cancellable, Clock, Loop
 from penstock.coordinators.shard import TimerCallback, TimerKey
 
 FIRED_PER_TURN_MAX = 64
@@ -33,7 +33,7 @@ class _Entry:
 class Timers:
     """The timers of one shard, by key. `fire` is called for each whose time has come, after it is forgotten."""
 
-    def __init__(self, loop: Loop, clock: SteadyClock, fire: Callable[[TimerCallback, TimerKey], None]) -> None:
+    def __init__(self, loop: Loop, clock: Clock, fire: Callable[[TimerCallback, TimerKey], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._fire = fire

@@ -24,6 +24,7 @@ to ask for and what an answer means for the log; carrying that out is for the sh
 copying may go on, where the operator has limited its rate.
 """
 
+from penstock.replication.divergence import diverges_at
 from penstock.replication.follower import (
     Append,
     Fetched,
@@ -54,4 +55,5 @@ __all__ = [
     "ReplicationQuota",
     "StartAt",
     "Truncate",
+    "diverges_at",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from coordinators.host.toy import Bench, said
-from penstock.coordinators.clock import LONG_STALL_MS
 from penstock.coordinators.shard import TimerKey, Turn
 from penstock.coordinators.timers import FIRED_PER_TURN_MAX
+from penstock.runtime.steady_clock import LONG_STALL_MS
 from penstock.sim import SimRuntime, World
 
 

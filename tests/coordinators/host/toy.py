@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.host import Asked, ShardHost
 from penstock.coordinators.shard import (
     CoordinatorEpoch,
@@ -22,6 +21,7 @@ from penstock.coordinators.shard import (
     Writer,
 )
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta
+from penstock.runtime.steady_clock import SteadyClock
 from penstock.sim import SimRuntime, World
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError

@@ -30,6 +30,7 @@ from penstock.broker.fetch.sessions import (
     FetchItem,
     FetchSession,
     FetchSessions,
+    diverging_epoch,
 )
 from penstock.broker.net.connection import Connection, Slot
 from penstock.broker.net.request import Request
@@ -444,7 +445,7 @@ class PendingFetch:
                         self._enough = True
                         continue
                 if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
-                    diverging = divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
+                    diverging = diverging_epoch(log.epoch_end_offset(item.last_fetched_epoch), item)
                     if diverging is not None:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
                         self._enough = True
@@ -625,14 +626,3 @@ class PendingFetch:
                 if key in self._items:
                     self._items[key] = self._items.pop(key)
         return news
-
-
-def divergence(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | None:
-    """Where the log of the epoch the client read last ends here, if the client is beyond that."""
-    epoch, end_offset = known
-    if epoch < 0:
-        # An epoch beyond any that this log has seen: nothing to compare with.
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < item.last_fetched_epoch or end_offset < item.fetch_offset:
-        return epoch, end_offset
-    return None

@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.broker import limits
-from penstock.broker.apis.fetch import divergence
 from penstock.broker.fetch.replica_sessions import ReplicaItem, ReplicaSession, ReplicaSessions
 from penstock.broker.fetch.response import Read, encode, encode_error, release
-from penstock.broker.fetch.sessions import NO_SESSION, FetchItem
+from penstock.broker.fetch.sessions import NO_SESSION, FetchItem, diverging_epoch
 from penstock.broker.net.connection import Connection, Slot
 from penstock.broker.net.outbox import Part
 from penstock.broker.net.turns import FOLLOWER_WEIGHT
@@ -420,7 +419,7 @@ def is_news(read: Read) -> bool:
 def compare(log: Log, item: FetchItem) -> tuple[int, int] | None:
     """Where the leader's log parts from what the follower holds, if it does: (epoch, its end here)."""
     if item.last_fetched_epoch >= 0:
-        return divergence(log.epoch_end_offset(item.last_fetched_epoch), item)
+        return diverging_epoch(log.epoch_end_offset(item.last_fetched_epoch), item)
     # It has no records, and still begins beyond the end of this log.
     return (log.latest_epoch, log.end_offset) if item.fetch_offset > log.end_offset else None
 

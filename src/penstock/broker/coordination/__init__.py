@@ -24,11 +24,11 @@ from penstock.broker.coordination.groups import GroupKind, GroupWeighing
 from penstock.broker.coordination.kind import CoordinatorType, Kind
 from penstock.broker.coordination.loading import Loader
 from penstock.config import BrokerConfig
-from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.groups import GroupShard
 from penstock.metadata import NewTopic
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from penstock.broker.net.peers import Peers

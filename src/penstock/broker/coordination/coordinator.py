@@ -16,13 +16,13 @@ from penstock.broker.net.request import Request
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import trace
 from penstock.config import BrokerConfig
-from penstock.coordinators.clock import SteadyClock
 from penstock.coordinators.host import Asked, Courier, ShardHost
 from penstock.coordinators.shard import RequestInfo, Ticket, Turn, Writer
 from penstock.coordinators.turn import Pair
 from penstock.metadata import MetadataDelta, MetadataImage, NewTopic, ResourceType
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.steady_clock import SteadyClock
 from penstock.telemetry.samples import Histogram
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError, WireError

@@ -17,6 +17,7 @@ from random import Random
 from penstock.broker import limits
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
+from penstock.replication import diverges_at
 from penstock.wire.errors import ErrorCode, KafkaError
 
 NO_SESSION = 0
@@ -158,3 +159,14 @@ class FetchSessions:
         self.close(stalest.session_id)
         self.evictions += 1
         return True
+
+
+def diverging_epoch(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | None:
+    """Where the log of the epoch that the client read last ends here, if the client is beyond that.
+
+    `known` comes from `Log.epoch_end_offset`. Raises KafkaError if this log never saw the epoch.
+    """
+    epoch, end_offset = known
+    if epoch < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return diverges_at(epoch, end_offset, item.last_fetched_epoch, item.fetch_offset)

@@ -17,10 +17,10 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.peers import Peers, PeerUnavailable
 from penstock.broker.quorum.shell import MetadataQuorum
 from penstock.config import BrokerConfig
-from penstock.coordinators.clock import SteadyClock
 from penstock.metadata import BrokerRegistration, BrokerSessions, Controller, MetadataDelta, MetadataImage
 from penstock.runtime import Runtime, Timer
 from penstock.runtime.eventlog import EventLog
+from penstock.runtime.steady_clock import SteadyClock
 from penstock.runtime.tasks import keep_running
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.api_versions import ApiVersionsRequest

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.coordinators.clock import SteadyClock
 from penstock.runtime import Runtime
+from penstock.runtime.steady_clock import SteadyClock
 
 FOLLOWER_SILENT_MS = 3_500.0
 """A follower asks again at least every `replica.fetch.wait.max.ms`, and over a new connection after two seconds without
