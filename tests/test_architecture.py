@@ -5,59 +5,13 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import architecture
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 
-ENGINE = ("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "telemetry", "broker")
-
-MAY_IMPORT = {
-    # Loops over bytes, compiled where that is possible; only its loader reads a file, its own source.
-    "kernel": set(),
-    "wire": {"kernel"},
-    "config": {"wire"},
-    "log": {"wire", "runtime"},
-    "raft": {"wire"},
-    "metadata": {"wire", "config", "raft"},
-    "replication": set(),
-    "coordinators": {"wire", "config", "metadata"},
-    "runtime": set(),
-    # Samples, their text format and a small HTTP server, for the engine and the platform alike.
-    "telemetry": {"runtime"},
-    "broker": {
-        "wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel", "telemetry",
-    },
-    # It runs whole brokers and clusters, speaks to them in their own protocol, shows how they see the cluster, and
-    # knows which of their files it harms.
-    "sim": {"runtime", "broker", "config", "log", "metadata", "raft", "wire"},
-    # It runs whole brokers too, on real files and sockets that can be harmed, for other people's tests.
-    "testing": {"runtime", "broker", "config", "metadata", "raft", "wire"},
-    # The platform talks Kafka's protocol; `wire` is that protocol and `config` its vocabulary. The commands that
-    # are the engine itself (`penstock server`, `log`, `metadata`) are named in ENTRY_POINTS.
-    "cli": {"wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf"},
-    # What performance tests count and say; pure.
-    "perf": {"wire"},
-    # What commits say about consumers; pure, and shared by the command line, exporters and alerts.
-    "lag": {"wire"},
-    # What should be where in a cluster, and getting it there through whatever port it is given; pure.
-    "balance": set(),
-    # A client by hand, and what it reads as Arrow: for any Kafka cluster.
-    "client": {"wire", "config", "telemetry"},
-    "arrow": {"wire"},
-    # The pipeline, on Spark: from here on nothing knows whose brokers it reads.
-    "spark": {"client", "arrow", "wire", "telemetry"},
-    "pipeline": {"spark", "client", "arrow", "wire", "telemetry"},
-    # Breaks clusters, whoever's they are, and talks to them as any client does.
-    "chaos": {"client", "wire"},
-    "demo": {"pipeline", "spark", "client"},
-}
-
-ENTRY_POINTS = {
-    "cli/server.py": {"broker", "runtime", "log"},
-    "cli/fleet.py": {"runtime"},
-    "cli/log.py": {"log", "runtime"},
-    "cli/metadata.py": {"broker", "metadata", "log", "runtime"},
-}
+ENGINE = tuple(package.name for package in architecture.ENGINE if package.name not in ("runtime", "kernel"))
+MAY_IMPORT = {package.name: package.may_import for package in architecture.PACKAGES}
 
 THE_WORLD = {
     "asyncio", "os", "time", "random", "socket", "select", "selectors", "threading", "subprocess", "multiprocessing",
@@ -87,10 +41,24 @@ def imports(path: Path) -> list[tuple[int, str, tuple[str, ...]]]:
     return found
 
 
+def test_the_table_has_every_package_and_root_module() -> None:
+    assert set(MAY_IMPORT) == {name for name in PACKAGES if not name.startswith("__")}
+    assert set(architecture.ROOT_MODULES) == {path.name for path in SOURCE.glob("*.py")}
+
+
+@pytest.mark.parametrize("module", sorted(architecture.ROOT_MODULES))
+def test_root_modules_import_only_what_the_table_allows(module: str) -> None:
+    for line, name, names in imports(SOURCE / module):
+        parts = name.split(".")
+        targets = ({parts[1]} if len(parts) > 1 else set(names)) & PACKAGES if parts[0] == "penstock" else set()
+        assert targets <= architecture.ROOT_MODULES[module], f"{module}:{line}: may not know {targets}"
+
+
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_packages_import_only_what_their_layer_allows(package: str) -> None:
     for path in modules(package):
-        allowed = {package} | MAY_IMPORT[package] | ENTRY_POINTS.get(path.relative_to(SOURCE).as_posix(), set())
+        entry_point = architecture.ENTRY_POINTS.get(path.relative_to(SOURCE).as_posix(), set())
+        allowed = {package} | MAY_IMPORT[package] | entry_point
         for line, module, names in imports(path):
             parts = module.split(".")
             if parts[0] != "penstock":

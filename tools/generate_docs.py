@@ -6,22 +6,28 @@
 
 - `docs/configuration.md` from the tables of `penstock.config`
 - `docs/compatibility.md` from the table of served APIs in `penstock.wire.apis`
+- the table of packages in `CONTRIBUTING.md` from `tools/architecture.py`
+- the list in `docs/decisions/README.md` from the decisions beside it
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
+
+import architecture
 
 from penstock.config import INERT, NOT_YET, TOPIC, WITHOUT_MEANING, Definition, Kind, UpdateMode
 from penstock.config.broker_table import BROKER, SECTIONS, SYNONYM_CHAIN
 from penstock.config.definitions import INT32_MAX, INT64_MAX, Value, render
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+CONTRIBUTING = DOCS.parent / "CONTRIBUTING.md"
 GENERATED = "<!-- Written by tools/generate_docs.py; change the tables in the code and run it again. -->"
 
 
@@ -45,7 +51,11 @@ def main() -> int:
 
 def pages() -> dict[Path, str]:
     """Each generated page with its text."""
-    generated = {DOCS / "configuration.md": configuration()}
+    generated = {
+        DOCS / "configuration.md": configuration(),
+        CONTRIBUTING: contributing(),
+        DOCS / "decisions" / "README.md": decisions(),
+    }
     if importlib.util.find_spec("penstock.wire.apis") is not None:
         from penstock.wire import apis
 
@@ -53,6 +63,33 @@ def pages() -> dict[Path, str]:
         if markdown_table is not None:
             generated[DOCS / "compatibility.md"] = compatibility(markdown_table())
     return generated
+
+
+def contributing() -> str:
+    """The page as it is, with the table of packages written anew."""
+    head, rest = CONTRIBUTING.read_text(encoding="utf-8").split("<!-- packages -->")
+    _, tail = rest.split("<!-- /packages -->")
+    return f"{head}<!-- packages -->\n{architecture.markdown()}\n<!-- /packages -->{tail}"
+
+
+def decisions() -> str:
+    rows = []
+    for path in sorted((DOCS / "decisions").glob("[0-9]*.md")):
+        title, date = re.match(r"# (.*)\n\n(\d{4}-\d\d-\d\d)\n", path.read_text(encoding="utf-8")).groups()  # type: ignore[union-attr]
+        number, _, name = title.partition(". ")
+        assert int(number) == int(path.name[:4]), f"{path.name} is headed as decision {number}"
+        rows.append(f"| [{number}]({path.name}) | {name} | {date} |")
+    return DECISIONS_HEAD + "\n".join(rows) + "\n"
+
+
+DECISIONS_HEAD = """# Decisions
+
+Where the design departs from Kafka, from our first plan or from the obvious, and why. One file per decision, in the order in
+which they were taken; a decision that is replaced stays here and names its successor.
+
+| no. | decision | date |
+|---|---|---|
+"""
 
 
 def configuration() -> str:
