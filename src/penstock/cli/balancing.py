@@ -58,7 +58,7 @@ from penstock.cli.output import note, plural, print_json
 from penstock.cli.reassign import parse_ids
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster_port import ProtocolPort
+    from penstock.ops.cluster_port import ProtocolPort
 
 DEFAULT_SAMPLE = "5s"
 TRIGGER_FACTOR = 2.0

@@ -33,8 +33,8 @@ from penstock.cli.output import note, plural, print_json, size_of
 from penstock.cli.sizes import parse_size
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster_port import ProtocolPort
     from penstock.cli.connection import Cluster
+    from penstock.ops.cluster_port import ProtocolPort
 
 FILE_BYTES_MAX = 1_000_000_000
 DEFAULT_THROTTLE = "50MB"
@@ -74,8 +74,8 @@ PlanPath = Annotated[
 @contextmanager
 def port_to(cluster: Cluster, doing: str) -> Iterator[ProtocolPort]:
     """The cluster for planning and moving; refusals become errors of the command."""
-    from penstock.cli.cluster_port import ProtocolPort
     from penstock.cli.protocol import reach
+    from penstock.ops.cluster_port import ProtocolPort
 
     try:
         with reach(cluster, doing) as known:

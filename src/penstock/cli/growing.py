@@ -44,7 +44,7 @@ from penstock.cli.options import (
 from penstock.cli.output import note, plural, print_json, size_of
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster_port import ProtocolPort
+    from penstock.ops.cluster_port import ProtocolPort
 
 ROUNDS_MAX = 5
 """Topics that are created while a broker is drained may be put onto it: then it is drained again."""

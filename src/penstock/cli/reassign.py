@@ -60,7 +60,7 @@ from penstock.cli.options import (
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table, size_of
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster_port import ProtocolPort
+    from penstock.ops.cluster_port import ProtocolPort
 
 app = Commands(help="Move partitions to other brokers, following a plan.")
 
