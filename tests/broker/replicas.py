@@ -366,10 +366,12 @@ class Client:
             self._clients[node] = client
         return client
 
-    async def call(self, node: int, request: Message, version: int) -> Any:
-        """The answer; OSError if there is none, at the latest after a while."""
+    async def call(
+        self, node: int, request: Message, version: int, patience_ms: float = REQUEST_TIMEOUT_MS
+    ) -> Any:
+        """The answer; OSError if there is none within `patience_ms`."""
         client = await self.to(node)
-        timer = self.runtime.call_later(REQUEST_TIMEOUT_MS, client.close)
+        timer = self.runtime.call_later(patience_ms, client.close)
         try:
             return await client.call(request, version)
         finally:
@@ -382,8 +384,10 @@ class Client:
         answer = await self.call(node, request, 12)
         return answer.responses[0].partition_responses[0]
 
-    async def fetch(self, node: int, offset: int = 0, **options: Any) -> Any:
-        answer = await self.call(node, fetch_request(TOPIC, offset, **options), 12)
+    async def fetch(
+        self, node: int, offset: int = 0, patience_ms: float = REQUEST_TIMEOUT_MS, **options: Any
+    ) -> Any:
+        answer = await self.call(node, fetch_request(TOPIC, offset, **options), 12, patience_ms)
         return answer.responses[0].partitions[0]
 
     async def values(self, node: int) -> list[bytes]:

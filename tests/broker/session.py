@@ -312,3 +312,8 @@ def records_of(data: PartitionData) -> list[Record]:
     for _, view in iter_batches(data.records or b""):
         found += iter_records(view, max_decompressed_bytes=RECORDS_BYTES_MAX)
     return found
+
+
+def measured(node: SimBroker, name: str) -> float:
+    """A metric of a running broker that has no labels."""
+    return next(sample.value for sample in node.served.metrics.samples() if sample.name == name)

@@ -12,7 +12,7 @@ import pytest
 from broker.cluster_load import ClusterClient, bytes_of, log_of
 from broker.clusters import a_cluster, ask, create, state
 from broker.damaging import SEGMENT, Files, copy_of, flipped, put, scene
-from broker.session import Session, is_recovered
+from broker.session import Session, is_recovered, measured
 from penstock.log.checkpoints import decode_offsets
 from penstock.sim import SimRuntime, World
 from penstock.sim.broker import SimBroker
@@ -86,7 +86,7 @@ def test_a_log_that_an_installed_snapshot_lacks_is_set_aside_with_all_its_record
         (kept,) = strays(away)
         assert kept.startswith("orders-0.")
         assert away.host.disk.content(f"{kept}/{SEGMENT}") == before[away.node_id]
-        assert "penstock_log_strays 1" in away.served._render_metrics()
+        assert measured(away, "penstock_log_strays") == 1
         # Those that replayed the deletion have removed theirs.
         assert not any(strays(node) for node in cluster.nodes if node is not away)
         assert not any(node.host.disk.namespace.find("orders-0") for node in cluster.nodes)
@@ -112,7 +112,7 @@ def test_a_partition_whose_directory_is_gone_is_refused_until_an_operator_acts(s
             assert code_of(node, "orders", 1) == ErrorCode.KAFKA_STORAGE_ERROR
             assert code_of(node, "orders", 0) == ErrorCode.NONE
             assert "accept-loss" in node.events.said("log not opened", "error")[-1]
-            assert "penstock_log_refused_partitions 1" in node.served._render_metrics()
+            assert measured(node, "penstock_log_refused_partitions") == 1
             node.restart()
             node.stop()
             node.start()

@@ -164,7 +164,7 @@ def test_a_failure_of_one_who_waits_ends_that_connection_and_no_other(
     if name == "_reached":
         plant.into(monkeypatch, ParkedProduce, name)
     else:
-        plant.into(monkeypatch, PendingFetch, "_enough")
+        plant.into(monkeypatch, PendingFetch, "_has_enough")
 
     async def scenario(s: Session) -> None:
         topic_id = await s.create("t")

@@ -81,7 +81,8 @@ class Run:
         while not self.over:
             node = self.cluster.state.leader if self.rng.random() < 0.8 else self.rng.choice(list(self.cluster.nodes))
             try:
-                data = await reader.fetch(node, offset, max_wait_ms=100, min_bytes=1)
+                # A node that lost its power answers nothing and closes nothing.
+                data = await reader.fetch(node, offset, patience_ms=2_000, max_wait_ms=100, min_bytes=1)
             except OSError:
                 await reader.runtime.sleep(50)
                 continue

@@ -245,7 +245,7 @@ def test_damage_that_hides_the_end_of_a_synced_log_is_refused() -> None:
     disk = written()
     damage(disk, THIRD, SIZE + 16, 77)
     before = disk.content(THIRD)
-    with pytest.raises(CorruptLog, match="recovery-point-offset-checkpoint"):
+    with pytest.raises(CorruptLog, match="penstock log accept-loss"):
         recovered(disk, recovery_point=26)
     assert disk.content(THIRD) == before
 

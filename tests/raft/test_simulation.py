@@ -19,7 +19,8 @@ import pytest
 from penstock.sim.raft.chaos import run_chaos, run_storm
 from penstock.sim.raft.kafka import SCENARIOS as SCENARIOS_OF_KAFKA
 from raft import planted
-from raft.transcript import run_file
+from raft.transcript import Scenario
+from support.transcripts import played
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 FOUND = {
@@ -133,4 +134,4 @@ def test_a_planted_bug_that_needs_the_right_moment_breaks_its_scenario(
 ) -> None:
     bug(monkeypatch)
     with pytest.raises(AssertionError, match=r"lead epoch|a leader with"):
-        run_file(SCENARIOS / scenario)
+        played(SCENARIOS / scenario, Scenario().execute)
