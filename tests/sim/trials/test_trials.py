@@ -21,8 +21,8 @@ from penstock.sim.trials.schedule import Schedule
 STORED = sorted((Path(__file__).parent / "schedules").glob("*.json"))
 FIRST = 100 * int(os.environ.get("PENSTOCK_SIM_FIRST", datetime.now(UTC).strftime("%Y%m%d%H")))
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "12"))
-COVERED_WITHIN = max(60, SEEDS)
-"""In so many seeds all that must happen does happen; mostly in the first dozen."""
+COVERED_WITHIN = max(150, SEEDS)
+"""In so many seeds everything that must happen does, mostly within the first dozens; the rarest is in 9 % of them."""
 
 
 def test_fresh_seeds_break_no_promise_and_everything_happens_in_them() -> None:

@@ -62,7 +62,7 @@ PILE_UP_WEIGHTS = (
     (Kind.CRASH, 8),
     (Kind.DOUBLE_CRASH, 6),
     (Kind.CRASH_IN_RECOVERY, 8),
-    (Kind.POWER_IN_RECOVERY, 4),
+    (Kind.POWER_IN_RECOVERY, 8),
     (Kind.CRASH_IN_WRITE, 3),
     (Kind.POWER, 3),
     (Kind.PAUSE, 6),
