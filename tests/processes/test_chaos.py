@@ -234,10 +234,16 @@ SEND_AGAIN = """
 import os, sys
 from penstock.client import ClientSettings, Cluster, fetch_range
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from penstock.wire.records import read_header
+from penstock.wire.records import HEADER_SIZE, read_header
 topic = os.environ["CHAOS_TOPIC"]
 with Cluster(ClientSettings.from_properties({"bootstrap.servers": sys.argv[1]})) as cluster:
-    records = bytes(next(fetch_range(cluster, topic, 0, 0, 1)).records)
+    # The first batch of an idempotent producer: probes send without numbers.
+    for fetched in fetch_range(cluster, topic, 0, 0, 50):
+        records = bytes(fetched.records)
+        while len(records) >= HEADER_SIZE and read_header(records).producer_id < 0:
+            records = records[read_header(records).size_bytes:]
+        if len(records) >= HEADER_SIZE:
+            break
     batch = PartitionProduceData(index=0, records=records[:read_header(records).size_bytes])
     data = [TopicProduceData(name=topic, partition_data=[batch])]
     request = ProduceRequest(acks=-1, timeout_ms=9000, topic_data=data)
