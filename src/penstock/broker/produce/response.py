@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.broker.limits import RECORD_ERRORS_BYTES_MAX
 from penstock.broker.replicas.partition import Partition
 from penstock.wire.errors import ErrorCode, KafkaError
+from penstock.wire.produce import ONE
 from penstock.wire.record_check import RecordError, RecordsRefused
 from penstock.wire.records import write_unsigned_varint
 
@@ -17,6 +18,12 @@ _pack_int_into = Struct(">i").pack_into
 _pack_head = Struct(">ii").pack
 _pack_result = Struct(">ihqqq").pack
 _pack_result_v4 = Struct(">ihqq").pack
+
+_pack_single_head = Struct(">iiBB").pack
+_pack_single_result = Struct(">Bihqqq").pack
+_pack_single_tail = Struct(">BHBiB").pack
+SINGLE_TAIL = _pack_single_tail(1, 0, 0, 0, 0)
+"""No record errors, no message, no tagged fields of partition and topic, no throttling, no tagged fields."""
 
 _CURRENT_LEADER_TAG = b"\x01\x00\x09"
 """One tagged field, tag 0, nine bytes: leader id, leader epoch, and no tagged fields of its own."""
@@ -104,6 +111,24 @@ def encode(version: int, correlation_id: int, results: TopicResults, throttle_ms
         out.append(0)
     _pack_int_into(out, 0, len(out) - 4)
     return out
+
+
+def encode_single(
+    correlation_id: int,
+    named: bytes,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+    throttle_ms: int,
+) -> bytes:
+    """What `encode` gives for one partition without an error, in flexible versions. `named` is that of `Single`."""
+    return (
+        _pack_single_head(len(named) + 46, correlation_id, 0, ONE)
+        + named
+        + _pack_single_result(ONE, index, 0, base_offset, log_append_time_ms, log_start_offset)
+        + (SINGLE_TAIL if not throttle_ms else _pack_single_tail(1, 0, 0, throttle_ms, 0))
+    )
 
 
 def _add_record_errors(out: bytearray, errors: tuple[RecordError, ...]) -> None:
