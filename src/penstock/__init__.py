@@ -1,10 +1,10 @@
 """Penstock: an event-streaming platform in Python that speaks Apache Kafka's protocol.
 
-Three layers, and what may know what (`tests/test_architecture.py` keeps it so):
+Three layers; `tests/test_architecture.py` enforces which may import which:
 
 - the engine (`runtime`, `wire`, `config`, `log`, `raft`, `metadata`, `replication`, `broker`) is the broker;
-- the platform (`cli`, later `client`, `console`, …) talks to brokers through Kafka's protocol only;
-- the pipeline (later `pipeline`) runs on Spark and talks to brokers through Kafka's protocol only.
+- the platform (`cli`, `client`, `console`, …) talks to brokers through Kafka's protocol only;
+- the pipeline (`pipeline`) runs on Spark and talks to brokers through Kafka's protocol only.
 """
 
 __version__ = "0.2.0"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Stop(Protocol):
-    """Whether to stop: a `StopFlag`, or a `threading.Event` where no signal handler sets it."""
+    """A stop request: a `StopFlag`, or a `threading.Event` where no signal handler sets it."""
 
     def is_set(self) -> bool: ...
 
@@ -19,10 +19,11 @@ class Stop(Protocol):
 
 
 class StopFlag:
-    """As `threading.Event`, which is not for signal handlers.
+    """Like `threading.Event`, but safe to set from a signal handler.
 
-    A handler runs in the main thread, between two steps of whatever that does. If that is a `wait` which just begins or
-    ends, it holds the event's lock, and the handler would wait for it for ever. A `SimpleQueue` may be interrupted.
+    A handler runs in the main thread, between two bytecodes of whatever that thread is doing. If the thread is inside
+    `Event.wait`, it may hold the event's lock, and a handler that calls `Event.set` would deadlock. A `SimpleQueue` is
+    reentrant.
     """
 
     def __init__(self) -> None:
@@ -37,20 +38,20 @@ class StopFlag:
         self._wake.put(None)
 
     def clear(self) -> None:
-        """As if it had not been set; not while others wait for it."""
+        """Resets the flag. Do not call it while other threads wait."""
         self._set = False
         with suppress(queue.Empty):
             while True:
                 self._wake.get_nowait()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it is set, or for that many seconds; whether it is set."""
+        """Waits until the flag is set, or for `timeout` seconds; returns whether it is set."""
         if not self._set:
             try:
                 self._wake.get(timeout=timeout)
             except queue.Empty:
                 return self._set
-            self._wake.put(None)  # for whoever waits beside this thread
+            self._wake.put(None)  # wake the next waiting thread
         return True
 
 

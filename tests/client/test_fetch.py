@@ -466,5 +466,5 @@ def test_an_answer_for_another_partition_is_refused() -> None:
             return answer
 
         broker.handlers[ApiKey.FETCH] = another  # type: ignore[assignment]
-        with pytest.raises(ProtocolError, match="was not asked for"):
+        with pytest.raises(ProtocolError, match="was not requested"):
             read(broker, 0, 100)

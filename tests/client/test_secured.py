@@ -163,7 +163,7 @@ def test_the_wrong_kind_of_listener_is_named(
     plain = {"bootstrap.servers": kafka.bootstrap}
     with pytest.raises(ConnectionFailed, match="does it speak TLS"):
         read_all(properties_for(kafka, "SSL", trust, plain))
-    with pytest.raises(AuthenticationFailed, match="wants no login"):
+    with pytest.raises(AuthenticationFailed, match="requires no login"):
         read_all(properties_for(kafka, "SASL_PLAINTEXT", LOGINS["PLAIN"], plain))
     with pytest.raises(AuthenticationFailed, match="speaks TLS"):
         read_all({"bootstrap.servers": kafka.addresses["SASL_SSL"], "security.protocol": "PLAINTEXT"})

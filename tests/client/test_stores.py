@@ -229,7 +229,7 @@ def test_records_that_were_saved_before_are_refused(side: Side) -> None:
 
 
 def test_a_partition_that_nobody_loaded_is_refused(side: Side) -> None:
-    refused = pytest.raises(SettingsError, match="give the Consumer the store")
+    refused = pytest.raises(SettingsError, match="pass this store to the Consumer")
     with side.open() as store, refused, store.transaction([Record(0)]):
         pytest.fail("it was let in")
 

@@ -1,4 +1,4 @@
-"""Clients for any Kafka cluster: friendly ones for applications, and a raw one for readers in bulk and for tools.
+"""Clients for any Kafka cluster: high-level ones for applications, and a raw one for bulk readers and tools.
 
     with Producer("localhost:9092") as producer:
         producer.send("orders", b'{"order": 1}', key="berlin").add_callback(print)
@@ -7,24 +7,24 @@
         for message in consumer:
             print(message.value())
 
-The friendly layer
-------------------
-librdkafka, through confluent-kafka, does the work; the layer sets the right defaults, and does what applications would
-otherwise each write again. It is thin: messages are confluent-kafka's own, and `native` is its client. None of it is
-imported before it is used. From the core outwards:
+The high-level clients
+----------------------
+librdkafka, through confluent-kafka, does the work. These clients add safe defaults and the code that applications
+would otherwise each write again. The layer is thin: messages are confluent-kafka's own, and `native` is its client.
+Each module is imported on first use. From the core outwards:
 
-- `buffer`, `rate_limit`, `quota`, `handed_out`, `commit_tracker`, `lanes`, `workload`, `metrics`  pure: told the time
-  and what happened, they say what to do. Everything that is subtle is in here.
-- `defaults`, `options`  what is set, and why; Java's and librdkafka's names.
-- `Producer`, `AsyncProducer`  over `sending`: librdkafka's producer, and a thread that serves it, so that callbacks are
-  called whatever the application does. `delivery` is what becomes of a record.
-- `Consumer`, `AsyncConsumer`  no thread: what is asked for is what happens. The asyncio form runs the other in a
-  thread.
-- `Processor`, `AsyncProcessor`  work side by side, in order of keys; both drive a `Workload`. `failures` says what
-  next.
-- `Idempotent`, `AsyncIdempotent`  skip what was processed before.
-- `stores`  offsets and results in one transaction of a database.
-- `serve_metrics`  for Prometheus.
+- `buffer`, `rate_limit`, `quota`, `handed_out`, `commit_tracker`, `lanes`, `workload`, `metrics`: pure. They are
+  given the time and the events, and return what to do. The difficult logic is here.
+- `defaults`, `options`: default values with their reasons; translation of Java's and librdkafka's property names.
+- `Producer`, `AsyncProducer`: built on `sending`, which holds librdkafka's producer and a thread that polls it, so
+  that callbacks run whatever the application does. `delivery` is the outcome of one record.
+- `Consumer`, `AsyncConsumer`: `Consumer` has no thread; work happens only inside its calls. `AsyncConsumer` runs a
+  `Consumer` in a thread.
+- `Processor`, `AsyncProcessor`: process records in parallel while preserving per-key order; both drive a `Workload`.
+  `failures` decides what happens to a record whose handler fails.
+- `Idempotent`, `AsyncIdempotent`: skip records that were processed before.
+- `stores`: offsets and results in one database transaction.
+- `serve_metrics`: a Prometheus endpoint.
 
 The raw client
 --------------
@@ -35,24 +35,24 @@ The raw client
         for fetched in fetch_range(cluster, *orders, 0, end):
             fetched.records     # whole record batches, as they are stored; `penstock.arrow` decodes them
 
-librdkafka hands out one message object per record, which costs more than all the rest of a bulk reader, and it lacks
-some administrative requests. So there are four modules more (and no threads, no callbacks, no state in the background):
+librdkafka creates one message object per record, which costs a bulk reader more than everything else, and it lacks
+some administrative requests. The raw client has four modules (no threads, no callbacks, no background state):
 
-- `settings`  client properties, under Java's or librdkafka's names, as one frozen and picklable `ClientSettings`.
-  What only librdkafka can do raises `UnsupportedSetting`, so that callers fall back; `librdkafka_properties` then
-  translates. `jaas`, `tls` and `sasl` are its parts: login strings, certificates, mechanisms as pure exchanges.
-- `connection` one socket to one broker: versions agreed on, authenticated, answers in the order of requests. Requests
-  may be sent ahead of the answers (`send`, then `receive`), which is how a reader keeps a broker busy while it decodes.
-- `cluster`   which broker to ask: bootstrap, metadata, leaders, coordinators, offsets; asks again where the
-  protocol says that this helps, with a back-off and within a deadline.
-- `fetch`     ranges of partitions as raw batches. A range ends by position, not by record: offsets may be missing
+- `settings`: client properties, under Java's or librdkafka's names, as one frozen and picklable `ClientSettings`.
+  A property that only librdkafka supports raises `UnsupportedSetting`, so that callers can fall back;
+  `librdkafka_properties` then translates the names. Its parts are `jaas` (login strings), `tls` (certificates) and
+  `sasl` (mechanisms as pure exchanges).
+- `connection`: one socket to one broker: negotiates versions, authenticates, and returns responses in the order of
+  requests. Requests may be pipelined (`send`, then `receive`), so that the broker works while the reader decodes.
+- `cluster`: finds the broker to ask: bootstrap, metadata, leaders, coordinators, offsets. It retries retriable errors
+  with a back-off, within a deadline.
+- `fetch`: ranges of partitions as raw batches. A range ends by position, not by record: offsets may be missing
   (compaction, transaction markers), so the reader follows batch headers and the broker's log ends, never records.
 
-Brokers are not trusted more than clients are: frames, element counts, token answers and SCRAM iterations all have named
-limits, and what is read before authentication has small ones. Every error is a `ClientError` that names the thing and
-the fix.
+Responses are not trusted: frames, element counts, token answers and SCRAM iterations have named limits, and data read
+before authentication has smaller ones. Every error is a `ClientError` that names its cause and the fix.
 
-One `Cluster` belongs to one thread. Everything is picklable that a Spark task needs: settings, ranges, errors.
+One `Cluster` belongs to one thread. Everything that a Spark task needs is picklable: settings, ranges, errors.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ _LAZY = {
     "STOP": "failures",
     "serve_metrics": "metrics_server",
 }
-"""The friendly layer, by module: readers in bulk and the command line need not load librdkafka."""
+"""The module of each high-level name, imported on first use: bulk readers and the command line skip librdkafka."""
 
 
 def __getattr__(name: str) -> object:

@@ -24,7 +24,7 @@ from penstock.client.consumer import POLL_STEP_S, Consumer, Offsets, OffsetSourc
 from penstock.client.metrics import ConsumerMetrics
 
 LOOP_LOOK_S = 1.0
-"""So often a thread that waits for the event loop looks whether there still is one."""
+"""How often a thread that waits for the event loop checks that the loop still runs."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,10 +34,10 @@ AsyncRebalanced = Callable[[list[TopicPartition]], Awaitable[object]]
 
 
 class AsyncConsumer:
-    """As `penstock.client.Consumer`, for asyncio. Made and used in one event loop.
+    """Like `penstock.client.Consumer`, for asyncio. Create and use it in one event loop.
 
-    A thread of its own does what blocks, one call after another. `on_assign`, `on_revoke` and `on_lost` are coroutine
-    functions and run in the event loop, while the rebalance waits for them; they may call the consumer's own methods.
+    One dedicated thread runs the blocking calls, one at a time. `on_assign`, `on_revoke` and `on_lost` are coroutine
+    functions that run in the event loop while the rebalance waits for them; they may call the consumer's methods.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AsyncConsumer:
         self._sync.auto_commit = wanted
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Records one after another, until `stop`. Asking for the next one says that the one before is done."""
+        """Yields records until `stop`. Requesting the next record marks the previous one as done."""
         handed = self._sync._handed
         while not self._sync._stopped:
             limit = self._sync.max_poll_records
@@ -91,7 +91,7 @@ class AsyncConsumer:
             handed.keep(handed.take_rest())
 
     async def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
-        """The next records, up to `max.poll.records`; none if none came in time. Those of the poll before are done."""
+        """Returns up to `max.poll.records` records, or none on timeout. Marks the previous poll's records as done."""
         return await self._call(self._sync.poll, timeout_s, max_records=max_records)
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class AsyncConsumer:
         on_revoke: AsyncRebalanced | None = None,
         on_lost: AsyncRebalanced | None = None,
     ) -> None:
-        """Tells one more listener of partitions, after those before it."""
+        """Adds a rebalance listener; listeners are called in the order they were added."""
         self._sync.listen(self._in_loop(on_assign), self._in_loop(on_revoke), self._in_loop(on_lost))
 
     async def assign(self, partitions: Iterable[tuple[str, int]] | Offsets) -> None:
@@ -149,14 +149,14 @@ class AsyncConsumer:
         await self._call(self._sync.commit, offsets)
 
     async def commit_async(self, offsets: Offsets | Message | None = None) -> None:
-        """Returns when the commit is on its way; `on_commit` is told of the answer."""
+        """Sends a commit without waiting for the response, which is passed to `on_commit`."""
         await self._call(self._sync.commit_async, offsets)
 
     async def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
         return await self._call(self._sync.committed, partitions)
 
     async def close(self) -> None:
-        """Commits what is done, if that is automatic, and leaves the group."""
+        """Commits the records that are done (with auto-commit), and leaves the group."""
         await self._close(clean=True)
 
     async def __aenter__(self) -> Self:
@@ -192,14 +192,14 @@ class AsyncConsumer:
         with self._calls_lock:
             calls = self._calls
             if calls is not None:
-                # The thread waits inside a call of its own for a listener, and this may be what the listener asks for.
+                # The consumer's thread waits for a listener, and this call may come from that listener: run it there.
                 calls.put(run)
         if calls is None:
             return await self._loop.run_in_executor(self._thread, call)
         return await asyncio.wrap_future(asked)
 
     def _in_loop(self, listener: AsyncRebalanced | None) -> Rebalanced | None:
-        """A listener of the event loop, for the thread: it waits, and serves what the listener asks for meanwhile."""
+        """Wraps a coroutine listener for the consumer's thread, which serves the listener's calls while it waits."""
         if listener is None:
             return None
         told = listener
@@ -216,7 +216,7 @@ class AsyncConsumer:
             self._serve(calls)
             with self._calls_lock:
                 self._calls = None
-            # Others than the listener may have asked for something after it had ended.
+            # Calls queued by other tasks after the listener ended still need an answer.
             calls.put(None)
             self._serve(calls)
             told.result(timeout=0)
@@ -224,7 +224,7 @@ class AsyncConsumer:
         return wait
 
     def _serve(self, calls: Calls) -> None:
-        """What is asked for, until None is; or until nobody can ask any more."""
+        """Runs queued calls until None is queued, or until the event loop is closed."""
         while True:
             try:
                 call = calls.get(timeout=LOOP_LOOK_S)

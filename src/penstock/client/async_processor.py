@@ -1,9 +1,9 @@
-"""Records of an `AsyncConsumer`, worked on by coroutines: those of a key one after another, the rest side by side.
+"""Processes the records of an `AsyncConsumer` with coroutines, in parallel, preserving per-key order.
 
     async with AsyncConsumer("localhost:9092", "orders", group="shipping") as consumer:
         await AsyncProcessor(consumer, ship, concurrency=100).run()
 
-It keeps the promises of `penstock.client.Processor`.
+It gives the same guarantees as `penstock.client.Processor`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AsyncProcessor:
         drain_s: float = DRAIN_S,
     ) -> None:
         if concurrency < 1 or queue_limit < 1 or attempts < 1:
-            raise ValueError("concurrency, queue_limit and attempts are at least 1")
+            raise ValueError("concurrency, queue_limit and attempts must be at least 1")
         self._consumer = consumer
         self._handler = handler
         self._concurrency = concurrency
@@ -68,7 +68,7 @@ class AsyncProcessor:
 
     @property
     def queued(self) -> int:
-        """Records that wait."""
+        """The number of records that wait to be processed."""
         return self._work.queued
 
     @property
@@ -76,9 +76,9 @@ class AsyncProcessor:
         return self._paused
 
     async def run(self) -> None:
-        """Works until `stop`, or until a record fails for good; raises that, with all that is finished committed.
+        """Processes records until `stop`, or until a record fails for good; then commits what is finished and raises.
 
-        If it is cancelled, the records in work are cancelled too, and come again.
+        If it is cancelled, the handlers that are running are cancelled too, and their records are delivered again.
         """
         workers = [asyncio.create_task(self._worker()) for _ in range(self._concurrency)]
         try:
@@ -99,7 +99,7 @@ class AsyncProcessor:
             raise self._failure
 
     def stop(self) -> None:
-        """Ends `run` when the records in work are finished."""
+        """Makes `run` return once the records being processed are finished."""
         self._stopping.set()
 
     async def _loop(self, workers: list[asyncio.Task[None]]) -> None:
@@ -128,7 +128,7 @@ class AsyncProcessor:
         try:
             await self._consumer.commit(positions)
         except CommitFailed as problem:
-            log.warning("%s; it is tried again", problem)
+            log.warning("%s; will retry", problem)
             return
         self._work.committed(positions)
 
@@ -176,7 +176,7 @@ class AsyncProcessor:
                 self.skipped += 1
                 return True
         elif self._on_failure is not STOP:
-            log.error("%s[%d]@%d is skipped: %r", topic, partition, item.offset, reason)
+            log.error("skipped %s[%d]@%d: %r", topic, partition, item.offset, reason)
             self.skipped += 1
             return True
         failure = ProcessingFailed(topic, partition, item.offset, self._attempts, reason)
@@ -202,7 +202,7 @@ class AsyncProcessor:
             async with asyncio.timeout(self._drain_s), self._changed:
                 await self._changed.wait_for(lambda: not self._work.busy(partitions))
         except TimeoutError:
-            log.warning("records of %s are still in work: their next owner will do them again", partitions)
+            log.warning("records of %s are still being processed; their next owner will repeat them", partitions)
         await self._commit()
         await self._lost(partitions)
 

@@ -1,8 +1,8 @@
 """A producer for asyncio.
 
     async with AsyncProducer("localhost:9092") as producer:
-        delivery = await producer.send("orders", b'{"order": 1}', key="berlin")     # it is on its way
-        stored = await delivery                                                     # and here it has arrived
+            delivery = await producer.send("orders", b'{"order": 1}', key="berlin")     # handed over
+            stored = await delivery                                                     # acknowledged
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOM_STEP_S: Final = 0.05
 
 
 class AsyncDelivery(Delivery, gc=False, eq=False):
-    """The way of one record; awaiting it gives its `RecordMetadata`. Callbacks run in the event loop."""
+    """The delivery of one record; awaiting it gives its `RecordMetadata`. Callbacks run in the event loop."""
 
     _owner: AsyncProducer | None = None
     _outcome: tuple[KafkaError | None, Message] | None = None
@@ -48,14 +48,14 @@ class AsyncDelivery(Delivery, gc=False, eq=False):
         return self.metadata()
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """What librdkafka calls: here only what must be done in its thread."""
+        """Called by librdkafka in its own thread; does only what must be done there."""
         self._shared.account.used_bytes -= self.size_bytes
         self._outcome = (error, message)
         assert self._owner is not None
         self._owner._has_arrived(self)
 
     def settle(self) -> None:
-        """The rest, in the event loop."""
+        """Completes the delivery in the event loop."""
         assert self._outcome is not None
         error, message = self._outcome
         self._outcome = self._owner = None
@@ -68,7 +68,7 @@ class AsyncDelivery(Delivery, gc=False, eq=False):
 
 
 class AsyncProducer:
-    """As `penstock.client.Producer`, for asyncio: waiting never holds the event loop. Made and used in one loop."""
+    """Like `penstock.client.Producer`, but never blocks the event loop. Create and use it in one loop."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class AsyncProducer:
 
     @property
     def native(self) -> NativeProducer:
-        """confluent-kafka's producer, for what is not here; its calls may block."""
+        """confluent-kafka's producer, for features that this class lacks; its calls may block."""
         return self._sending.native
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class AsyncProducer:
         headers: Headers | None = None,
         timestamp_ms: int = 0,
     ) -> AsyncDelivery:
-        """Hands a record over; waits only if the buffer is nearly full, or a limit says so. See `Producer.send`."""
+        """Hands a record over; waits only if the buffer is nearly full or a rate limit applies. See `Producer.send`."""
         if isinstance(value, str):
             value = value.encode()
         if isinstance(key, str):
@@ -162,7 +162,7 @@ class AsyncProducer:
         self._sending.deliveries.raise_unheard()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flushes, then ends; raises what `flush` raises, and ends all the same."""
+        """Flushes, then stops the producer, even if the flush raises; raises what `flush` raises."""
         if self._closed:
             return
         self._closed = True
@@ -243,17 +243,17 @@ class AsyncProducer:
             self.metrics.waiting -= 1
 
     def _has_arrived(self, delivery: AsyncDelivery) -> None:
-        """In librdkafka's thread. The loop is woken once for all that arrives until it looks: waking costs a write."""
+        """Runs in librdkafka's thread. Wakes the loop once for all pending deliveries: each wake-up is a write."""
         self._arrived.append(delivery)
         if not self._told:
             self._told = True
             try:
                 self._loop.call_soon_threadsafe(self._settle)
             except RuntimeError:
-                log.debug("the event loop is closed: nobody is told of %s", delivery.topic)
+                log.debug("the event loop is closed; dropped the delivery report for %s", delivery.topic)
 
     def _settle(self) -> None:
-        # Before looking: what arrives from here on wakes the loop again.
+        # Cleared before the queue is read: deliveries from here on wake the loop again.
         self._told = False
         while self._arrived:
             self._arrived.popleft().settle()

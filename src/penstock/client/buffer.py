@@ -1,26 +1,26 @@
-"""How much of a producer's buffer is taken, and when it is time to slow down. Pure arithmetic.
+"""The fill level of a producer's buffer, and the pause it calls for. Pure arithmetic.
 
-librdkafka holds the records and keeps the hard limit; but it tells how full it is only now and then, in its
-statistics. So what goes in and what comes out is counted here too, record by record.
+librdkafka holds the records and enforces the hard limit, but reports its fill level only in its periodic statistics.
+So this module counts the bytes going in and out too, record by record.
 """
 
 from __future__ import annotations
 
 HIGH = 0.8
-"""From this share of the buffer on, sending is slowed down."""
+"""Above this share of the buffer, sending slows down."""
 PAUSE_MAX_MS = 100.0
-"""The longest pause before a record, when the buffer is about to overflow."""
+"""The longest pause before a record, reached when the buffer is about to overflow."""
 
 
 PAUSE_WORTH_MS = 2.0
-"""Shorter pauses are put off until they add up to this: waking up costs more than they save."""
+"""Shorter pauses are postponed until they add up to this: a wake-up costs more than such a pause saves."""
 
 
 class BufferAccount:
-    """Bytes that were sent and have neither arrived nor failed yet.
+    """Bytes that were sent and have neither been stored nor failed yet.
 
-    No lock: CPython hands the interpreter from thread to thread at calls and loops, and there is none within these
-    sums. If another Python should lose one, slowing down begins a little sooner or later, until `settle` sets it right.
+    No lock is needed: CPython switches threads at calls and loops, and these sums contain neither. If another Python
+    loses an update, slowing down starts a little early or late, until `settle` corrects the sum.
     """
 
     __slots__ = ("_owed_ms", "failed_records", "high_bytes", "size_bytes", "total_bytes", "total_records", "used_bytes")
@@ -46,7 +46,7 @@ class BufferAccount:
         self.total_records += 1
 
     def put_back(self, size_bytes: int) -> None:
-        """It was not sent after all."""
+        """Undoes `put`: the record was not sent."""
         self.used_bytes -= size_bytes
         self.total_bytes -= size_bytes
         self.total_records -= 1
@@ -55,11 +55,11 @@ class BufferAccount:
         self.used_bytes -= size_bytes
 
     def settle(self) -> None:
-        """Nothing is on its way."""
+        """Resets the account: nothing is in flight."""
         self.used_bytes = 0
 
     def pause_ms(self) -> float:
-        """How long to wait before the next record: nothing below the mark, and more the fuller the buffer is."""
+        """The pause before the next record: zero below the threshold, then longer the fuller the buffer is."""
         over = self.used_bytes - self.high_bytes
         if over < 0:
             return 0.0
@@ -67,7 +67,7 @@ class BufferAccount:
         return PAUSE_MAX_MS * min(1.0, over / room) if room else PAUSE_MAX_MS
 
     def next_pause_ms(self) -> float:
-        """The pause before a record together with those that were put off, or 0 if it is put off too."""
+        """The pause before this record including postponed ones, or 0 if it is postponed too."""
         self._owed_ms += self.pause_ms()
         if self._owed_ms < PAUSE_WORTH_MS:
             return 0.0

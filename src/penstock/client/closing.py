@@ -1,4 +1,4 @@
-"""The end of a librdkafka consumer that has a subscription."""
+"""Closing a librdkafka consumer that has a subscription."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ STEP_S: Final = 0.005
 
 
 def close_member(native: NativeConsumer, properties: Mapping[str, object]) -> None:
-    """Closes a member of a group that is told of its partitions; `properties` are its settings.
+    """Closes a group member that has rebalance callbacks; `properties` are its settings.
 
-    A partition that is assigned at this very moment is told from within librdkafka's `close`, when nobody is there any
-    more to answer the question that follows: it waits for ever, with the interpreter's lock held
-    (confluentinc/librdkafka#4041, #4884; seen with classic groups). Whoever has left is assigned nothing more.
+    It unsubscribes first. If a partition is assigned during librdkafka's `close`, the rebalance callback is queued
+    where nothing serves it any more, and `close` hangs with the interpreter's lock held
+    (confluentinc/librdkafka#4041, #4884; seen with classic groups). A member that has left gets no assignment.
 
-    A static member does not leave, to keep its place. By the newer protocol a member keeps its name when it leaves, so
-    that nobody could tell when it has.
+    Two kinds of members skip this. A static member does not leave, to keep its assignment. A member of the consumer
+    protocol keeps its id when it leaves, so there is no way to see when it has left.
     """
     protocol = str(properties.get("group.protocol", "classic")).lower()
     if protocol == "classic" and "group.instance.id" not in properties:
-        with suppress(KafkaException):  # a consumer that failed for good is closed all the same
-            native.pause(native.assignment())  # no record is given out any more
+        with suppress(KafkaException):  # close the consumer even after a fatal error
+            native.pause(native.assignment())  # deliver no more records
             native.unsubscribe()
         deadline_s = time.monotonic() + LEAVE_S
         while native.memberid() and time.monotonic() < deadline_s:

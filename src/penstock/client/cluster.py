@@ -1,10 +1,9 @@
-"""Which broker to ask, and asking again where that helps.
+"""Finds the broker for each request, and retries.
 
-Metadata is kept until something says that it is old: an error that names another leader, or a connection that broke.
-Every method asks again, with a growing back-off, while the error is one that passes by itself (an election, a broker
-that restarts, a coordinator that loads), until `default.api.timeout.ms` is over; then the last error is raised. Two
-things are given up on sooner, because waiting rarely helps: a cluster that never answered, and a topic that is not
-there.
+Metadata is cached until something shows that it is stale: an error that names another leader, or a broken connection.
+Every method retries retriable errors (an election, a restarting broker, a loading coordinator) with a growing back-off
+until `default.api.timeout.ms` has passed, then raises the last error. Two cases fail sooner, because waiting rarely
+helps: a cluster that never answered, and a topic that does not exist.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
 _MAX_TIMESTAMP_VERSION: Final = 7  # of ListOffsets (KIP-734)
-_CONSUMER: Final = -1  # a replica id that is none
+_CONSUMER: Final = -1  # the replica id that means "not a replica"
 
 FIRST_CONTACT_TIMEOUT_S: Final = 10.0
 UNKNOWN_TOPIC_TIMEOUT_S: Final = 1.0
@@ -62,7 +61,7 @@ _BAD_NAME = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class TopicPartition(NamedTuple):
-    """A plain pair, so that `("orders", 0)` names the same."""
+    """A named tuple, equal to the plain pair `("orders", 0)`."""
 
     topic: str
     partition: int
@@ -82,7 +81,7 @@ class CoordinatorKind(IntEnum):
 class PartitionMetadata(NamedTuple):
     partition: int
     leader_id: int
-    """−1 while there is none."""
+    """−1 if there is no leader."""
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
@@ -91,10 +90,10 @@ class PartitionMetadata(NamedTuple):
 class TopicMetadata(NamedTuple):
     name: str
     topic_id: bytes
-    """All zero where the cluster has none."""
+    """All zero if the cluster has no topic ids."""
     is_internal: bool
     partitions: tuple[PartitionMetadata, ...]
-    """Sorted by index; a partition that is being created may be missing."""
+    """Sorted by index; may lack a partition that is being created."""
 
     def find(self, index: int) -> PartitionMetadata | None:
         """The partition of that index, if there is one."""
@@ -103,7 +102,7 @@ class TopicMetadata(NamedTuple):
         return next((one for one in self.partitions if one.partition == index), None)
 
     def partition(self, index: int) -> PartitionMetadata:
-        """The partition of that index, or UnknownTopic."""
+        """The partition of that index; raises UnknownTopic if there is none."""
         if (found := self.find(index)) is not None:
             return found
         raise UnknownTopic(
@@ -116,9 +115,9 @@ class TopicMetadata(NamedTuple):
 
 class ListedOffset(NamedTuple):
     offset: int
-    """−1 where there is no record of that time or later."""
+    """−1 if no record has that timestamp or a later one."""
     timestamp: int
-    """That of the record found; −1 for earliest and latest."""
+    """The timestamp of the record found; −1 for earliest and latest."""
     leader_epoch: int
 
 
@@ -135,23 +134,23 @@ class Retries:
         return time.monotonic() - self._started_s
 
     def restart(self) -> None:
-        """There was progress."""
+        """Resets the back-off and the deadline after progress."""
         self._started_s = time.monotonic()
         self._attempt = 0
 
     def next_pause_s(self, timeout_s: float | None = None) -> float | None:
-        """How long to wait before asking again; None when it was asked long enough."""
+        """How long to wait before the next retry; None once the deadline has passed."""
         limit_s = self._timeout_s if timeout_s is None else min(self._timeout_s, timeout_s)
         if self.passed_s() >= limit_s:
             return None
         pause_ms = min(self._settings.retry_backoff_ms << min(self._attempt, 20), self._settings.retry_backoff_max_ms)
         self._attempt += 1
-        # Clients that failed together should not all come back together.
+        # Jitter: clients that failed together should not all retry together.
         return min(pause_ms / 1000 * random.uniform(0.8, 1.2), limit_s)
 
 
 class Cluster:
-    """Connections to the brokers of a cluster, opened when first needed. Not for several threads."""
+    """Connections to the brokers of a cluster, opened on first use. Not thread-safe."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -178,7 +177,7 @@ class Cluster:
     # Topics
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
-        """All topics, or those named; UnknownTopic names one that is missing. Asking creates none."""
+        """All topics, or those named; raises UnknownTopic if one is missing. Never creates topics."""
         wanted = None if names is None else list(dict.fromkeys(names))
         if wanted == []:
             return {}
@@ -190,11 +189,11 @@ class Cluster:
         return self._retrying(lambda: self._ask_topics(wanted, missing_ok=True)) if wanted else {}
 
     def known_topic(self, name: str) -> TopicMetadata:
-        """What was last heard of a topic; asked for if nothing was."""
+        """The cached metadata of a topic; fetched if there is none."""
         return self._topics.get(name) or self.topics([name])[name]
 
     def forget(self, topic: str) -> None:
-        """What is known of the topic is old: the next one to need it asks."""
+        """Drops the cached metadata of a topic, so that it is fetched again when next needed."""
         self._topics.pop(topic, None)
 
     # Offsets
@@ -223,7 +222,7 @@ class Cluster:
     # Brokers
 
     def leader(self, topic: str, partition: int) -> Connection:
-        """A connection to the partition's leader; one that has no request in flight."""
+        """A connection to the partition's leader, with no request in flight."""
         return self._retrying(lambda: self._leader_once(topic, partition))
 
     def coordinator(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> Connection:
@@ -231,21 +230,21 @@ class Cluster:
         return self._retrying(lambda: self._coordinator_once(key, kind))
 
     def any_broker(self) -> Connection:
-        """A connection to whichever broker answers."""
+        """A connection to any broker that answers."""
         return self._retrying(self._any_once)
 
     def broker(self, node_id: int) -> Connection:
-        """A connection to this broker, if it is known and can be reached at once."""
+        """A connection to this broker; raises if it is unknown or cannot be reached at once."""
         address = self._brokers.get(node_id)
         if address is None:
-            raise ConnectionFailed(f"broker {node_id} is not known")
+            raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata")
         return self.connect(address)
 
     def broker_ids(self) -> list[int]:
-        """The brokers that the last metadata named."""
+        """The ids of the brokers in the last metadata."""
         return sorted(self._brokers)
 
-    # One attempt each
+    # Single attempts, without retries
 
     def _ask_topics(self, names: list[str] | None, *, missing_ok: bool) -> dict[str, TopicMetadata]:
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -269,7 +268,7 @@ class Cluster:
             self._topics.pop(name, None)
             if missing_ok and topic.error_code != _BAD_NAME:
                 return None
-            message = "this is no valid topic name" if topic.error_code == _BAD_NAME else "there is no such topic"
+            message = "invalid topic name" if topic.error_code == _BAD_NAME else "there is no such topic"
             raise UnknownTopic(topic.error_code, message, topic=name)
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise BrokerError(topic.error_code, topic=name, doing="ask for metadata")
@@ -292,7 +291,7 @@ class Cluster:
         return metadata
 
     def leader_of(self, topic: str, partition: int) -> PartitionMetadata:
-        """The partition as it is known, with a leader; raises what passes by itself while it has none."""
+        """The partition, from cached metadata if possible; raises a retriable error while it has no leader."""
         metadata = self._topics.get(topic)
         if metadata is None or metadata.find(partition) is None:
             metadata = self._ask_topics([topic], missing_ok=False)[topic]
@@ -315,7 +314,7 @@ class Cluster:
         found: dict[TopicPartition, ListedOffset],
         isolation: IsolationLevel,
     ) -> ClientError | None:
-        """Moves what the leaders answer from `missing` to `found`; the error that kept the rest from it."""
+        """Moves answered partitions from `missing` to `found`; returns the error that prevented the rest, if any."""
         problem: ClientError | None = None
         unknown = {key.topic for key in missing} - self._topics.keys()
         if unknown:
@@ -346,13 +345,13 @@ class Cluster:
                     continue
                 problem = self._take_offsets(answer, missing, found) or problem
         finally:
-            # An error may leave answers unread, which nobody will wait for.
+            # After an error, responses may still be unread: close those connections.
             for connection, _, _ in asked:
                 if connection.in_flight:
                     connection.close()
         if missing and problem is None:
             topic, partition = next(iter(missing))
-            message = "the leader left it out of its answer"
+            message = "the leader's response did not include this partition"
             problem = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, message, topic=topic, partition=partition)
         return problem
 
@@ -373,7 +372,7 @@ class Cluster:
             )
         version = connection.version_of(ListOffsetsRequest)
         if version < _MAX_TIMESTAMP_VERSION and any(timestamps[key] == MAX_TIMESTAMP for key in epochs):
-            raise UnsupportedApi(f"{connection.address} is too old to look for the largest timestamp")
+            raise UnsupportedApi(f"{connection.address} is too old to list offsets by largest timestamp")
         request = ListOffsetsRequest(
             replica_id=_CONSUMER,
             isolation_level=isolation,
@@ -441,7 +440,7 @@ class Cluster:
         raise ConnectionFailed(f"cannot reach a Kafka cluster at {names}: {'; '.join(problems)}")
 
     def connect(self, address: Address) -> Connection:
-        """A connection without a request in flight: kept ones first, then a new one."""
+        """A connection with no request in flight: a cached one if possible, or a new one."""
         kept = [connection for connection in self._connections.get(address, []) if not connection.closed]
         self._connections[address] = kept
         for connection in kept:
@@ -473,7 +472,7 @@ class Cluster:
 
 
 def passes(error: BrokerError) -> bool:
-    """Whether asking again may help."""
+    """Whether the error is retriable."""
     return error_code(error.code).retriable and error.code != _BAD_NAME
 
 

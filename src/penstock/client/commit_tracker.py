@@ -1,8 +1,8 @@
-"""What may be committed while records are worked on in any order. Pure.
+"""Which offsets may be committed while records are processed in any order. Pure.
 
-A committed offset says "all before it is done". With several records in work that is the oldest that is not done yet:
-never the newest that is. Offsets of a partition may have holes (compaction, transaction markers), so the tracker goes
-by the records that it was given, in their order, and never by arithmetic on offsets.
+A committed offset means that every record before it is done. With several records in progress it is the offset of the
+oldest unfinished record, never of the newest finished one. Offsets may have gaps (compaction, transaction markers), so
+the tracker goes by the sequence of records it was given and never by arithmetic on offsets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 
 class PartitionTracker:
-    """One partition: records start in the order of their offsets and finish in any."""
+    """One partition: records start in offset order and finish in any order."""
 
     __slots__ = ("_finished", "_started", "position")
 
@@ -19,7 +19,7 @@ class PartitionTracker:
         self._started: deque[int] = deque()
         self._finished: set[int] = set()
         self.position: int | None = None
-        """The offset to commit: all records before it are finished. None until one is."""
+        """The offset to commit: every record before it is finished. None until a record has finished."""
 
     @property
     def unfinished(self) -> int:
@@ -45,9 +45,10 @@ class CommitTracker:
         self._committed: dict[tuple[str, int], int] = {}
 
     def start(self, topic: str, partition: int, offset: int) -> PartitionTracker:
-        """A record is about to be worked on; it is to be finished with the tracker that this returns.
+        """Registers a record that is about to be processed; finish it through the tracker returned.
 
-        Not by name: a partition may be taken away and come back while somebody still works on a record of before.
+        The caller keeps the tracker rather than the partition's name: the partition may be revoked and assigned again
+        while a record of the earlier assignment is still being processed.
         """
         tracker = self._partitions.get((topic, partition))
         if tracker is None:
@@ -60,7 +61,7 @@ class CommitTracker:
         return 0 if tracker is None else tracker.unfinished
 
     def to_commit(self) -> dict[tuple[str, int], int]:
-        """Positions that moved since they were last committed."""
+        """The offsets that advanced since they were last committed."""
         return {
             where: tracker.position
             for where, tracker in self._partitions.items()
@@ -73,6 +74,6 @@ class CommitTracker:
                 self._committed[where] = position
 
     def forget(self, topic: str, partition: int) -> None:
-        """The partition is another member's now."""
+        """Drops a partition that now belongs to another member."""
         self._partitions.pop((topic, partition), None)
         self._committed.pop((topic, partition), None)

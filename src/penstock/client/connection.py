@@ -1,7 +1,7 @@
-"""One connection to one broker: opened, agreed on versions, authenticated; then requests and their answers, in order.
+"""One connection to one broker: connects, negotiates versions, authenticates, then exchanges requests and responses.
 
-A connection that failed in any way is closed and stays closed: what comes next on it could not be told apart from what
-is missing. Whoever holds it opens another one.
+A connection that failed in any way is closed and never reused: a late response to an old request could be taken for
+the response to a new one. The owner opens another connection.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ R = TypeVar("R", bound=Message)
 
 SOFTWARE_NAME: Final = "penstock-client"
 SOFTWARE_VERSION: Final = "1"
-# All brokers of the last years know it; an older one answers in version 0 what it knows instead (KIP-511).
+# All recent brokers know this version; an older one answers with version 0 and the versions it knows (KIP-511).
 API_VERSIONS_VERSION: Final = 3
-# Until we know who is there, an answer has to be small.
+# Responses before authentication must be small.
 HANDSHAKE_FRAME_BYTES_MAX: Final = 1024 * 1024
 ANSWER_LIMITS: Final = Limits(max_elements=5_000_000, max_tagged_fields=100_000)
 IN_FLIGHT_MAX: Final = 16
 SASL_ROUNDS_MAX: Final = 8
-# After this part of its life a session is left for a new one (KIP-368), so that no request meets its end.
+# A connection is replaced after this share of its session's lifetime (KIP-368), before the session expires.
 SESSION_LIFE_USED: Final = 0.85
 
 _SIZE = struct.Struct(">i")
 _KEYS: Final = {messages.name: ApiKey(key) for key, messages in MESSAGES.items()}
-_TLS_RECORD = b"\x15\x03"  # an alert: what a TLS listener answers to plain text
+_TLS_RECORD = b"\x15\x03"  # the start of a TLS alert, which a TLS listener sends in response to plain text
 
 
 class Sent(NamedTuple):
-    """A request on its way."""
+    """A request that was sent and awaits its response."""
 
     api: ApiKey
     version: int
@@ -61,7 +61,7 @@ class Sent(NamedTuple):
 
 
 class Credentials:
-    """What all connections of a client share to log in: a TLS context, and a token that lasts."""
+    """Login state that all connections of a client share: a TLS context, and a token until it expires."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -71,9 +71,9 @@ class Credentials:
         self._https = tls.context_of(oauth.tls) if oauth is not None and oauth.token_endpoint_url is not None else None
 
     def mechanism(self) -> sasl.Mechanism:
-        """A new exchange of the mechanism that the settings name."""
+        """Starts a new exchange of the configured mechanism."""
         who = self._settings.sasl
-        assert who is not None, "only asked where the settings have SASL"
+        assert who is not None, "called only when SASL is configured"
         if who.mechanism == sasl.PLAIN:
             return sasl.Plain(who.username, who.password)
         if who.mechanism == sasl.OAUTHBEARER:
@@ -101,7 +101,7 @@ class Connection:
         self._frame_bytes_max = HANDSHAKE_FRAME_BYTES_MAX
         self._versions: dict[int, tuple[int, int]] = {}
         self.api_versions = ApiVersionsResponse()
-        """What the broker said of itself: versions, and the features of its cluster."""
+        """The broker's API versions, and the features of its cluster."""
         self._expires_s: float | None = None
         self._answered = 0
         self._socket = self._open()
@@ -128,19 +128,19 @@ class Connection:
 
     @property
     def expired(self) -> bool:
-        """Whether the broker will soon want another authentication: time for another connection."""
+        """Whether the session will soon need re-authentication; if so, use a new connection instead."""
         return self._expires_s is not None and time.monotonic() > self._expires_s
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests that await a response."""
         return len(self._in_flight)
 
     def serves(self, api: ApiKey) -> bool:
         return api in self._versions
 
     def version_of(self, request: type[Message]) -> int:
-        """The newest version of a request that both sides know; UnsupportedApi where there is none."""
+        """The newest version of a request that both sides know; raises UnsupportedApi if there is none."""
         api = _key_of(request)
         first, last = self._versions.get(api, (0, -1))
         ours = versions_of(request)
@@ -155,12 +155,12 @@ class Connection:
     def call(
         self, request: Message, response: type[R], *, version: int | None = None, timeout_ms: int | None = None
     ) -> R:
-        """One request and its answer."""
+        """Sends one request and waits for its response."""
         return self.receive(self.send(request, version=version), response, timeout_ms=timeout_ms)
 
     def send(self, request: Message, *, version: int | None = None) -> Sent:
-        """Sends a request; its answer is fetched with `receive`, in the order of sending."""
-        assert len(self._in_flight) < IN_FLIGHT_MAX, "answers have to be received, too"
+        """Sends a request; call `receive` for the responses, in the order of sending."""
+        assert len(self._in_flight) < IN_FLIGHT_MAX, "too many requests in flight: receive responses first"
         if self.closed:
             raise ConnectionFailed(f"the connection to {self.address} is closed")
         if version is None:
@@ -176,7 +176,7 @@ class Connection:
             self._socket.sendall(frame)
         except TimeoutError:
             self.close()
-            raise RequestTimedOut(f"{self.address} took no {MESSAGES[sent.api].name} request in time") from None
+            raise RequestTimedOut(f"{self.address} did not take a {MESSAGES[sent.api].name} request in time") from None
         except OSError as error:
             self.close()
             raise self._broken(error) from None
@@ -184,8 +184,8 @@ class Connection:
         return sent
 
     def receive(self, sent: Sent, response: type[R], *, timeout_ms: int | None = None) -> R:
-        """The answer to the oldest request in flight, which must be `sent`. Record data are views of one buffer."""
-        assert self._in_flight[:1] == [sent], "answers come in the order of the requests"
+        """The response to `sent`, which must be the oldest request in flight. Record data are views of one buffer."""
+        assert self._in_flight[:1] == [sent], "responses arrive in the order of the requests"
         deadline_s = time.monotonic() + (timeout_ms or self._settings.request_timeout_ms) / 1000
         try:
             frame = self._frame(sent, deadline_s)
@@ -196,12 +196,12 @@ class Connection:
         except TimeoutError:
             self.close()
             raise RequestTimedOut(
-                f"{self.address} did not answer {MESSAGES[sent.api].name} in time: give it more with request.timeout.ms"
+                f"{self.address} did not answer {MESSAGES[sent.api].name} in time: consider a longer request.timeout.ms"
             ) from None
         except WireError as error:
             self.close()
             name = MESSAGES[sent.api].name
-            raise ProtocolError(f"{self.address} answered {name} v{sent.version} with what is none: {error}") from None
+            raise ProtocolError(f"{self.address} sent an invalid {name} v{sent.version} response: {error}") from None
         except OSError as error:
             self.close()
             raise self._broken(error) from None
@@ -218,11 +218,11 @@ class Connection:
         if not 4 <= size <= self._frame_bytes_max:
             if bytes(prefix[:2]) == _TLS_RECORD:
                 raise AuthenticationFailed(
-                    f"{self.address} speaks TLS: set security.protocol=SSL, or SASL_SSL if it also wants a login"
+                    f"{self.address} speaks TLS: set security.protocol=SSL, or SASL_SSL if it also requires a login"
                 )
             raise ProtocolError(
-                f"{self.address} answered {MESSAGES[sent.api].name} with {size} bytes where {self._frame_bytes_max} "
-                "are allowed: is this a Kafka broker? If it is, see receive.message.max.bytes"
+                f"{self.address} sent a response of {size} bytes to {MESSAGES[sent.api].name}, the limit is "
+                f"{self._frame_bytes_max}: is this a Kafka broker? If it is, raise receive.message.max.bytes"
             )
         return self._read(size, deadline_s)
 
@@ -249,7 +249,7 @@ class Connection:
         except ConnectionRefusedError:
             raise ConnectionFailed(f"{self.address}: nothing listens there (connection refused)") from None
         except TimeoutError:
-            raise ConnectionFailed(f"{self.address}: no answer within {settings.connect_timeout_ms} ms") from None
+            raise ConnectionFailed(f"{self.address}: no connection within {settings.connect_timeout_ms} ms") from None
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
         try:
@@ -267,7 +267,7 @@ class Connection:
     def _agree_on_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         sent = self.send(request, version=API_VERSIONS_VERSION)
-        # An older broker answers version 0, which no broker of today does: so its error tells.
+        # An older broker answers with version 0 and an error code, from which the versions it knows can be read.
         answer = self._api_versions(sent)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)
@@ -288,7 +288,7 @@ class Connection:
         try:
             correlation_id, position = read_response_header(frame, sent.api, sent.version)
             if correlation_id != sent.correlation_id:
-                raise WireError(f"it answers request {correlation_id}")
+                raise WireError(f"its response is to request {correlation_id}")
             try:
                 return decode_whole(ApiVersionsResponse, sent.version, frame, position, limits=ANSWER_LIMITS)
             except WireError:
@@ -300,9 +300,9 @@ class Connection:
         handshake = self.call(SaslHandshakeRequest(mechanism=name), SaslHandshakeResponse, version=1)
         if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(handshake.mechanisms[:20]) or "nothing"
-            raise AuthenticationFailed(f"{self.address} does not take SASL {name}, but {offered}: see sasl.mechanism")
+            raise AuthenticationFailed(f"{self.address} does not offer SASL {name}, only {offered}: see sasl.mechanism")
         if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise AuthenticationFailed(f"{self.address} wants no login: use security.protocol without SASL_")
+            raise AuthenticationFailed(f"{self.address} requires no login: use a security.protocol without SASL_")
         if handshake.error_code != ErrorCode.NONE:
             raise AuthenticationFailed(str(BrokerError(handshake.error_code, doing=f"log in to {self.address}")))
         mechanism = self._credentials.mechanism()
@@ -318,18 +318,18 @@ class Connection:
             message = mechanism.answer(bytes(answer.auth_bytes))
             if message is None:
                 if not mechanism.complete:
-                    raise AuthenticationFailed(f"{self.address} ended the login before it proved itself")
+                    raise AuthenticationFailed(f"{self.address} ended the login before it proved its identity")
                 if answer.session_lifetime_ms > 0:
                     self._expires_s = time.monotonic() + answer.session_lifetime_ms * SESSION_LIFE_USED / 1000
                 return
-        raise AuthenticationFailed(f"{self.address} wanted more than {SASL_ROUNDS_MAX} messages to log in")
+        raise AuthenticationFailed(f"the login to {self.address} took more than {SASL_ROUNDS_MAX} messages")
 
     def _broken(self, error: OSError) -> ConnectionFailed:
         if isinstance(error, ssl.SSLError):
             return self._no_tls(error)
         hint = ""
         if self._answered <= 1 and self._settings.sasl is None:
-            hint = ": if it wants a login or TLS, set security.protocol"
+            hint = ": if it requires a login or TLS, set security.protocol"
         return ConnectionFailed(f"{self.address} closed the connection{hint}")
 
     def _no_tls(self, error: OSError | ValueError) -> ConnectionFailed:
@@ -339,15 +339,15 @@ class Connection:
                 why = f"its certificate is for another name ({error.verify_message}): see bootstrap.servers"
             return AuthenticationFailed(f"{self.address}: {why}")
         if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return AuthenticationFailed(f"{self.address} does not speak TLS: use security.protocol without SSL")
+            return AuthenticationFailed(f"{self.address} does not speak TLS: use a security.protocol without SSL")
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "") and "CERT" in (error.reason or ""):
-            return AuthenticationFailed(f"{self.address} wants a certificate that it trusts: see ssl.keystore.location")
+            return AuthenticationFailed(f"{self.address} requires a client certificate: see ssl.keystore.location")
         if isinstance(error, TimeoutError):
-            return ConnectionFailed(f"{self.address}: no TLS handshake in time: does it speak TLS?")
+            return ConnectionFailed(f"{self.address}: the TLS handshake timed out: does it speak TLS?")
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
-            # What a plain listener does, but also a broker that is being stopped: so it is worth another try.
+            # A plain-text listener does this, but so does a broker that is stopping, so it is retriable.
             return ConnectionFailed(f"{self.address} closed the connection in the TLS handshake: does it speak TLS?")
-        return ConnectionFailed(f"{self.address}: no TLS: {getattr(error, 'reason', None) or error}")
+        return ConnectionFailed(f"{self.address}: the TLS handshake failed: {getattr(error, 'reason', None) or error}")
 
 
 def _key_of(request: type[Message]) -> ApiKey:

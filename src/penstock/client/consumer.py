@@ -4,8 +4,8 @@
         for message in consumer:
             ship(message.value())
 
-What the loop has finished is committed every `auto.commit.interval.ms`, when partitions are taken away, and at the end;
-never the record that it still works on. A consumer that dies repeats work and skips none.
+Records that the loop has finished are committed every `auto.commit.interval.ms`, when partitions are revoked, and on
+close; the record still being processed never is. After a crash, records may be repeated but none is skipped.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from penstock.client.options import consumer_options, refused
 log = logging.getLogger("penstock.client")
 
 POLL_STEP_S: Final = 0.25
-"""How long one look for records takes at most: so soon `stop` and Ctrl-C are heard."""
+"""The longest single wait for records, which bounds the reaction time to `stop` and Ctrl-C."""
 RETRY_STEP_S: Final = 0.1
 SEEK_WAIT_S: Final = 10.0
 SLOW_BATCH_S: Final = 1.0
 NO_GROUP: Final = "penstock-no-group"
 
 Offsets = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
-"""By (topic, partition)."""
+"""Keyed by (topic, partition)."""
 Rebalanced = Callable[[list[TopicPartition]], object]
 
 _PASSES = frozenset(
@@ -50,7 +50,7 @@ _PASSES = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
     }
 )  # fmt: skip
-"""Errors of a commit that go away by themselves."""
+"""Commit errors that are retried."""
 
 _STOPS = frozenset(
     {
@@ -59,26 +59,26 @@ _STOPS = frozenset(
         KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL, KafkaError._LOG_TRUNCATION,
     }
 )  # fmt: skip
-"""Errors of reading that do not."""
+"""Read errors that are not retriable."""
 
 
 class OffsetSource(Protocol):
-    """Who knows where to go on, if not the group: see `penstock.client.stores`."""
+    """A source of start offsets other than the group's commits: see `penstock.client.stores`."""
 
     def load(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition that something was saved for."""
+        """The next offset of each partition that has a saved one."""
         ...
 
 
 class Consumer:
-    """Reads topics as a member of a group, or partitions of its own choice (`assign`). It belongs to one thread.
+    """Reads topics as a member of a group, or chosen partitions (`assign`). Use it from one thread.
 
     `topics` may be a pattern that begins with `^`. `properties` and keywords are settings, under Java's or librdkafka's
-    names (`max_poll_records=100`); what is not given is as `penstock.client.defaults` says.
+    names (`max_poll_records=100`); for the defaults see `penstock.client.defaults`.
 
-    - `offset_store`: positions come from there, and nothing is committed to the group unless you do.
-    - `on_assign`, `on_revoke`, `on_lost`: told of partitions. `on_revoke` may still commit; at `on_lost` it is too
-      late.
+    - `offset_store`: supplies the start offsets; nothing is committed to the group unless you call `commit`.
+    - `on_assign`, `on_revoke`, `on_lost`: rebalance listeners. `on_revoke` may still commit; in `on_lost` the
+      partitions already belong to another member.
     """
 
     def __init__(
@@ -128,16 +128,16 @@ class Consumer:
     # Reading
 
     def __iter__(self) -> Iterator[Message]:
-        """Records one after another, until `stop`. Asking for the next one says that the one before is done.
+        """Yields records until `stop`. Requesting the next record marks the previous one as done.
 
-        The record at which a loop breaks or fails is not done, and comes again.
+        If the loop breaks or raises, the current record is not done and is delivered again.
         """
         handed, clock = self._handed, time.monotonic
         while not self._stopped:
             batch = self._next_batch(POLL_STEP_S, self.max_poll_records, whole=False)
             started_s = clock()
             if self._slow:
-                # Batches that take long are committed in between, and not only when they are done.
+                # Commits between the records of a slow batch too, not only at its end.
                 for handed.current, message in enumerate(batch):
                     yield message
                     if clock() >= self._commit_due_s:
@@ -149,17 +149,17 @@ class Consumer:
                     yield message
                     if self._stopped:
                         break
-            # What the loop has got is done; what it has not, if it was stopped, is there when it starts again.
+            # The records yielded are done. The rest, if the loop was stopped, is kept for the next iteration.
             handed.keep(handed.take_rest())
             self._slow = clock() - started_s > SLOW_BATCH_S
 
     def poll(self, timeout_s: float = 1.0, *, max_records: int | None = None) -> list[Message]:
-        """The next records, up to `max.poll.records`; none if none came in time. Those of the poll before are done."""
+        """Returns up to `max.poll.records` records, or none on timeout. Marks the previous poll's records as done."""
         limit = self.max_poll_records if max_records is None else min(max_records, self.max_poll_records)
         return self._next_batch(timeout_s, limit, whole=True)
 
     def stop(self) -> None:
-        """Ends the iteration soon. The one method that other threads and signal handlers may call."""
+        """Ends the iteration soon. The only method that other threads and signal handlers may call."""
         self._stopped = True
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -176,11 +176,11 @@ class Consumer:
         on_revoke: Rebalanced | None = None,
         on_lost: Rebalanced | None = None,
     ) -> None:
-        """Tells one more listener of partitions, after those before it."""
+        """Adds a rebalance listener; listeners are called in the order they were added."""
         self._listeners.append((on_assign, on_revoke, on_lost))
 
     def assign(self, partitions: Iterable[tuple[str, int]] | Offsets) -> None:
-        """Reads these partitions, without a group to share them: from the offsets given, or saved, or as reset says."""
+        """Reads these partitions outside a group, from the offsets given, else saved ones, else `auto.offset.reset`."""
         offsets: dict[TopicPartition, int] = {}
         names = [TopicPartition(*one) for one in partitions]
         if self._store is not None:
@@ -194,10 +194,10 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         return sorted(_named(self.native.assignment()))
 
-    # Where it reads
+    # Positions
 
     def pause(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
-        """No records of these partitions (all, if none are named) until `resume`; the group keeps its member."""
+        """Stops delivering records of these partitions (default: all) until `resume`; the member stays in its group."""
         chosen = self._chosen(partitions)
         self.native.pause([_native(one) for one in chosen])
         self._handed.hold(chosen)
@@ -208,7 +208,7 @@ class Consumer:
         self._handed.release(chosen)
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Goes on reading there. The partition must be assigned."""
+        """Continues reading at `offset`. The partition must be assigned."""
         where = TopicPartition(*partition)
         deadline_s = time.monotonic() + SEEK_WAIT_S
         while True:
@@ -216,7 +216,7 @@ class Consumer:
                 self.native.seek(_native(where, offset))
                 break
             except KafkaException as problem:
-                # Assigned, but librdkafka has not begun to read it.
+                # Assigned, but librdkafka has not started to fetch it yet.
                 if problem.args[0].code() != KafkaError._STATE or time.monotonic() > deadline_s:
                     raise ConsumeFailed.of(f"seek in {where.topic}[{where.partition}]", problem.args[0]) from problem
                 time.sleep(0.01)
@@ -228,17 +228,17 @@ class Consumer:
             self.seek(one, OFFSET_BEGINNING)
 
     def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
-        """Goes on with what is written from now on; asks the brokers."""
-        # Not by librdkafka's OFFSET_END, which it looks up later: what is written until then would be passed over.
+        """Continues with records written from now on; asks the brokers for the end offsets."""
+        # Not with librdkafka's OFFSET_END, which is resolved later: records written until then would be skipped.
         for one in self._chosen(partitions):
             self.seek(one, self.end_offset(one))
 
     def seek_to_time(
         self, when: datetime | int, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Goes on at the first record that is not older: a time, or ms since 1970.
+        """Continues at the first record at or after `when`: a time, or ms since 1970.
 
-        None: there is none yet, and it goes on with what is written from now on.
+        A result of None means that there is no such record yet; reading continues with records written from now on.
         """
         timestamp_ms = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
         chosen = self._chosen(partitions)
@@ -258,7 +258,7 @@ class Consumer:
         return found
 
     def position(self, partition: tuple[str, int]) -> int | None:
-        """The offset of the next record that this consumer gives out; None before the first."""
+        """The offset of the next record to deliver; None before the first."""
         where = TopicPartition(*partition)
         ahead = self._handed.unfinished(given_too=False).get(where)
         if ahead is not None:
@@ -267,11 +267,11 @@ class Consumer:
         return offset if offset >= 0 else None
 
     def end_offset(self, partition: tuple[str, int]) -> int:
-        """The offset that the next record of the partition will have; asks the broker."""
+        """The offset that the partition's next record will get; asks the broker."""
         return self._watermarks(TopicPartition(*partition))[1]
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records that are there and were not given out yet, for each partition; asks the brokers."""
+        """The number of records per partition that were not delivered yet; asks the brokers."""
         lags: dict[TopicPartition, int] = {}
         for where in self.assignment():
             start, end = self._watermarks(where)
@@ -287,9 +287,9 @@ class Consumer:
     # Committing
 
     def commit(self, offsets: Offsets | Message | None = None) -> None:
-        """Commits and waits for it: these offsets, or what comes after this record, or after all that was given out.
+        """Commits and waits: these offsets, or up to this record, or up to all delivered records.
 
-        Raises CommitFailed, at once or after `default.api.timeout.ms` of trying.
+        Raises CommitFailed, at once if the error is not retriable, else after `default.api.timeout.ms`.
         """
         wanted = self._wanted(offsets)
         if not wanted:
@@ -309,7 +309,7 @@ class Consumer:
             time.sleep(RETRY_STEP_S)
 
     def commit_async(self, offsets: Offsets | Message | None = None) -> None:
-        """Commits without waiting; `on_commit` is told within a later `poll`. A failure is logged, not repeated."""
+        """Commits without waiting; a later `poll` calls `on_commit`. A failure is logged, not retried."""
         wanted = self._wanted(offsets)
         if not wanted:
             return
@@ -318,7 +318,7 @@ class Consumer:
         self.native.commit(offsets=[_native(one, offset) for one, offset in wanted.items()], asynchronous=True)
 
     def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
-        """What the group has committed; partitions without a commit are left out."""
+        """The group's committed offsets; partitions without a commit are left out."""
         asked = [_native(one) for one in self._chosen(partitions)]
         try:
             found = self.native.committed(asked, timeout=self._api_timeout_s)
@@ -326,10 +326,10 @@ class Consumer:
             raise CommitFailed.of(f"committed offsets of {self.group}", problem.args[0]) from problem
         return {TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
-    # The end
+    # Closing
 
     def close(self) -> None:
-        """Commits what is done, if that is automatic, and leaves the group."""
+        """Commits the records that are done (with auto-commit), and leaves the group."""
         self._close(clean=True)
 
     def __enter__(self) -> Self:
@@ -347,7 +347,7 @@ class Consumer:
         if self._handed.whole and clean:
             self._handed.finish_batch()
         try:
-            # Here, and not from within librdkafka's close, where a consumer can answer nothing any more.
+            # Done here: inside librdkafka's close, the rebalance callback could no longer be answered.
             if self._subscribed:
                 self._give_back(self.assignment())
             elif self.auto_commit:
@@ -360,7 +360,7 @@ class Consumer:
                 self.native.close()
 
     def _next_batch(self, timeout_s: float, limit: int, *, whole: bool) -> list[Message]:
-        # All that the user has is done: it asks for more.
+        # Asking for more marks everything delivered so far as done.
         self._commit_if_due()
         handed = self._handed
         batch = handed.take_rest()
@@ -373,11 +373,11 @@ class Consumer:
         return batch
 
     def _fetched(self, timeout_s: float, limit: int) -> list[Message]:
-        # Not `consume` alone: it waits until it has as many as it may return, or for the whole time.
+        # `consume` alone would wait for a full batch or the whole timeout, so poll for the first record.
         first = self.native.poll(timeout_s)
         if first is None:
             return []
-        # The first waits where a rebalance finds it: it may come within the next call, and take its partition away.
+        # Store the first record where a rebalance can drop it: the next call may revoke its partition.
         self._handed.keep([first])
         more = self.native.consume(limit - 1, 0) if limit > 1 else []
         batch = [*self._handed.take_rest(), *more]
@@ -421,7 +421,7 @@ class Consumer:
         return {TopicPartition(*where): offset for where, offset in offsets.items()}
 
     def _positions(self, *, given_too: bool) -> dict[TopicPartition, int]:
-        """Where all before is done, if that moved since the last commit. `given_too`: what the user has is not done."""
+        """Offsets to commit that advanced since the last commit. `given_too`: count delivered records as unfinished."""
         unfinished = self._handed.unfinished(given_too=given_too)
         positions: dict[TopicPartition, int] = {}
         for one in self.native.position(self.native.assignment()):
@@ -442,7 +442,7 @@ class Consumer:
         return next((one.error for one in done if one.error is not None), None)
 
     def _commit_quietly(self, offsets: dict[TopicPartition, int]) -> None:
-        """Where nobody could do anything about it: the records are read again, which at-least-once allows."""
+        """Commits where the caller cannot handle a failure; the records are repeated, which at-least-once allows."""
         if not offsets:
             return
         try:
@@ -460,7 +460,7 @@ class Consumer:
     def _chosen(self, partitions: Iterable[tuple[str, int]] | None) -> list[TopicPartition]:
         return self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
 
-    # What librdkafka tells, from within `poll`
+    # librdkafka's callbacks, called from within `poll`
 
     def _assigned(self, native: NativeConsumer, partitions: list[NativePartition]) -> None:
         if self._given_back:

@@ -1,8 +1,7 @@
-"""What a `Producer` and a `Consumer` have unless they are told otherwise, each with the reason.
+"""Default settings of `Producer` and `Consumer`, each with its reason.
 
-The values are those that Kafka's documentation and our own documents name; librdkafka's differ in places (batches of
-1 MB, a queue of 1 GB, keys placed by crc32), so all of them are set explicitly. `docs/client.md` shows these tables,
-and a test keeps it so.
+The values are those of Kafka's documentation and ours. librdkafka's differ in places (batches of 1 MB, a queue of 1 GB,
+keys partitioned by crc32), so all of them are set explicitly. `docs/client.md` shows these tables, which a test checks.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ PROMPT: Final[Mapping[str, str]] = {
     "heartbeat.interval.ms": "3000",
     "max.poll.interval.ms": "300000",
 }
-"""Finds a failed member in ten seconds; a pause of the machine may look like one."""
+"""Detects a failed member in ten seconds; a long pause of the machine may look like a failure."""
 
 PATIENT: Final[Mapping[str, str]] = {
     "session.timeout.ms": "45000",
     "heartbeat.interval.ms": "15000",
     "max.poll.interval.ms": "600000",
 }
-"""For members that work long on a record, or on machines that pause."""
+"""For members that take long per record, or run on machines that pause."""
 
 CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
-"""Decided by the broker in the new group protocol (KIP-848), and refused by librdkafka there."""
+"""Set by the broker in the consumer group protocol (KIP-848); librdkafka refuses them there."""

@@ -1,4 +1,4 @@
-"""What became of a record that was sent: callbacks, or a result to wait for."""
+"""The outcome of a record that was sent: callbacks, or a result to wait for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Errback = Callable[[DeliveryFailed], object]
 
 
 class Deliveries:
-    """What the deliveries of a producer have in common: its buffer, and failures that nobody has heard of."""
+    """State that the deliveries of one producer share: its buffer, and failures not yet reported to the application."""
 
     __slots__ = ("account", "first_unheard", "listening", "unheard")
 
@@ -45,7 +45,7 @@ class Deliveries:
         self.first_unheard: DeliveryFailed | None = None
 
     def raise_unheard(self) -> None:
-        """Records that failed without anybody listening must not pass for stored."""
+        """Raises if records failed and no callback or caller saw it: they must not pass for stored."""
         with self.listening:
             count, first = self.unheard, self.first_unheard
             self.unheard, self.first_unheard = 0, None
@@ -56,14 +56,14 @@ class Deliveries:
 
 
 class Delivery(msgspec.Struct, gc=False, eq=False):
-    """The way of one record to its topic. librdkafka ends it, in the producer's thread, by calling it.
+    """The delivery of one record. librdkafka completes it by calling it, in the producer's thread.
 
-    A listener is added before the outcome is looked at, and the outcome is set before listeners are looked at; each is
-    removed by whoever calls it. So each is called once, whichever thread is first, and a record that nobody listens to
-    needs no lock for it.
+    A listener is added before the outcome is checked, and the outcome is set before listeners are checked; the thread
+    that calls a listener removes it first. So each listener is called exactly once, whichever thread is first, and a
+    record without listeners needs no lock.
 
-    There is one for each record, as many at a time as the buffer holds: a struct that the garbage collector does not
-    visit costs a third. Nothing that it refers to refers back, except listeners, and these are gone once they are told.
+    There is one per record, as many at a time as the buffer holds: a struct that the garbage collector does not track
+    costs a third. It cannot form lasting cycles: only listeners may refer back to it, and they are dropped when called.
     """
 
     topic: str
@@ -75,13 +75,13 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     _listeners: deque[tuple[Callback | None, Errback | None]] | None = None
 
     def add_callback(self, callback: Callable[..., object], *arguments: Any) -> Self:
-        """Calls `callback(*arguments, metadata)` when the record is stored; at once if it is."""
+        """Calls `callback(*arguments, metadata)` when the record is stored; at once if it already is."""
         listener: Callback = callback if not arguments else lambda metadata: callback(*arguments, metadata)
         self._listen(listener, None)
         return self
 
     def add_errback(self, errback: Callable[..., object], *arguments: Any) -> Self:
-        """Calls `errback(*arguments, error)` when the record has failed; at once if it has."""
+        """Calls `errback(*arguments, error)` when the record has failed; at once if it already has."""
         listener: Errback = errback if not arguments else lambda error: errback(*arguments, error)
         self._listen(None, listener)
         return self
@@ -96,21 +96,21 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
         return self.exception() is not None
 
     def exception(self) -> DeliveryFailed | None:
-        """Why it failed; None if it did not, or not yet."""
+        """The failure; None if the record was stored or is still in flight."""
         return None if self._error is None else self._hear()
 
     def metadata(self) -> RecordMetadata:
-        """Where it was stored, once that is so; raises DeliveryFailed if it was not."""
+        """Where the record was stored. Call it once `done`; raises DeliveryFailed if it was not stored."""
         if self._error is not None:
             raise self._hear()
         message = self._message
-        assert message is not None, "the record is on its way: see done()"
+        assert message is not None, "the record is still in flight: check done() first"
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         return RecordMetadata(self.topic, partition, -1 if offset is None else offset, message.timestamp()[1])
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """What librdkafka calls, also when nobody listens: the buffer is accounted for here."""
+        """Called by librdkafka for every record, with or without listeners, because it updates the buffer account."""
         self._shared.account.used_bytes -= self.size_bytes
         if error is None:
             self._message = message
@@ -129,7 +129,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
                 shared.first_unheard = DeliveryFailed.of(self.topic, error)
 
     def _hear(self) -> DeliveryFailed:
-        """Somebody is told that it failed."""
+        """Marks the failure as seen by the application, and returns it."""
         assert self._error is not None
         shared = self._shared
         with shared.listening:
@@ -162,17 +162,17 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
                 elif errback is not None:
                     errback(self._hear())
             except Exception:
-                # It runs in the producer's thread, where nobody could catch it; other records go on.
-                log.exception("a callback of a record for %s failed", self.topic)
+                # This is the producer's thread, where the application could not catch it; other records continue.
+                log.exception("a delivery callback for topic %s failed", self.topic)
 
 
 class SyncDelivery(Delivery, gc=False, eq=False):
-    """With a result that a thread can wait for. Whoever keeps it keeps the record too."""
+    """A delivery with a result that a thread can wait for. It keeps the record alive."""
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Waits until the record is stored. Raises DeliveryFailed, or RequestTimedOut if it takes longer.
+        """Waits until the record is stored. Raises DeliveryFailed, or RequestTimedOut after `timeout_s`.
 
-        Not from a callback: the thread that would end the wait is the one that waits.
+        Do not call it from a callback: callbacks run in the thread that would complete the delivery.
         """
         if not self.done():
             arrived = threading.Event()

@@ -1,23 +1,23 @@
-"""What can go wrong between a client and a cluster, each with what it names and what to do about it.
+"""The client's errors. Each message names the cause and what to do about it.
 
     ClientError
     ├─ SettingsError               a property cannot be understood, or contradicts another
-    │  └─ UnsupportedSetting       it is fine, but only librdkafka can do it: fall back to confluent-kafka
-    ├─ ConnectionFailed            nothing there, TLS failed, or the connection broke
-    │  └─ AuthenticationFailed     one side does not accept who the other is: login, certificate, TLS or none
+    │  └─ UnsupportedSetting       a valid property that only librdkafka supports: fall back to confluent-kafka
+    ├─ ConnectionFailed            connection refused, TLS failed, or the connection broke
+    │  └─ AuthenticationFailed     the broker or this client failed authentication: login, certificate or TLS mismatch
     ├─ RequestTimedOut             no answer, or no success, within the time given
-    ├─ ProtocolError               what came is not an answer
-    ├─ UnsupportedApi              the broker does not serve this request in a version that we know
+    ├─ ProtocolError               the bytes received are not a valid response
+    ├─ UnsupportedApi              client and broker have no version of the request in common
     ├─ BufferExhausted             a producer's buffer stayed full
     ├─ DeliveryFailed              a record was not stored
-    ├─ ConsumeFailed               a consumer cannot go on: not allowed, no offset to start from
+    ├─ ConsumeFailed               a consumer cannot continue: not authorised, no offset to start from
     ├─ CommitFailed                offsets were not committed
-    ├─ ProcessingFailed            a processor stopped at a record that its handler cannot handle
+    ├─ ProcessingFailed            a processor stopped because its handler failed on a record
     ├─ OffsetConflict              another consumer has saved results and offsets of the same partition
-    └─ BrokerError                 an error code of the protocol, with the topic and partition where there is one
-       ├─ UnknownTopic             the topic, or the partition, is not there
-       │  └─ TopicRecreated        there is one of that name, but it is another one
-       ├─ OffsetOutOfRange         the log does not hold the offset; it says what it holds
+    └─ BrokerError                 an error code of the protocol, with the topic and partition if there is one
+       ├─ UnknownTopic             the topic or the partition does not exist
+       │  └─ TopicRecreated        the topic was deleted and created again under the same name
+       ├─ OffsetOutOfRange         the offset is not in the log; the message gives the log's range
        └─ RangeUnavailable         the log ends before the range does, and does not grow
 """
 
@@ -34,11 +34,11 @@ _CODES = frozenset(int(code) for code in ErrorCode)
 
 
 class ClientError(Exception):
-    """Anything that this package raises."""
+    """The base class of this package's errors."""
 
 
 class SettingsError(ClientError):
-    """A client property that cannot be used; the message names it and the fix."""
+    """An invalid client property; the message names it and the fix."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -50,19 +50,19 @@ class SettingsError(ClientError):
 
 
 class UnsupportedSetting(SettingsError):
-    """A property that librdkafka knows and this client does not: fall back to confluent-kafka."""
+    """A property that librdkafka supports and this client does not: fall back to confluent-kafka."""
 
 
 class ConnectionFailed(ClientError):
-    """No connection, or one that broke."""
+    """The connection could not be opened, or broke."""
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """Who or what is at the other end is not who was expected, or we are not; trying again does not help."""
+    """The broker or this client failed authentication. Not retriable."""
 
 
 class RequestTimedOut(ClientError):
-    """No answer in time, or none but errors that should have passed."""
+    """No response in time, or only retriable errors until the deadline."""
 
     @classmethod
     def for_records(cls, count: int, timeout_s: float | None) -> Self:
@@ -71,11 +71,11 @@ class RequestTimedOut(ClientError):
 
 
 class ProtocolError(ClientError):
-    """Bytes that are no answer to what was asked."""
+    """The bytes received are not a valid response to the request."""
 
 
 class UnsupportedApi(ClientError):
-    """The broker does not serve a request, or not in a version that both sides know."""
+    """The broker does not support a request, or no version that this client knows."""
 
 
 class BufferExhausted(ClientError):
@@ -90,7 +90,7 @@ class BufferExhausted(ClientError):
 
 
 class _FromLibrdkafka(ClientError):
-    """With librdkafka's error, and what it is about."""
+    """An error with librdkafka's cause attached."""
 
     code: int = 0
     retriable: bool = False
@@ -104,11 +104,11 @@ class _FromLibrdkafka(ClientError):
 
 
 class DeliveryFailed(_FromLibrdkafka):
-    """A record was not stored, or nobody knows: `code` is librdkafka's, retries are over."""
+    """A record was not stored, or its fate is unknown, after all retries; `code` is librdkafka's."""
 
 
 class ConsumeFailed(_FromLibrdkafka):
-    """Reading cannot go on by itself."""
+    """The consumer hit an error that is not retriable."""
 
 
 class CommitFailed(_FromLibrdkafka):
@@ -116,7 +116,7 @@ class CommitFailed(_FromLibrdkafka):
 
 
 class ProcessingFailed(ClientError):
-    """A handler failed on a record, as often as it was to be tried. The record is not committed."""
+    """A handler failed on a record in every attempt allowed. The record is not committed."""
 
     def __init__(self, topic: str, partition: int, offset: int, attempts: int, reason: BaseException) -> None:
         self.topic = topic
@@ -125,24 +125,24 @@ class ProcessingFailed(ClientError):
         self.reason = reason
         super().__init__(
             f"{topic}[{partition}]@{offset} failed {attempts} time{'s' if attempts > 1 else ''}: {reason!r}. It is not "
-            "committed and comes again; give on_failure=SKIP or a DeadLetters to go on without it"
+            "committed and will be delivered again; use on_failure=SKIP or a DeadLetters to continue without it"
         )
 
 
 class OffsetConflict(ClientError):
-    """A partition's saved offset is not where this consumer left it: another one took over. Nothing was saved."""
+    """A partition's saved offset changed since this consumer read it: another consumer took over. Nothing was saved."""
 
     def __init__(self, topic: str, partition: int, expected: int | None, found: int | None) -> None:
         self.topic = topic
         self.partition = partition
         super().__init__(
-            f"{topic}[{partition}] was saved up to {found} by another consumer, this one had it at {expected}: its "
-            "results are not saved. Stop this consumer, or let it rejoin the group and load the offset again"
+            f"{topic}[{partition}] was saved up to {found} by another consumer, this one expected {expected}; its "
+            "results were not saved. Stop this consumer, or let it rejoin the group and load the offset again"
         )
 
 
 class BrokerError(ClientError):
-    """An error code in an answer."""
+    """An error code in a response."""
 
     def __init__(
         self,
@@ -166,20 +166,20 @@ class BrokerError(ClientError):
         return f"{head}: {self.message} ({self.code.name})" if head else f"{self.message} ({self.code.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # With keyword arguments the default would lose them; tasks send their errors to the driver pickled.
+        # The default would lose keyword arguments; Spark tasks send their errors to the driver pickled.
         return _rebuild, (type(self), self.__dict__.copy())
 
 
 class UnknownTopic(BrokerError):
-    """The topic or partition does not exist, or not any more."""
+    """The topic or partition does not exist, or no longer does."""
 
 
 class TopicRecreated(UnknownTopic):
-    """The topic was deleted, and there is another one of the same name (KIP-516)."""
+    """The topic was deleted and created again under the same name (KIP-516)."""
 
 
 class OffsetOutOfRange(BrokerError):
-    """The partition's log does not hold the offset: older data was deleted, or the log is shorter than it was."""
+    """The offset is not in the partition's log: older data was deleted, or the log was truncated."""
 
     def __init__(self, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         self.offset = offset
@@ -194,7 +194,7 @@ class OffsetOutOfRange(BrokerError):
 
 
 class RangeUnavailable(BrokerError):
-    """A range ends beyond what can be read: records were lost, or a transaction is open."""
+    """A range ends beyond the readable end: records were lost, or a transaction is open."""
 
     def __init__(
         self,
@@ -210,20 +210,20 @@ class RangeUnavailable(BrokerError):
         self.end = end
         self.readable_end = readable_end
         self.open_transaction = open_transaction
-        """Nothing is lost: the rest can be read when the transaction has ended."""
+        """Whether an open transaction is the cause. If so, nothing is lost: the rest can be read once it ends."""
         reason = "the log ends there: records were lost, or the topic was created again"
         if open_transaction:
             reason = "a transaction that is still open holds the rest back"
         super().__init__(
             ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"offsets {position} to {end} (exclusive) were asked for, but only {readable_end} can be reached: {reason}",
+            f"offsets {position} to {end} (exclusive) were requested, but the readable end is {readable_end}: {reason}",
             topic=topic,
             partition=partition,
         )
 
 
 def error_code(code: int) -> ErrorCode:
-    """The code of that number; a newer broker may have some that we do not know."""
+    """The code of that number; UNKNOWN_SERVER_ERROR for one that this client does not know."""
     return ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 

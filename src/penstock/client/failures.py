@@ -1,8 +1,8 @@
-"""What a processor does with a record that its handler cannot handle.
+"""What a processor does with a record whose handler fails.
 
-    Processor(consumer, handle)                                              # stops there: nothing is skipped
-    Processor(consumer, handle, attempts=5)                                  # tries again first, with a back-off
-    Processor(consumer, handle, on_failure=SKIP)                             # logs it and goes on
+        Processor(consumer, handle)                                              # stops: nothing is skipped
+        Processor(consumer, handle, attempts=5)                                  # retries first, with a back-off
+        Processor(consumer, handle, on_failure=SKIP)                             # logs the failure and continues
     Processor(consumer, handle, on_failure=DeadLetters(producer, "orders.dead"))
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 PREFIX: Final = "penstock.error."
-"""As the pipeline's dead letters have it, so that one tool reads both."""
+"""The headers of the pipeline's dead letters, so that one tool reads both."""
 REASON_CHARACTERS_MAX: Final = 1000
 
 
@@ -34,7 +34,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class DeadLetters(Generic[P]):
-    """Records go to another topic, as they were, with why and from where in headers; then they count as done.
+    """Sends failed records unchanged to another topic, with reason and origin in headers; they then count as done.
 
     `producer` is a `Producer` for a `Processor` and an `AsyncProducer` for an `AsyncProcessor`. `topic` is a name, or a
     function of the record's own topic.
@@ -44,7 +44,7 @@ class DeadLetters(Generic[P]):
     topic: str | Callable[[str], str]
 
     def letter(self, message: Message, reason: BaseException, attempts: int) -> dict[str, Any]:
-        """What to send."""
+        """The arguments for the producer's `send`."""
         source = message.topic()
         assert source is not None
         facts = {
@@ -64,13 +64,13 @@ class DeadLetters(Generic[P]):
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait before an attempt is repeated: doubled each time, up to a limit."""
+    """The wait before a retry: doubled each time, up to a limit."""
 
     first_ms: float = 100.0
     max_ms: float = 10_000.0
 
     def before(self, attempt: int) -> float:
-        """In ms, before the attempt of that number; the first (1) does not wait."""
+        """The wait in ms before attempt number `attempt`; 0 before the first (1)."""
         if attempt <= 1:
             return 0.0
         return min(self.max_ms, self.first_ms * 2.0 ** min(attempt - 2, 60))

@@ -6,15 +6,15 @@ follows the batch headers, and where an answer is empty the broker's own log end
 
 | the answer has | the range |
 |---|---|
-| batches | goes on behind the last whole one |
-| none; the log's readable end is not before the range's | is done: nothing is left (asked again, alone, to be sure) |
-| none; the readable end is before the range's | waits: a new leader may have to catch up; then RangeUnavailable |
+| batches | continues after the last complete batch |
+| none; the readable end is at or after the end of the range | is done: nothing is left (requested again, alone) |
+| none; the readable end is before the end of the range | waits for a leader to catch up; then RangeUnavailable |
 
 The readable end is the high watermark, and with READ_COMMITTED the last stable offset.
 
-The next request leaves before the last answer is handed out, so that broker and network work while the caller decodes.
-One request is in flight for each leader; partitions of the same leader share it and take turns at being first, which
-matters because a broker fills its answer in the order asked.
+The next request is sent before the last response is yielded, so that broker and network work while the caller decodes.
+One request is in flight per leader; partitions of the same leader share it and take turns at being first, because a
+broker fills its response in the order requested.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ OFFSET_MAX: Final = 2**63 - 1
 PARTITIONS_PER_REQUEST_MAX: Final = 1_000
 _TOPIC_IDS_FROM: Final = 13  # of Fetch (KIP-516)
 _BYTES_MIN: Final = 64 * 1024
-# Before the first batches are seen; ranges that are small by this guess do not fetch megabytes behind their end.
+# A guess until the first batches are seen, so that small ranges do not fetch megabytes beyond their end.
 _OFFSET_BYTES_GUESS: Final = 2 * 1024
 _MARGIN: Final = 1.25
-_LONG_POLL_MS: Final = 50  # from here on it is the broker that waits
+_LONG_POLL_MS: Final = 50  # from this wait on, let the broker wait instead
 _PAUSE_MIN_S: Final = 0.005
 _PAUSE_MAX_S: Final = 0.05
 _EMPTY: Final = memoryview(b"")
 
-# What it takes to walk over a batch: base offset, length, leader epoch, magic, crc, attributes, last offset delta.
+# The header fields needed to step over a batch: base offset, length, leader epoch, magic, crc, attributes, last
+# offset delta.
 _WALK = struct.Struct(">qiibIhi")
 
 
 class PartitionRange(NamedTuple):
-    """Offsets `start` to `end` (exclusive) of one partition; `topic_id`, if given, must still be the topic's."""
+    """Offsets `start` to `end` (exclusive) of one partition; if `topic_id` is given, the topic must still have it."""
 
     topic: str
     partition: int
@@ -72,21 +73,21 @@ class PartitionRange(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What one answer held of one partition.
+    """The part of one response that concerns one partition.
 
-    `records` are whole batches. The first may begin before `position` and the last end behind the range: whoever
-    decodes them trims by offset. They are views of the answer's buffer, which lives as long as they do.
+    `records` are complete batches. The first may begin before `position` and the last end after the range, so the
+    decoder must trim by offset. They are views of the response's buffer, which lives as long as they do.
     """
 
     topic: str
     partition: int
     position: int
-    """Where this piece begins."""
+    """The first offset of this piece."""
     next_position: int
-    """Where the next one does; at the end of the range, or behind it, there is none."""
+    """The first offset of the next piece. At or after the end of the range, this is the last piece."""
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
-    """(producer id, first offset) of aborted transactions in these batches; only with READ_COMMITTED."""
+    """(producer id, first offset) of each aborted transaction in these batches; only with READ_COMMITTED."""
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -112,20 +113,20 @@ def fetch_ranges(
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> Iterator[Fetched]:
-    """The batches of several ranges, each in order, mixed as they come. No partition may be named twice.
+    """The batches of several ranges, each range in order, interleaved as they arrive. Partitions must be distinct.
 
-    Raises OffsetOutOfRange, RangeUnavailable, UnknownTopic or TopicRecreated for what happened to the data, and
-    what `Cluster` raises for what happened to the brokers. An error ends the whole iteration.
+    Raises OffsetOutOfRange, RangeUnavailable, UnknownTopic or TopicRecreated if the data is not available, and what
+    `Cluster` raises if brokers fail. An error ends the whole iteration.
     """
     keys = {(one.topic, one.partition) for one in ranges}
     if len(keys) != len(ranges):
-        raise ValueError("one partition is in several ranges: fetch them one after another")
+        raise ValueError("a partition is in several ranges: fetch them one after another")
     return _Fetcher(cluster, ranges, isolation).run()
 
 
 @dataclass(eq=False)
 class _Progress:
-    """How far a range is."""
+    """The progress of one range."""
 
     topic: str
     partition: int
@@ -135,7 +136,7 @@ class _Progress:
     retries: Retries
     not_before_s: float = 0.0
     alone: bool = False
-    """Asked alone and without waiting, because an empty answer is only then a proof."""
+    """Request this range alone and without waiting: only then does an empty response prove that nothing is left."""
     bytes_per_offset: float = 0.0
     leader_epoch: int = -1
 
@@ -156,10 +157,10 @@ class _Fetcher:
     ranges: Sequence[PartitionRange]
     isolation: IsolationLevel
     idle: list[_Progress] = field(default_factory=list)
-    """Ranges that are in no request; the front of the list is asked for first."""
+    """Ranges in no request; the first is requested first."""
     in_flight: deque[_Asked] = field(default_factory=deque)
     muted_until_s: dict[int, float] = field(default_factory=dict)
-    """Brokers that told us to wait: a quota is used up."""
+    """Brokers that throttled us, and until when to wait."""
 
     def run(self) -> Iterator[Fetched]:
         settings = self.cluster.settings
@@ -180,19 +181,19 @@ class _Fetcher:
                         self._ask()
                     except ClientError as error:
                         problem = error
-                # What came is good, whatever comes next.
+                # What was received is valid, whatever happens next.
                 yield from pieces
                 if problem is not None:
                     raise problem
         finally:
-            # Answers that nobody will read would be taken for those of the next request.
+            # Unread responses would be taken for the response to the next request.
             for asked in self.in_flight:
                 asked.connection.close()
 
     # Asking
 
     def _ask(self) -> None:
-        """Sends a request to every leader that has none in flight and of whose partitions some are due."""
+        """Sends a request to every leader that has none in flight and has partitions that are due."""
         now_s = time.monotonic()
         busy = {asked.leader_id for asked in self.in_flight}
         by_leader: dict[int, list[_Progress]] = {}
@@ -230,7 +231,7 @@ class _Fetcher:
         elif ZERO_UUID != known.topic_id != one.topic_id:
             raise TopicRecreated(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                "the topic was deleted, and there is another one of that name now",
+                "the topic was deleted and created again under the same name",
                 topic=one.topic,
                 partition=one.partition,
             )
@@ -271,14 +272,14 @@ class _Fetcher:
         return int(min(limit, max(guess, _BYTES_MIN)))
 
     def _pause(self) -> None:
-        """Nothing is in flight and nothing due: waits a little."""
+        """Waits a little when nothing is in flight and nothing is due."""
         pause_s = min(one.not_before_s for one in self.idle) - time.monotonic()
         time.sleep(min(max(pause_s, _PAUSE_MIN_S), _PAUSE_MAX_S))
 
     # Answers
 
     def _take(self, asked: _Asked) -> tuple[list[Fetched], ClientError | None]:
-        """What an answer has, and what is wrong with the rest of it; its ranges are idle again, or done."""
+        """The data of a response, and the error for the rest of it; marks its ranges as idle or done."""
         settings = self.cluster.settings
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
         try:
@@ -306,7 +307,7 @@ class _Fetcher:
             for data in topic.partitions:
                 key = (name, data.partition_index)
                 if key not in by_key:
-                    raise ProtocolError(f"{asked.connection.address} answered for a partition that was not asked for")
+                    raise ProtocolError(f"{asked.connection.address} answered for a partition that was not requested")
                 try:
                     piece = self._take_partition(by_key.pop(key), data, throttled=answer.throttle_time_ms > 0)
                 except ClientError as error:
@@ -314,7 +315,7 @@ class _Fetcher:
                     continue
                 if piece is not None:
                     pieces.append(piece)
-        # What is left was left out, as by a broker that throttles. What got something steps back behind what did not.
+        # The remaining ones were not in the response (a throttling broker does that). Served partitions go to the back.
         served = {(piece.topic, piece.partition) for piece in pieces}
         self.idle = [one for one in self.idle if one.position < one.end]
         self.idle.sort(key=lambda one: (one.topic, one.partition) in served)
@@ -335,7 +336,7 @@ class _Fetcher:
                 self._nothing_came(one, data)
             return None
         if next_position == one.position:
-            raise ProtocolError(f"{one.topic}-{one.partition}: asked for offset {next_position}, got only older ones")
+            raise ProtocolError(f"{one.topic}-{one.partition}: requested offset {next_position}, got only older ones")
         position, one.position = one.position, next_position
         one.bytes_per_offset = size / max(next_position - position, 1)
         one.alone = False
@@ -378,11 +379,11 @@ class _Fetcher:
         pause_s = one.retries.next_pause_s()
         if pause_s is None or not start <= one.position <= end:
             raise error
-        # It is in the log: the broker that answered has not caught up with its own election.
+        # The offset is in the log: the broker that answered has not caught up with its own election.
         one.not_before_s = time.monotonic() + pause_s
 
     def _retry(self, one: _Progress, error: ClientError) -> None:
-        """Has the range asked for again after a pause; raises where that does not help, or was tried long enough."""
+        """Schedules the range for a retry; raises if the error is not retriable or the deadline has passed."""
         if isinstance(error, AuthenticationFailed) or (isinstance(error, BrokerError) and not passes(error)):
             raise error
         self.cluster.forget(one.topic)
@@ -391,7 +392,7 @@ class _Fetcher:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INCONSISTENT_TOPIC_ID,
         ):
-            # A topic that is gone is told at once. One that is there has a leader who has not heard of it yet.
+            # A deleted topic is reported at once. If it exists, its leader has not heard of it yet.
             with suppress(ConnectionFailed, RequestTimedOut):
                 self.cluster.topics([one.topic])[one.topic].partition(one.partition)
         pause_s = one.retries.next_pause_s()
@@ -401,7 +402,7 @@ class _Fetcher:
 
 
 def _walk(one: _Progress, records: memoryview) -> tuple[int, int]:
-    """(bytes of the whole batches that the range needs, the position behind them)."""
+    """(size of the complete batches that the range needs, the position after them)."""
     position = 0
     next_position = one.position
     end = len(records)
@@ -412,18 +413,18 @@ def _walk(one: _Progress, records: memoryview) -> tuple[int, int]:
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
                 f"the records at offset {next_position} have the format of Kafka 0.10 and older (magic {magic}): "
-                "only format 2 is read here",
+                "only format 2 is supported",
                 topic=one.topic,
                 partition=one.partition,
             )
         if size < HEADER_SIZE or last_offset_delta < 0 or not 0 <= base_offset <= OFFSET_MAX - last_offset_delta - 1:
             raise ProtocolError(
-                f"{one.topic}-{one.partition}: what follows offset {next_position} is not a record batch"
+                f"{one.topic}-{one.partition}: the bytes after offset {next_position} are not a record batch"
             )
         if size > end - position:
             break
         if base_offset >= one.end:
-            # The next batch there is lies behind the range: what was between is gone, and the range is done.
+            # The next existing batch is beyond the range: the offsets in between are gone, and the range is done.
             next_position = max(next_position, one.end)
             break
         after = base_offset + last_offset_delta + 1

@@ -1,8 +1,8 @@
-"""Which records of a batch the user has not finished yet, and which wait because their partition is paused. Pure.
+"""Which records of a batch are not finished, and which wait because their partition is paused. Pure.
 
-A batch is handed out one record after another. Those before the one that the user has are done; asking for the next one
-says so. librdkafka knows the position after all that it gave out; the position to commit is that, or the first record
-here that is not done yet. So nothing has to be counted for each record, which would cost more than handing it out.
+A batch is handed out record by record. Requesting the next record marks the previous one as done. librdkafka knows the
+position after all records it delivered; the offset to commit is that position, or the first unfinished record here if
+there is one. So nothing is counted per record, which would cost more than handing it out.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ class HandedOut(Generic[M]):
     def __init__(self) -> None:
         self.batch: list[M] = []
         self.current = 0
-        """The index of the record that the user has; the length of the batch when all are done."""
+        """The index of the record being processed; the length of the batch when all are done."""
         self.whole = False
-        """The user has all of the batch at once; `current` is its first record then."""
+        """The whole batch was handed out at once; `current` is then the index of its first record."""
         self._next: list[M] = []
-        """What comes after the batch, before anything that is fetched."""
+        """Records to hand out after the batch, before newly fetched ones."""
         self._held: list[M] = []
 
     @property
     def given(self) -> int:
-        """The index of the first record that the user has not got yet."""
+        """The index of the first record that was not handed out yet."""
         return len(self.batch) if self.whole else min(len(self.batch), self.current + 1)
 
     def start(self, batch: list[M], *, whole: bool) -> None:
-        """A new batch; the one before is done."""
+        """Starts a new batch; the previous one is done."""
         self.batch = batch
         self.current = 0
         self.whole = whole
 
     def take_rest(self) -> list[M]:
-        """What the user has not got yet of the batch; what it has is done."""
+        """Hands out the rest of the batch; marks the records handed out before as done."""
         rest = [*self.batch[self.given :], *self._next]
         self._next = []
         self.start([], whole=False)
         return rest
 
     def keep(self, records: list[M]) -> None:
-        """They come next."""
+        """Queues these records to be handed out next."""
         self._next = [*records, *self._next]
 
     def finish_batch(self) -> None:
         self.current = len(self.batch)
 
     def unfinished(self, *, given_too: bool) -> dict[Where, int]:
-        """The first offset of each partition that the user has not got; `given_too`: or has, but is not done with."""
+        """The first offset per partition not handed out yet; with `given_too`, the first that is not done."""
         first: dict[Where, int] = {}
         for record in [*self.batch[self.current if given_too else self.given :], *self._next, *self._held]:
             where, offset = _where(record), _offset(record)
@@ -70,22 +70,22 @@ class HandedOut(Generic[M]):
         return first
 
     def waiting(self, where: Where) -> int:
-        """How many records of a partition the user has not got yet."""
+        """The number of a partition's records that were not handed out yet."""
         ahead = [*self.batch[self.given :], *self._next, *self._held]
         return sum(_where(record) == where for record in ahead)
 
     def hold(self, partitions: Iterable[Where]) -> None:
-        """Their records are not handed out until they are released."""
+        """Keeps back the records of these partitions until `release`."""
         self._held += self._take_out(set(partitions))
 
     def release(self, partitions: Iterable[Where]) -> None:
-        """Their records come next, before what was fetched later."""
+        """Hands out the records of these partitions next, before those fetched later."""
         wanted = set(partitions)
         self._next += [record for record in self._held if _where(record) in wanted]
         self._held = [record for record in self._held if _where(record) not in wanted]
 
     def drop(self, partitions: Iterable[Where]) -> None:
-        """Their records are not handed out: they are another's now, or will be read again."""
+        """Drops the records of these partitions: they belong to another member now, or will be read again."""
         unwanted = set(partitions)
         self._take_out(unwanted)
         self._held = [record for record in self._held if _where(record) not in unwanted]
@@ -93,7 +93,7 @@ class HandedOut(Generic[M]):
     def _take_out(self, partitions: set[Where]) -> list[M]:
         after = self.given
         ahead = [*self.batch[after:], *self._next]
-        # In place: somebody may be iterating over the batch.
+        # In place: the caller may be iterating over the batch.
         self.batch[after:] = [record for record in self.batch[after:] if _where(record) not in partitions]
         self._next = [record for record in self._next if _where(record) not in partitions]
         return [record for record in ahead if _where(record) in partitions]

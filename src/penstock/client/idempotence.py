@@ -1,12 +1,12 @@
-"""Doing nothing for a record that was processed before.
+"""Skipping records that were processed before.
 
     handle = Idempotent(charge_card, id_of=header("payment-id"))
     Processor(consumer, handle).run()
 
-At-least-once delivery repeats records: after a crash, after a rebalance, and when whoever wrote them repeated itself.
-The ids of records that were processed are remembered, up to a limit; a record whose id is among them is skipped. An id
-is remembered after the handler has returned: a crash between the two repeats the work. Where that must not be, keep
-ids and results in one transaction: `first_time` of the stores in `penstock.client.stores`.
+At-least-once delivery repeats records: after a crash, after a rebalance, and when the producer sent one twice.
+The ids of processed records are remembered, up to a limit, and a record with a known id is skipped. An id is
+remembered after the handler has returned, so a crash between the two repeats the work. To rule that out, keep ids and
+results in one transaction: `first_time` of the stores in `penstock.client.stores`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ProcessedIds(Protocol):
-    """Remembers ids: in memory (`RecentIds`), or in `penstock.client.stores`."""
+    """A store of processed ids: in memory (`RecentIds`), or in `penstock.client.stores`."""
 
     def seen(self, record_id: str) -> bool: ...
 
@@ -36,11 +36,11 @@ class ProcessedIds(Protocol):
 
 
 class RecentIds:
-    """The ids that were used last, in memory. Pure."""
+    """The most recently used ids, in memory. Pure."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         if capacity < 1:
-            raise ValueError("a capacity of at least 1")
+            raise ValueError("the capacity must be at least 1")
         self.capacity = capacity
         self._ids: OrderedDict[str, None] = OrderedDict()
 
@@ -61,12 +61,12 @@ class RecentIds:
 
 
 def place(message: Message) -> str:
-    """The record's place: tells it from all others, but not from a copy that was written again."""
+    """The record's topic, partition and offset as an id. It does not recognise a copy that was written again."""
     return f"{message.topic()}[{message.partition()}]@{message.offset()}"
 
 
 def header(name: str) -> Callable[[Message], str]:
-    """An id that whoever wrote the record gave it, in a header: tells copies of it too."""
+    """Takes the id from a header set by the producer, so that copies of a record are recognised too."""
 
     def of(message: Message) -> str:
         headers = message.headers() or []
@@ -74,13 +74,13 @@ def header(name: str) -> Callable[[Message], str]:
         for key, value in pairs:
             if key == name and value is not None:
                 return value if isinstance(value, str) else value.decode(errors="surrogateescape")
-        raise ClientError(f"{place(message)} has no header {name}, which is to be its id")
+        raise ClientError(f"{place(message)} has no header {name}, which should hold its id")
 
     return of
 
 
 class Idempotent(Generic[T]):
-    """A handler that skips what was processed before, and then returns None. For threads."""
+    """A handler that skips records processed before, and returns None for them. Thread-safe."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Idempotent(Generic[T]):
     def __call__(self, message: Message) -> T | None:
         record_id = self._id_of(message)
         with self._lock:
-            # A copy that is in work may fail yet: this one waits for what becomes of it.
+            # The copy in progress may still fail, so wait for its outcome.
             self._lock.wait_for(lambda: record_id not in self._in_work)
             if self._ids.seen(record_id):
                 self.skipped += 1
@@ -117,7 +117,7 @@ class Idempotent(Generic[T]):
 
 
 class AsyncIdempotent(Generic[T]):
-    """The same for coroutine functions. Ids that are kept elsewhere than in memory are asked for in a thread."""
+    """The same for coroutine functions. Ids that are not kept in memory are looked up in a thread."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 
-A class, a flag, options, a semicolon. Java reads it with `StreamTokenizer`: values may stand in either kind of quotes,
-with backslash escapes inside, or bare; both kinds of comments are skipped.
+A class, a flag, options, a semicolon. Java parses it with `StreamTokenizer`: values may be bare or in either kind of
+quotes, with backslash escapes inside; both kinds of comments are skipped.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class Login(NamedTuple):
 
     @property
     def simple_name(self) -> str:
-        """The class without its package: shaded jars have other packages, but the same classes."""
+        """The class without its package, because shaded jars move the same classes to other packages."""
         return self.module.rpartition(".")[2]
 
 
 def parse(text: str) -> Login:
-    """The one login module of the string."""
+    """The string's login module; raises SettingsError unless there is exactly one."""
     tokens = _tokens(text)
-    # The value may hold a password: it is never repeated in a message.
+    # The value may hold a password, so no message repeats it.
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
-        raise SettingsError(PROPERTY, f"is not a whole login entry that ends with a semicolon; {_EXPECTED}")
+        raise SettingsError(PROPERTY, f"is not a complete login entry that ends with a semicolon; {_EXPECTED}")
     (_, module), (_, flag), *rest = tokens[:-1]
     if flag.lower() not in FLAGS:
-        raise SettingsError(PROPERTY, f"has no control flag such as `required` behind the class; {_EXPECTED}")
+        raise SettingsError(PROPERTY, f"has no control flag such as `required` after the class; {_EXPECTED}")
     options: dict[str, str] = {}
     while rest:
         if rest[0] == ("sign", ";"):
             raise SettingsError(PROPERTY, "holds more than one login module; a client uses one")
         if len(rest) < 3 or rest[1] != ("sign", "=") or rest[0][0] == "sign" or rest[2][0] == "sign":
-            raise SettingsError(PROPERTY, f"has something that is not option=value behind the class; {_EXPECTED}")
+            raise SettingsError(PROPERTY, f"has something other than option=value after the class; {_EXPECTED}")
         options[rest[0][1]] = rest[2][1]
         rest = rest[3:]
     return Login(module, options)
@@ -65,7 +65,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise SettingsError(PROPERTY, f"cannot be read from character {position} on (an open quote?); {_EXPECTED}")
+            raise SettingsError(PROPERTY, f"cannot be parsed at character {position} (an open quote?); {_EXPECTED}")
         position = match.end()
         if (sign := match["sign"]) is not None:
             tokens.append(("sign", sign))

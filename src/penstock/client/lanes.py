@@ -1,6 +1,6 @@
-"""Records side by side, but those of a key one after another. Pure.
+"""Parallel processing that preserves per-key order. Pure.
 
-A lane is a queue; the record at its head is in work, or ready to be. Records with the same key are in the same lane.
+A lane is a queue of records with the same key; only the record at its head may be processed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class KeyLanes(Generic[T]):
-    """`add` records, `take` one that may be worked on, `finish` it; what waits behind it is ready then."""
+    """`add` records, `take` one that may be processed, `finish` it; the next one in its lane is then ready."""
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, deque[T]] = {}
@@ -23,16 +23,16 @@ class KeyLanes(Generic[T]):
 
     @property
     def queued(self) -> int:
-        """Records that nobody works on yet."""
+        """The number of records that are not being processed yet."""
         return len(self._ready) + self._waiting
 
     @property
     def taken(self) -> int:
-        """Records in work."""
+        """The number of records being processed."""
         return self._taken
 
     def add(self, key: Hashable | None, record: T) -> None:
-        """A record with no key (None) waits for no other."""
+        """Adds a record. One without a key (None) gets a lane of its own."""
         if key is None:
             self._ready.append((None, record))
             return
@@ -45,14 +45,14 @@ class KeyLanes(Generic[T]):
             self._waiting += 1
 
     def take(self) -> tuple[Hashable | None, T] | None:
-        """The next record that may be worked on, with its key; None if there is none now."""
+        """The next record that may be processed, with its key; None if there is none now."""
         if not self._ready:
             return None
         self._taken += 1
         return self._ready.popleft()
 
     def finish(self, key: Hashable | None) -> None:
-        """The record of this key that was taken is done, or given up."""
+        """Ends the processing of this key's record, whether it succeeded or was given up."""
         self._taken -= 1
         assert self._taken >= 0
         if key is None:
@@ -65,7 +65,7 @@ class KeyLanes(Generic[T]):
             del self._lanes[key]
 
     def drop(self, unwanted: Callable[[T], bool]) -> list[T]:
-        """Removes records that nobody works on yet, and returns them."""
+        """Removes and returns unwanted records that are not being processed yet."""
         dropped: list[T] = []
         ready = deque[tuple[Hashable, T]]()
         emptied: list[Hashable] = []
@@ -95,7 +95,7 @@ class KeyLanes(Generic[T]):
 
 
 class QueueGate:
-    """Closed when a queue is full, and open again when half of it is done: not at every record."""
+    """Closes when a queue is full, and opens when it is half empty, so that it does not toggle at every record."""
 
     __slots__ = ("limit", "open", "resume_at")
 
@@ -106,7 +106,7 @@ class QueueGate:
         self.open = True
 
     def look(self, queued: int) -> bool:
-        """Whether the gate is open, with so many queued."""
+        """Whether the gate is open with this many records queued."""
         if self.open:
             self.open = queued < self.limit
         else:

@@ -1,7 +1,7 @@
-"""Java's property names → librdkafka's, for those who write with confluent-kafka or fall back to it.
+"""Translates Java's property names to librdkafka's, for callers that use confluent-kafka or fall back to it.
 
-librdkafka refuses names that it does not know. So every name that is Java's alone stands in one table, `_TRANSLATED`,
-with what becomes of it; any other name goes through as it is.
+librdkafka refuses unknown names. So `_TRANSLATED` lists every name that only Java has, with its translation; any other
+name is passed through.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRANSLATED: Final[dict[str, str | None]] = {
     "buffer.memory": "queue.buffering.max.kbytes",
 } | dict.fromkeys(
     (
-        # Steers Java's own machinery.
+        # Configures the Java client's internals.
         "key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "metrics.recorder.level",
         "metrics.num.samples", "metrics.sample.window.ms", "metric.reporters", "auto.include.jmx.reporter",
         "interceptor.classes", "client.dns.lookup", "config.providers", "default.api.timeout.ms", "max.poll.records",
@@ -32,17 +32,17 @@ _TRANSLATED: Final[dict[str, str | None]] = {
         "sasl.login.refresh.buffer.seconds", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
         "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms", "sasl.kerberos.ticket.renew.jitter",
         "sasl.kerberos.ticket.renew.window.factor",
-        # Names Java code; what is known of it is done here, and the rest is refused below.
+        # Names of Java classes: those with an equivalent are handled here, the others are refused below.
         "sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.login.class",
         "sasl.oauthbearer.jwt.retriever.class",
-        # Read with others, below.
+        # Evaluated below, together with other properties.
         "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates",
         "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.certificate.chain",
         "ssl.keystore.key", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", jaas.PROPERTY,
         "sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.credentials.client.secret",
     )
 )  # fmt: skip
-"""librdkafka's name; None where there is nothing to pass on under one."""
+"""librdkafka's name; None if nothing is passed on."""
 
 _KERBEROS: Final = {
     "keyTab": "sasl.kerberos.keytab",
@@ -57,7 +57,7 @@ _ASSIGNORS: Final = {
 
 
 def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
-    """The same settings for a client of confluent-kafka; SettingsError for what librdkafka cannot do either."""
+    """The same settings for a confluent-kafka client; raises SettingsError for those librdkafka lacks too."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value).strip()
         for name, value in properties.items()
@@ -68,14 +68,14 @@ def librdkafka_properties(properties: Mapping[str, object]) -> dict[str, str]:
         if (target := _TRANSLATED.get(name, name)) is not None:
             translated[target] = _value(name, value)
     if "TLSv1.2" not in texts.get("ssl.enabled.protocols", "TLSv1.2"):
-        raise SettingsError("ssl.enabled.protocols", "librdkafka cannot be kept from TLSv1.2: name it too")
+        raise SettingsError("ssl.enabled.protocols", "librdkafka cannot disable TLSv1.2: include it in the list")
     security = texts.get("security.protocol", "").upper()
     if security.endswith("SSL"):
         translated |= _stores(texts)
     if security.startswith("SASL"):
         translated |= _login(texts)
         if "/" in translated.get("sasl.kerberos.kinit.cmd", "") and " " not in translated["sasl.kerberos.kinit.cmd"]:
-            # In Java it is the path of the program, in librdkafka a whole command line, with a good default.
+            # In Java this is the path of the program, in librdkafka a whole command line, with a good default.
             del translated["sasl.kerberos.kinit.cmd"]
     return translated
 
@@ -96,7 +96,7 @@ def _stores(texts: Mapping[str, str]) -> dict[str, str]:
     try:
         settings = tls.read(texts)
     except UnsupportedSetting:
-        # A PKCS#12 key store, which librdkafka reads itself; the trust store still has to be PEM.
+        # A PKCS#12 key store is read by librdkafka itself; the trust store must still be PEM.
         settings = tls.read({name: value for name, value in texts.items() if not name.startswith("ssl.keystore")})
         found |= {
             name: value for name, value in texts.items() if name in ("ssl.keystore.location", "ssl.keystore.password")
@@ -120,7 +120,7 @@ def _login(texts: Mapping[str, str]) -> dict[str, str]:
     login.refuse_foreign_code(texts)
     mechanism = texts.get("sasl.mechanism") or texts.get("sasl.mechanisms") or login.DEFAULT_MECHANISM
     if mechanism == OAUTHBEARER:
-        # With neither, the caller of confluent-kafka has a callback for tokens.
+        # With neither, the caller must pass a token callback to confluent-kafka.
         has_one = jaas.PROPERTY in texts or "sasl.oauthbearer.token.endpoint.url" in texts
         return _oauth(texts) if has_one else {}
     if jaas.PROPERTY not in texts:
@@ -130,7 +130,7 @@ def _login(texts: Mapping[str, str]) -> dict[str, str]:
         return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
     found = {ours: options[name] for name, ours in _KERBEROS.items() if name in options}
     if "keyTab" not in options:
-        # A ticket from the cache, which somebody else renews: librdkafka has no key to ask for another with.
+        # The ticket cache is renewed by another program: librdkafka has no keytab to renew it with.
         found["sasl.kerberos.min.time.before.relogin"] = "0"
     return found
 
@@ -141,13 +141,13 @@ def _oauth(texts: Mapping[str, str]) -> dict[str, str]:
     if oauth.token_endpoint_url is None:
         claims = dict(oauth.unsecured_claims)
         if list(claims) != ["sub"]:
-            raise SettingsError(jaas.PROPERTY, "librdkafka makes unsecured tokens with the claim sub only")
+            raise SettingsError(jaas.PROPERTY, "librdkafka's unsecured tokens support only the claim sub")
         return {
             "enable.sasl.oauthbearer.unsecure.jwt": "true",
             "sasl.oauthbearer.config": f"principal={claims['sub']} lifeSeconds={oauth.unsecured_lifetime_s}",
         }
     if oauth.tls.certificate_path is not None or oauth.tls.certificate_pem is not None:
-        raise SettingsError(jaas.PROPERTY, "librdkafka shows no certificate to a token endpoint: leave ssl.keystore.*")
+        raise SettingsError(jaas.PROPERTY, "librdkafka sends no certificate to a token endpoint: omit ssl.keystore.*")
     found = {
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.client.id": oauth.client_id,

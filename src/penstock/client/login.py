@@ -1,4 +1,4 @@
-"""The `sasl.*` properties → `SaslSettings`, under Java's names and librdkafka's."""
+"""Reads the `sasl.*` properties, under Java's and librdkafka's names, into `SaslSettings`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KNOWN = frozenset(
         "sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.scope", "sasl.oauthbearer.method",
         "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.extensions",
         "sasl.oauthbearer.config", "enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.jwt.retriever.class",
-        # When to log in again, and how patiently to talk to the token endpoint: decided here by other means.
+        # Token refresh and retry timing: fixed in this client.
         "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter", "sasl.login.refresh.min.period.seconds",
         "sasl.login.refresh.buffer.seconds", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
         "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms",
-        # Kerberos: read only where the mechanism is.
+        # Kerberos: used only with GSSAPI.
         "sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd", "sasl.kerberos.ticket.renew.jitter",
         "sasl.kerberos.ticket.renew.window.factor", "sasl.kerberos.min.time.before.relogin",
     }

@@ -1,11 +1,11 @@
-"""What a producer or a consumer did, for Prometheus, under the names that Kafka's own clients have in JMX.
+"""Metrics of a producer or consumer for Prometheus, under the names that Kafka's clients use in JMX.
 
     kafka_producer_producer_metrics_record_send_rate{client_id="…"}
     kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="…"}
 
-Most of it comes from librdkafka's statistics, every `statistics.interval.ms`; a rate is that between the last two of
-them. The rest is counted here and always current. Pure: whoever owns the metrics hands in statistics and times.
-`docs/client.md` lists every metric, with what librdkafka can tell only roughly.
+Most values come from librdkafka's statistics, every `statistics.interval.ms`; a rate is computed between the last two.
+The rest is counted here and always current. Pure: the owner passes in statistics and times. `docs/client.md` lists
+every metric, and says which ones librdkafka can only approximate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.telemetry.samples import Sample, counter, gauge, labelled
 log = logging.getLogger("penstock.client")
 
 STATISTICS_BYTES_MAX = 64 * 1024 * 1024
-"""librdkafka tells every partition that it knows; with so many, parsing would cost more than it tells."""
+"""librdkafka reports every partition it knows; beyond this size, parsing costs more than it is worth."""
 PARTITIONS_TOLD_MAX = 2000
 
 PRODUCER = "kafka_producer_producer_metrics_"
@@ -35,7 +35,7 @@ Json = Mapping[str, Any]
 
 
 class Latency:
-    """Durations that were counted here, in ms; average and maximum since the last statistics but one."""
+    """Durations measured here, in ms; average and maximum cover the last two statistics intervals."""
 
     __slots__ = ("_before", "count", "max_ms", "sum_ms")
 
@@ -65,7 +65,7 @@ class Latency:
 
 
 class ClientMetrics(ABC):
-    """One client's; `render` may be called from any thread."""
+    """The metrics of one client; `render` is thread-safe."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -75,9 +75,9 @@ class ClientMetrics(ABC):
         self._totals: dict[str, float] = {}
 
     def take_statistics(self, text: str) -> None:
-        """librdkafka's statistics, as it hands them out."""
+        """Takes librdkafka's statistics, as JSON text."""
         if len(text) > STATISTICS_BYTES_MAX:
-            log.warning("statistics of %d bytes were left aside: set statistics.interval.ms=0", len(text))
+            log.warning("ignored statistics of %d bytes, too large to parse: set statistics.interval.ms=0", len(text))
             return
         statistics: Json = json.loads(text)
         totals = self._totals_of(statistics)
@@ -100,7 +100,7 @@ class ClientMetrics(ABC):
             return labelled(self._samples(), ("client_id", self.client_id))
 
     def value(self, name: str) -> float:
-        """One metric by the end of its name, as Kafka writes it: `record-send-rate`."""
+        """One metric by the last part of its name, as Kafka writes it: `record-send-rate`."""
         wanted = name.replace("-", "_")
         for sample in self.samples():
             if sample.name.endswith(f"_{wanted}"):
@@ -109,14 +109,14 @@ class ClientMetrics(ABC):
 
     @abstractmethod
     def _totals_of(self, statistics: Json) -> dict[str, float]:
-        """What librdkafka's statistics say has happened so far, by what it is."""
+        """Totals since the start, from librdkafka's statistics, by kind."""
 
-    def _turned(self) -> None:  # noqa: B027 - most have nothing to do then
-        """New statistics have come."""
+    def _turned(self) -> None:  # noqa: B027 - most subclasses do nothing here
+        """Called after new statistics."""
 
     @abstractmethod
     def _samples(self) -> Iterator[Sample]:
-        """All metrics, without the labels that they share."""
+        """All metrics, without their common labels."""
 
     def _counted(self, prefix: str, name: str, what: str, key: str) -> Iterator[Sample]:
         """A counter and its rate, as Kafka has both of everything."""
@@ -263,13 +263,13 @@ class ConsumerMetrics(ClientMetrics):
         for topic in self._topics():
             partitions: Mapping[str, Json] = topic.get("partitions", {})
             for number, partition in partitions.items():
-                # -1 is librdkafka's word for partitions that it does not read, and for what it does not know yet.
+                # librdkafka reports -1 for partitions that it does not read and for unknown values.
                 if number != "-1" and partition.get("consumer_lag", -1) >= 0:
                     yield str(topic.get("topic", "")), number, int(partition["consumer_lag"])
 
 
 class _Window(NamedTuple):
-    """librdkafka's rolling windows of several brokers or topics, in one."""
+    """librdkafka's rolling windows of several brokers or topics, merged."""
 
     average: float
     maximum: float

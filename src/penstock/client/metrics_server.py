@@ -1,4 +1,4 @@
-"""`GET /metrics` for Prometheus, in a thread of its own.
+"""Serves `GET /metrics` for Prometheus, in its own thread.
 
     with serve_metrics("127.0.0.1:9464", producer.metrics, consumer.metrics) as server:
         print(server.url)
@@ -29,7 +29,7 @@ class MetricsServer(BackgroundServer):
 
 
 def serve_metrics(address: str, *metrics: HasSamples) -> MetricsServer:
-    """Serves the metrics of these clients at HOST:PORT; port 0 takes one that is free."""
+    """Serves the metrics of these clients at HOST:PORT; port 0 picks a free one."""
     host, port = parse_host_port(address)
 
     def samples() -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""Settings of a `Producer` or a `Consumer`: names as Java or librdkafka have them, what is ours, what is librdkafka's.
+"""Merges a producer's or consumer's settings: Java's or librdkafka's names, split into ours and librdkafka's.
 
     Producer("localhost:9092", linger_ms=0)                        # underscores for dots, as keywords
     Producer("localhost:9092", {"linger.ms": 0, "security.protocol": "SSL"})
@@ -19,19 +19,19 @@ from penstock.client.librdkafka import librdkafka_properties
 Callback = Callable[..., Any]
 
 CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "logger"})
-"""What confluent-kafka takes as code; these names have underscores of their own."""
+"""Settings that take a callable in confluent-kafka; their names have real underscores."""
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings, told apart."""
+    """Settings, split by who uses them."""
 
     properties: dict[str, str]
-    """All of them by name, defaults included: what was asked for, as text."""
+    """All settings by name, as text, defaults included."""
     native: dict[str, Any]
-    """For confluent-kafka, under its names; callbacks are not in it."""
+    """The settings for confluent-kafka, under its names, without callbacks."""
     callbacks: dict[str, Callback | logging.Logger] = field(default_factory=dict)
 
     @property
@@ -39,7 +39,7 @@ class Options:
         return self.properties["client.id"]
 
     def number(self, name: str, *, smallest: int = 0) -> int:
-        """A whole number that must be there; SettingsError says what is wrong with it."""
+        """A required whole number; raises SettingsError if it is invalid."""
         text = self.properties[name]
         try:
             value = int(text)
@@ -78,12 +78,12 @@ def consumer_options(
     if texts.get("group.protocol", "classic").lower() == "consumer":
         for name in defaults.CLASSIC_ONLY:
             if name in given:
-                raise SettingsError(name, "is the broker's to decide with group.protocol=consumer: leave it out")
+                raise SettingsError(name, "is set by the broker with group.protocol=consumer: leave it out")
             del texts[name]
     native = dict(librdkafka_properties(texts))
-    # Java's name for what every request may take; librdkafka's consumers know it as the timeout of the socket.
+    # Java's timeout for every request; librdkafka's consumers know it as the socket timeout.
     native["socket.timeout.ms"] = given.get("socket.timeout.ms", native.pop("request.timeout.ms"))
-    # When to commit, and what, is decided here: librdkafka would count records as done when it hands them out.
+    # Commits are decided here: librdkafka would count records as done when it delivers them.
     native["enable.auto.commit"] = "false"
     native["enable.auto.offset.store"] = "false"
     native.pop("auto.commit.interval.ms", None)
@@ -91,7 +91,7 @@ def consumer_options(
 
 
 def refused(error: Exception) -> SettingsError:
-    """librdkafka's complaint about a setting, as ours; it names the setting itself."""
+    """librdkafka's error about a setting as a SettingsError; its text names the setting."""
     reason = error.args[0] if error.args else error
     text = reason.str() if hasattr(reason, "str") else str(reason)
     named = text.split('"')
@@ -136,14 +136,14 @@ ALIASES = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
 }
-"""librdkafka's other words for what has a default here; whichever is given wins."""
+"""librdkafka's aliases of settings that have a default here; a given alias overrides the default."""
 
 
 def _with_defaults(given: dict[str, str], table: Mapping[str, defaults.Default], kind: str) -> dict[str, str]:
     for alias, name in ALIASES.items():
         if alias in given and name in table:
             if name in given:
-                raise SettingsError(alias, f"is another word for {name}, which is set too: leave out one of the two")
+                raise SettingsError(alias, f"is an alias of {name}, which is set too: leave out one of the two")
             value = given.pop(alias)
             given[name] = str(int(value) * 1024) if alias == "queue.buffering.max.kbytes" else value
     texts = {name: default.value for name, default in table.items()} | given

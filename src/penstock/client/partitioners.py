@@ -1,6 +1,6 @@
-"""Which partition a record goes to.
+"""Choosing the partition of a record.
 
-By name, librdkafka decides (`partitioner="murmur2_random"` unless told otherwise). A function decides in Python:
+A name selects one of librdkafka's partitioners (default: `murmur2_random`). A function decides in Python:
 
     def by_country(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int: ...
     Producer("localhost:9092", partitioner=by_country)
@@ -33,7 +33,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash that Kafka's Java clients place keys with, as an unsigned number."""
+    """The 32-bit hash by which Kafka's Java clients choose a key's partition, as an unsigned number."""
     length = len(data)
     whole = length & ~3
     value = _SEED ^ length
@@ -48,12 +48,12 @@ def murmur2(data: bytes) -> int:
 
 
 def murmur2_partition(key: bytes, partitions: int) -> int:
-    """Where a key lives, for every client that places keys as Java's do."""
+    """The partition of a key, as Java's clients and compatible ones choose it."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class RoundRobin:
-    """One record after another to one partition after another, whatever its key; each topic by itself."""
+    """Sends records to the partitions in turn, ignoring keys; each topic has its own turn."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}

@@ -1,12 +1,12 @@
-"""Records of a consumer, worked on by several threads: those of a key one after another, the rest side by side.
+"""Processes a consumer's records with several threads, in parallel, preserving per-key order.
 
     with Consumer("localhost:9092", "orders", group="shipping") as consumer:
         Processor(consumer, ship, workers=16).run()
 
-The thread that calls `run` asks for records and commits; the workers do the work. At `queue_limit` records that wait,
-all partitions are paused until half of them are done: the member stays in its group and memory stays bounded. An
-offset is committed when every record before it is finished. When partitions are taken away, what waits of them is
-dropped, what is in work is waited for, and what is finished is committed before the next member starts there.
+The thread that calls `run` polls and commits; the workers call the handler. When `queue_limit` records wait, all
+partitions are paused until half of them are done, so the member stays in its group and memory stays bounded. An offset
+is committed when every record before it is finished. When partitions are revoked, their waiting records are dropped,
+those being processed are waited for, and finished ones are committed before the next member takes over.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ Handler = Callable[[Message], object]
 
 
 class Processor:
-    """Runs `handler` for every record of `consumer`, whose commits it takes over.
+    """Runs `handler` for every record of `consumer`, and takes over its commits.
 
     - `order`: `Order.KEY`, `Order.PARTITION` or `Order.NONE`.
-    - `attempts`, `backoff`: how often a record is tried, and how long to wait in between. Its key waits meanwhile.
-    - `on_failure`: what then: `STOP` (the default: `run` raises ProcessingFailed), `SKIP`, or a `DeadLetters`.
-    - `drain_s`: how long to wait for records in work when partitions are taken away, and at the end.
+    - `attempts`, `backoff`: how often a record is tried, and the wait in between, during which its key waits too.
+    - `on_failure`: what to do after the last attempt: `STOP` (the default: `run` raises ProcessingFailed), `SKIP`, or a
+      `DeadLetters`.
+    - `drain_s`: how long to wait for running handlers when partitions are revoked, and at the end.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Processor:
         drain_s: float = DRAIN_S,
     ) -> None:
         if workers < 1 or queue_limit < 1 or attempts < 1:
-            raise ValueError("workers, queue_limit and attempts are at least 1")
+            raise ValueError("workers, queue_limit and attempts must be at least 1")
         self._consumer = consumer
         self._handler = handler
         self._workers = workers
@@ -82,7 +83,7 @@ class Processor:
 
     @property
     def queued(self) -> int:
-        """Records that wait."""
+        """The number of records that wait to be processed."""
         with self._changed:
             return self._work.queued
 
@@ -91,7 +92,7 @@ class Processor:
         return self._paused
 
     def run(self) -> None:
-        """Works until `stop`, or until a record fails for good; raises that, with all that is finished committed."""
+        """Processes records until `stop`; if a record fails for good, commits what is finished and raises."""
         threads = [
             threading.Thread(target=self._worker, name=f"penstock-worker-{number}", daemon=True)
             for number in range(self._workers)
@@ -110,13 +111,13 @@ class Processor:
             for thread in threads:
                 thread.join(max(0.0, deadline_s - time.monotonic()))
             if any(thread.is_alive() for thread in threads):
-                log.warning("records in work for more than %g s are not committed and come again", self._drain_s)
+                log.warning("records still unfinished after %g s are not committed and will be repeated", self._drain_s)
             self._commit()
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Ends `run` when the records in work are finished; from any thread, or a signal handler."""
+        """Makes `run` return once running handlers are finished; call it from any thread or signal handler."""
         self._stopping.set()
 
     def _loop(self) -> None:
@@ -125,7 +126,7 @@ class Processor:
             with self._changed:
                 room = self._work.room()
             self._pause(room == 0)
-            # Also when paused: whoever does not ask for records is taken for stuck, and rebalances happen in here.
+            # Poll even while paused: a member that does not poll is evicted, and rebalances happen inside the poll.
             messages = self._consumer.poll(POLL_S, max_records=max(1, room))
             if messages:
                 with self._changed:
@@ -148,7 +149,7 @@ class Processor:
         try:
             self._consumer.commit(positions)
         except CommitFailed as problem:
-            log.warning("%s; it is tried again", problem)
+            log.warning("%s; will retry", problem)
             return
         with self._changed:
             self._work.committed(positions)
@@ -196,7 +197,7 @@ class Processor:
                 self.skipped += 1
                 return True
         elif self._on_failure is not STOP:
-            log.error("%s[%d]@%d is skipped: %r", topic, partition, item.offset, reason)
+            log.error("skipped %s[%d]@%d: %r", topic, partition, item.offset, reason)
             self.skipped += 1
             return True
         failure = ProcessingFailed(topic, partition, item.offset, self._attempts, reason)
@@ -206,7 +207,7 @@ class Processor:
         self._stopping.set()
         return False
 
-    # What the consumer tells, in the thread that runs
+    # Rebalance listeners, called in the thread of `run`
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
         if self._paused:
@@ -216,7 +217,7 @@ class Processor:
         with self._changed:
             self._work.drop(partitions)
             if not self._changed.wait_for(lambda: not self._work.busy(partitions), self._drain_s):
-                log.warning("records of %s are still in work: their next owner will do them again", partitions)
+                log.warning("records of %s are still being processed; their next owner will repeat them", partitions)
         self._commit()
         self._lost(partitions)
 

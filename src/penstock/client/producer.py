@@ -23,20 +23,20 @@ from penstock.client.rate_limit import RateLimit
 from penstock.client.sending import ANY_PARTITION, SERVE_EVERY, Headers, Payload, Sending, header_bytes
 
 FLUSH_STEP_S: Final = 0.25
-"""librdkafka does not hear Ctrl-C while it flushes."""
+"""flush is called in slices of this length, because librdkafka ignores Ctrl-C while it flushes."""
 EVENT_STEP_S: Final = 0.01
 
 
 class Producer:
-    """Sends records in the background, in batches, until they are stored or `delivery.timeout.ms` is over.
+    """Sends records in the background, in batches, until they are stored or `delivery.timeout.ms` has passed.
 
-    `properties` and keywords are settings, under Java's or librdkafka's names (`linger_ms=0`); what is not given is as
-    `penstock.client.defaults` says. May be used by several threads.
+    `properties` and keywords are settings, under Java's or librdkafka's names (`linger_ms=0`); for the defaults see
+    `penstock.client.defaults`. Thread-safe.
 
     - `partitioner`: a name that librdkafka knows, or a function; see `penstock.client.partitioners`.
-    - `rate_limit`: `send` waits so that no more than this is sent.
-    - `quota_bytes_per_s`: the broker's quota for this client, if you know it: 90 % of it are used. If you do not, the
-      first time that the broker throttles tells it.
+    - `rate_limit`: an upper limit on the send rate; `send` waits to keep it.
+    - `quota_bytes_per_s`: the broker's quota for this client, if you know it; 90 % of it is used. Otherwise it is
+      estimated the first time the broker throttles.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Producer:
 
     @property
     def native(self) -> NativeProducer:
-        """confluent-kafka's producer, for what is not here: transactions, metadata, credentials."""
+        """confluent-kafka's producer, for features that this class lacks: transactions, metadata, credentials."""
         return self._sending.native
 
     def __len__(self) -> int:
@@ -85,10 +85,10 @@ class Producer:
         headers: Headers | None = None,
         timestamp_ms: int = 0,
     ) -> SyncDelivery:
-        """Sends a record and returns at once, unless the buffer is nearly full or a limit says to wait.
+        """Sends a record and returns at once, unless the buffer is nearly full or a rate limit applies.
 
-        Raises BufferExhausted if there is no room within `max.block.ms`, and DeliveryFailed for what cannot be sent at
-        all (too large, say). Text is encoded as UTF-8; a value of None deletes its key in a compacted topic.
+        Raises BufferExhausted if there is no room within `max.block.ms`, and DeliveryFailed for a record that cannot be
+        sent at all (too large, say). Text is encoded as UTF-8; a None value deletes the key in a compacted topic.
         """
         if value.__class__ is str:
             value = value.encode()
@@ -124,8 +124,8 @@ class Producer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all records are stored or have failed.
 
-        Raises DeliveryFailed if records failed whose delivery nobody looked at or listened to, and RequestTimedOut if
-        it takes longer.
+        Raises DeliveryFailed if records failed and neither a callback nor a caller saw it, and RequestTimedOut after
+        `timeout_s`.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while left := self._sending.flush(FLUSH_STEP_S):
@@ -134,7 +134,7 @@ class Producer:
         self._deliveries.raise_unheard()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flushes, then ends; raises what `flush` raises, and ends all the same."""
+        """Flushes, then stops the producer, even if the flush raises; raises what `flush` raises."""
         if self._closed:
             return
         self._closed = True
@@ -155,7 +155,7 @@ class Producer:
         try:
             self.close()
         except ClientError as problem:
-            # The error that is on its way tells more than this one.
+            # The exception being raised is more useful than this one.
             log.error("%s", problem)
 
     def _careful(self, topic: str, value: bytes | None, key: bytes | None, partition: int, size: int) -> int:
@@ -193,7 +193,7 @@ class Producer:
                 continue
 
     def _slow_down(self) -> None:
-        """The buffer is nearly full: wait a little, less if it empties meanwhile."""
+        """Waits a little because the buffer is nearly full; stops early if it empties."""
         if self._sending.serves_here():
             return
         self.metrics.slowed_records += 1
@@ -207,7 +207,7 @@ class Producer:
         self.metrics.slowed_ms += (time.monotonic() - started_s) * 1000
 
     def _wait_for_events(self, timeout_s: float) -> None:
-        """Until something has arrived or failed; or, since another thread may have been told of it, a moment."""
+        """Waits for a delivery event. Only briefly, since another thread may have received it."""
         metrics = self.metrics
         metrics.waiting += 1
         self._poll(min(timeout_s, EVENT_STEP_S))

@@ -1,12 +1,12 @@
-"""Staying below a quota of the broker. Pure: it is told what was sent, when the broker throttled, and the time.
+"""Stays below a broker's quota. Pure: it is given the bytes sent, the throttle times and the clock.
 
-A broker tells a client nothing until its quota is exceeded; then it delays answers and says by how much. It computes
-that delay from the rate that it saw over its window of some eleven seconds, so a client that knows its own rate can
-compute the quota back. From then on it sends at 90 % of that, and is not throttled any more.
+A broker tells a client nothing until its quota is exceeded; then it delays responses and reports the delay. It computes
+the delay from the rate over its window of about eleven seconds, so a client that knows its own rate can compute the
+quota from it. From then on the client sends at 90 % of that and is no longer throttled.
 
-Whoever knows the quota says it, and is never throttled at all. Quotas change: an estimate rises slowly while nothing is
-throttled, until the broker objects again. Rates are of bytes before compression: with compression the estimate is in
-the same unit, because it starts from what was sent when the broker objected.
+With a quota given by the user, the client is never throttled at all. Quotas change: an estimate rises slowly while
+nothing is throttled, until the broker throttles again. Rates are in bytes before compression. The estimate is in the
+same unit, because it is derived from the rate sent when the broker throttled.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections import deque
 from penstock.client.rate_limit import TokenBucket
 
 HIGH = 0.9
-"""The share of the quota that is used."""
+"""The share of the quota to use."""
 WINDOW_S = 11.0
-"""Kafka's quota.window.num × quota.window.size.seconds, as brokers have them unless told otherwise."""
+"""Kafka's quota.window.num × quota.window.size.seconds, with the brokers' defaults."""
 SAMPLE_S = 1.0
 BURST_S = 1.0
 RISE = 1.05
 RISE_EVERY_S = 10.0
 FORGET_AFTER_RISES = 60
-"""An estimate that rose so often without an objection is eighteen times what it was: there is no quota any more."""
+"""After this many rises without throttling the estimate is 18 times the original: assume there is no quota now."""
 RATE_MIN_BYTES_PER_S = 1024.0
 
 
 class QuotaKeeper:
-    """Decides how long to wait before bytes are sent. A quota that was given is kept; without one it is estimated."""
+    """Decides how long to wait before sending. A given quota is fixed; otherwise it is estimated."""
 
     def __init__(self, now_s: float, *, quota_bytes_per_s: float | None = None, high: float = HIGH) -> None:
         assert 0 < high <= 1
@@ -45,11 +45,11 @@ class QuotaKeeper:
 
     @property
     def active(self) -> bool:
-        """Whether there is a quota to keep, as far as is known."""
+        """Whether a quota is known."""
         return self._bucket is not None
 
     def sample(self, total_bytes: int, now_s: float) -> None:
-        """All that was ever sent, told about once a second."""
+        """Records the total bytes sent so far; called about once a second."""
         if now_s - self._samples[-1][0] >= SAMPLE_S:
             self._samples.append((now_s, total_bytes))
             while len(self._samples) > 2 and self._samples[1][0] <= now_s - WINDOW_S:
@@ -57,7 +57,7 @@ class QuotaKeeper:
         self._rise(now_s)
 
     def throttled(self, throttle_s: float, total_bytes: int, now_s: float) -> None:
-        """The broker delayed an answer by that much, because the rate was above the quota."""
+        """Updates the estimate: the broker delayed a response by `throttle_s` because the rate exceeded the quota."""
         if throttle_s <= 0:
             return
         self._risen_at_s = now_s
@@ -68,13 +68,13 @@ class QuotaKeeper:
         # Kafka: delay = (rate - quota) / quota * window.
         estimate = max(RATE_MIN_BYTES_PER_S, rate * WINDOW_S / (WINDOW_S + throttle_s))
         if self.quota_bytes_per_s is not None:
-            # Answers that were delayed already arrive one after another, and the rate falls meanwhile: one step down
-            # at a time, or a burst of objections would bring the rate to nothing.
+            # Responses that were already delayed arrive one by one while the rate falls. Lower the estimate one step
+            # at a time, or a burst of them would bring the rate to zero.
             estimate = min(self.quota_bytes_per_s, max(estimate, self.quota_bytes_per_s * 0.8))
         self._limit(estimate, now_s)
 
     def take(self, size_bytes: int, now_s: float) -> float:
-        """Takes that many bytes and says how many seconds to wait before sending them."""
+        """Accounts for this many bytes and returns how many seconds to wait before sending them."""
         return 0.0 if self._bucket is None else self._bucket.take(size_bytes, now_s)
 
     def _rate(self, total_bytes: int, now_s: float) -> float:

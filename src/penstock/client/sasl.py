@@ -1,14 +1,14 @@
-"""SASL: who we are, proved to the broker. Each mechanism is a pure exchange of bytes.
+"""SASL authentication. Each mechanism is a pure exchange of bytes.
 
-A mechanism gives its first message and then answers every challenge, until it says that it is satisfied (`complete`).
-It raises AuthenticationFailed when the broker does not prove what the mechanism wants proved: a SCRAM server has to
-know the password too, so an impostor is found out.
+A mechanism produces its first message and then answers every challenge, until it is satisfied (`complete`). It raises
+AuthenticationFailed if the broker does not prove its part: a SCRAM server has to know the password too, which exposes
+an impostor.
 
 | mechanism | how | standard |
 |---|---|---|
 | PLAIN | name and password in one message | RFC 4616 |
 | SCRAM-SHA-256, SCRAM-SHA-512 | salted challenge; passwords as UTF-8, without SASLprep, as in Kafka | RFC 5802, 7677 |
-| OAUTHBEARER | a token from an endpoint, a file, or an unsecured one for tests | RFC 7628, KIP-255, KIP-768 |
+| OAUTHBEARER | a token from an endpoint or a file, or an unsecured token for tests | RFC 7628, KIP-255, KIP-768 |
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
-# What Kafka's own client insists on; below, a stolen exchange is too cheap to break.
+# The minimum of Kafka's own client; with fewer, a captured exchange is too cheap to crack.
 SCRAM_ITERATIONS_MIN = 4096
-# A broker's wish must not keep us busy: this is about a second, and 60 × what Kafka lets anyone configure.
+# Limits the CPU time a broker can demand: about a second, and 60 × the largest number Kafka can be configured with.
 SCRAM_ITERATIONS_MAX = 1_000_000
 NONCE_BYTES = 24
 CHALLENGE_BYTES_MAX = 64 * 1024
@@ -39,14 +39,14 @@ CHALLENGE_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True)
 class OAuthSettings:
-    """Where a token comes from: an endpoint (client credentials), a file, or claims for an unsecured one."""
+    """The source of a token: an endpoint (client credentials), a file, or claims for an unsecured one."""
 
     token_endpoint_url: str | None = None
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
-    """Of the endpoint: the brokers' own is another matter."""
+    """TLS settings for the token endpoint, independent of the brokers'."""
     extensions: tuple[tuple[str, str], ...] = ()
     unsecured_claims: tuple[tuple[str, str | float], ...] = ()
     unsecured_lifetime_s: int = 3600
@@ -58,26 +58,26 @@ class SaslSettings:
     username: str = ""
     password: str = field(default="", repr=False)
     token_auth: bool = False
-    """Whether name and password are a delegation token's (KIP-48)."""
+    """Whether the credentials are those of a delegation token (KIP-48)."""
     oauth: OAuthSettings | None = None
 
 
 class Mechanism(Protocol):
-    """One authentication of one connection."""
+    """One authentication exchange on one connection."""
 
     @property
     def complete(self) -> bool:
-        """Whether the broker has proved all that it has to, so that its last answer may end the exchange."""
+        """Whether the broker has proved everything required, so that its last answer may end the exchange."""
 
     def first(self) -> bytes:
-        """What to send first."""
+        """The first message to send."""
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """What to send next; None when there is nothing more to say."""
+        """The next message to send; None if there is none."""
 
 
 class Plain:
-    """One message; the broker's verdict is its error code."""
+    """A single message; the broker's error code is the verdict."""
 
     complete = True
 
@@ -92,7 +92,7 @@ class Plain:
 
 
 class Scram:
-    """Two messages each way: nonces, salt and iterations; then proofs from both sides."""
+    """Two messages each way: nonces, salt and iterations, then proofs from both sides."""
 
     def __init__(
         self, mechanism: str, username: str, password: str, *, token_auth: bool = False, nonce: str | None = None
@@ -120,12 +120,12 @@ class Scram:
         fields = _fields(server_first)
         nonce, salt, iterations = fields.get("r", ""), _decode(fields.get("s", "")), fields.get("i", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce or not salt or not iterations.isdecimal():
-            raise AuthenticationFailed(f"the broker's SCRAM challenge makes no sense{_error_in(fields)}")
+            raise AuthenticationFailed(f"the broker sent an invalid SCRAM challenge{_error_in(fields)}")
         count = int(iterations) if len(iterations) < 10 else SCRAM_ITERATIONS_MAX + 1
         if not SCRAM_ITERATIONS_MIN <= count <= SCRAM_ITERATIONS_MAX:
             raise AuthenticationFailed(
                 f"the broker asks for {iterations} SCRAM iterations; {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX} "
-                "are accepted: store the credential again with a number between them"
+                "are accepted: store the credential again with a number in that range"
             )
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, count)
         client_key = self._hmac(salted, b"Client Key")
@@ -149,7 +149,7 @@ class Scram:
 
 
 class OAuthBearer:
-    """The token in one message; a refusal comes as a challenge that has to be answered before the error code comes."""
+    """Sends the token in one message; a refusal is a challenge that must be answered before the error code arrives."""
 
     complete = True
 
@@ -166,11 +166,11 @@ class OAuthBearer:
 
 def _text(challenge: bytes) -> str:
     if len(challenge) > CHALLENGE_BYTES_MAX:
-        raise AuthenticationFailed(f"a SASL challenge of {len(challenge)} bytes")
+        raise AuthenticationFailed(f"the SASL challenge is too long: {len(challenge)} bytes")
     try:
         return challenge.decode()
     except UnicodeDecodeError:
-        raise AuthenticationFailed("a SASL challenge that is not text") from None
+        raise AuthenticationFailed("the SASL challenge is not valid text") from None
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What `Producer` and `AsyncProducer` share: librdkafka's producer, the thread that serves it, limits and counts.
+"""Shared by `Producer` and `AsyncProducer`: librdkafka's producer, the thread that polls it, limits and counters.
 
-Nothing here waits for room: it says how long to wait, and the two wait each in their own way.
+Nothing here waits for room: it returns how long to wait, and each producer waits in its own way.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger("penstock.client")
 
 ANY_PARTITION: Final = -1
 SERVE_STEP_S: Final = 0.2
-"""How long the thread looks for events before it looks at other things; an event ends the wait."""
+"""How long one poll of the thread lasts before it checks other things; an event ends it early."""
 SERVE_EVERY: Final = 64
-"""So many records after the last time, whoever sends serves too. A power of two."""
+"""A sender polls too, every time this many records were sent since the last poll. A power of two."""
 BUSY_RECORDS_PER_S: Final = 5_000.0
 STAND_BACK_S: Final = 0.01
 PARTITIONS_KEPT_S: Final = 300.0
-"""Kafka's metadata.max.age.ms: so long a partitioner's number of partitions may be out of date."""
+"""Kafka's metadata.max.age.ms: how long a partition count is cached for the partitioner."""
 METADATA_STEP_S: Final = 5.0
 
 Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
@@ -67,7 +67,7 @@ class Sending:
         self._limiter = None if rate_limit is None else RateLimiter(rate_limit, now_s)
         self._quota = QuotaKeeper(now_s, quota_bytes_per_s=quota_bytes_per_s)
         self.careful = False
-        """Whether there is more to do before a record than to look at the buffer."""
+        """Whether limits or a partitioner apply, so that more than the buffer must be checked before a record."""
         self._look()
         try:
             self.native = confluent_kafka.Producer(self._native_settings())
@@ -78,11 +78,11 @@ class Sending:
         self._thread.start()
 
     def serves_here(self) -> bool:
-        """Whether this is the thread that serves: if it waits, nothing comes of it."""
+        """Whether this is the polling thread, which must not wait for delivery events: it delivers them."""
         return threading.current_thread() is self._thread
 
     def wait_s(self, size_bytes: int) -> float:
-        """Takes a record from what limits and quota allow; how long to wait before sending it."""
+        """Accounts for a record in limits and quota; returns how long to wait before sending it."""
         now_s = time.monotonic()
         with self._lock:
             wait_s = 0.0 if self._limiter is None else self._limiter.take(size_bytes, now_s)
@@ -96,12 +96,12 @@ class Sending:
         return self._partitioner is not None
 
     def known_partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, if that was asked not long ago."""
+        """The cached number of partitions of a topic; None if it is not known or too old."""
         count, until_s = self._partitions.get(topic, (0, 0.0))
         return count if time.monotonic() < until_s else None
 
     def ask_partitions(self, topic: str) -> int:
-        """How many partitions a topic has; waits for the answer, up to `max.block.ms`."""
+        """The number of partitions of a topic; waits for the response, up to `max.block.ms`."""
         deadline_s = time.monotonic() + self.max_block_s
         while True:
             left_s = max(0.001, deadline_s - time.monotonic())
@@ -127,15 +127,15 @@ class Sending:
         return partition
 
     def flush(self, timeout_s: float) -> int:
-        """Sends what waits, without lingering; how many records are left after that time."""
+        """Sends queued records without lingering; returns how many are left after `timeout_s`."""
         if not self.native.flush(timeout_s):
             return 0
-        # librdkafka counts what it has to tell, too: an error that nobody heard of yet is no record.
+        # librdkafka's count includes undelivered events, such as errors, which are not records.
         self.native.poll(0)
         return len(self.native)
 
     def stop(self) -> None:
-        """Ends the thread; what was not sent is given up."""
+        """Ends the thread; records that were not sent are dropped."""
         if self._closing:
             return
         self._closing = True
@@ -143,21 +143,21 @@ class Sending:
             self._thread.join()
         self.native.purge()
         self.native.flush(1)
-        # Not every confluent-kafka that we allow has it; without it, the connections end with the object.
+        # Older supported versions of confluent-kafka lack it; there, the connections close with the object.
         close = getattr(self.native, "close", None)
         if close is not None:
             close()
 
     def refusal(self, topic: str, problem: KafkaException) -> DeliveryFailed:
-        """librdkafka did not take a record at all."""
+        """The error for a record that librdkafka did not accept at all."""
         self.account.failed_records += 1
         return DeliveryFailed.of(topic, problem.args[0])
 
     def _serve(self) -> None:
-        """Calls callbacks, unless whoever sends does it on the way.
+        """Polls for delivery callbacks, unless senders do it.
 
-        Two threads that both want the interpreter at every record would spend more time on handing it over than on
-        records. So the thread stands back while somebody sends fast enough to serve with every `SERVE_EVERY` records.
+        Two threads that compete for the interpreter at every record would spend more time switching than sending. So
+        this thread holds back while senders are fast enough to poll with every `SERVE_EVERY` records.
         """
         account = self.account
         sampled_s = looked_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""Client properties, read once into what the rest of the package uses.
+"""Client properties, parsed once into `ClientSettings`.
 
-Names are those of Kafka's Java clients and of librdkafka; where both have a word for a thing, either will do. What has
-no meaning for a reader (`group.id`, `acks`, …) is left alone. What decides who is talked to and how safely is not: an
-`ssl.*`, `sasl.*` or `security.*` property that is not understood raises `UnsupportedSetting`, it is never skipped.
+Names are those of Kafka's Java clients and of librdkafka; where the two differ, either is accepted. Properties that do
+not concern a reader (`group.id`, `acks`, …) are ignored. Security properties are not: an `ssl.*`, `sasl.*` or
+`security.*` property that is not understood raises `UnsupportedSetting` and is never skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_PORT = 9092
 DEFAULT_CLIENT_ID = "penstock"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 INT32_MAX = 2**31 - 1
-# The largest record batch comes even if it is larger than what was asked for; this is room for what stands around it.
+# The first record batch is returned even if it exceeds the requested size; this is room for the rest of the response.
 FRAME_OVERHEAD_BYTES = MIB
 
 _GUARDED = ("ssl.", "sasl.", "security.", "enable.ssl", "enable.sasl", "https.ca")
@@ -36,7 +36,7 @@ READ = _KNOWN | {
     "socket.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms", "receive.buffer.bytes",
     "socket.receive.buffer.bytes",
 }  # fmt: skip
-"""Every property that has a meaning here."""
+"""Every property that is evaluated here."""
 OF_CONSUMERS = READ | {
     "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "auto.offset.reset",
     "client.dns.lookup", "client.rack", "config.providers", "connections.max.idle.ms", "enable.auto.commit",
@@ -47,7 +47,7 @@ OF_CONSUMERS = READ | {
     "partition.assignment.strategy", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes",
     "session.timeout.ms", "socket.connection.setup.timeout.max.ms", "value.deserializer",
 }  # fmt: skip
-"""These, and the others that Java's consumers know: to tell a misspelt name from one that is of no use to a reader."""
+"""These and all other consumer properties of Java, to tell a misspelt name from one that does not concern a reader."""
 
 
 class Address(NamedTuple):
@@ -60,7 +60,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Everything a connection, a cluster and a fetch need to know. Frozen, picklable, and shy about secrets."""
+    """All settings of connections, clusters and fetches. Frozen and picklable; its repr hides secrets."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str = DEFAULT_CLIENT_ID
@@ -70,24 +70,24 @@ class ClientSettings:
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
-    """How long to ask again before giving up; for a fetch, how long without any progress."""
+    """How long to retry before giving up; for a fetch, how long without any progress."""
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     receive_buffer_bytes: int = -1
     frame_bytes_max: int = 100 * MIB
     fetch_max_bytes: int = 50 * MIB
     partition_fetch_bytes: int = 8 * MIB
-    """Eight times Kafka's default for consumers: this client reads in bulk."""
+    """Eight times Kafka's default for consumers, because this client reads in bulk."""
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     check_crcs: bool = True
     read_committed: bool = False
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What these settings were read from, for whoever has to hand it on."""
+    """The properties these settings were read from, for callers that must pass them on."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """Settings from properties by name; SettingsError names the one that is wrong and the fix."""
+        """Parses properties; SettingsError names the invalid one and the fix."""
         texts = {name: _text(value) for name, value in properties.items() if value is not None}
         for name in texts:
             if name.startswith(_GUARDED) and name not in _KNOWN:
@@ -128,7 +128,7 @@ class ClientSettings:
 
 
 def unknown_names(properties: Iterable[str]) -> dict[str, str | None]:
-    """Names that no consumer of Kafka knows, each with the one that may have been meant. Java warns of them, too."""
+    """Names that no Kafka consumer knows, each with its closest match. Java warns about them too."""
     found: dict[str, str | None] = {}
     for name in sorted(set(properties) - OF_CONSUMERS):
         close = difflib.get_close_matches(name, sorted(OF_CONSUMERS), n=1, cutoff=0.8)
@@ -141,7 +141,7 @@ class _Numbers:
         self._texts = texts
 
     def get(self, default: int, smallest: int, *names: str) -> int:
-        """The value under the first of the names that is set."""
+        """The value of the first of these names that is set."""
         for name in names:
             text = self._texts.get(name)
             if text is None:

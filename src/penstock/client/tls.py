@@ -1,6 +1,6 @@
 """Certificates: properties → `TlsSettings` → `ssl.SSLContext`.
 
-Python and librdkafka read PEM and nothing else of what Java has. So PEM stores are translated (files, or text in the
+Of Java's store formats, Python and librdkafka read only PEM. So PEM stores are used directly (files, or text in the
 property itself, KIP-651), and Java's binary stores are refused with the command that converts them.
 """
 
@@ -32,12 +32,12 @@ KNOWN = JAVA | {
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
     "ssl.key.pem", "enable.ssl.certificate.verification", "https.ca.location", "https.ca.pem",
 }  # fmt: skip
-"""Every property that is read here, or that means nothing outside a Java process."""
+"""Every property that is read here, or that has no meaning outside Java."""
 
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """What a TLS connection needs; certificates as the path of a PEM file, or as PEM text."""
+    """TLS settings of a connection; certificates are paths of PEM files, or PEM text."""
 
     ca_path: str | None = None
     ca_pem: str | None = None
@@ -75,8 +75,8 @@ def read(properties: Mapping[str, str]) -> TlsSettings:
 
 
 def read_https(options: Mapping[str, str], properties: Mapping[str, str]) -> TlsSettings:
-    """For the endpoint that gives out tokens, which has nothing to do with the brokers' TLS: the system's certificates,
-    unless the login options (Java) or `https.ca.*` (librdkafka) name others. The host's name is always checked.
+    """Settings for the token endpoint, which are independent of the brokers': the system's certificates, unless the
+    login options (Java) or `https.ca.*` (librdkafka) name others. The host name is always verified.
     """
     found = replace(read({name: value for name, value in options.items() if name in JAVA}), check_hostname=True)
     if found.ca_path is None and found.ca_pem is None:
@@ -86,9 +86,9 @@ def read_https(options: Mapping[str, str], properties: Mapping[str, str]) -> Tls
 
 
 def context_of(tls: TlsSettings) -> ssl.SSLContext:
-    """A context as the settings want it; SettingsError names the file that cannot be used."""
+    """An SSL context for the settings; SettingsError names a file that cannot be used."""
     context = _trusting(tls)
-    # Java brokers close without saying so, for which OpenSSL raises; frames have lengths, so a cut is seen anyway.
+    # Java brokers close without a TLS close alert, for which OpenSSL raises; frame lengths reveal a truncation anyway.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     context.minimum_version = min((PROTOCOLS[name] for name in tls.protocols), default=ssl.TLSVersion.TLSv1_2)
     if tls.protocols:
@@ -104,7 +104,7 @@ def context_of(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """(path, text) of the certificates to trust; neither means those of the system."""
+    """(path, text) of the certificates to trust; both None for the system's."""
     location = _filled(properties, "ssl.truststore.location")
     certificates = _filled(properties, "ssl.truststore.certificates")
     if location is None and certificates is None:
@@ -119,12 +119,12 @@ def _trust(properties: Mapping[str, str]) -> tuple[str | None, str | None]:
     if properties.get("ssl.truststore.password"):
         raise SettingsError("ssl.truststore.password", "a PEM trust store has no password: leave it out")
     if location is not None and certificates is not None:
-        raise SettingsError("ssl.truststore.certificates", "is set beside ssl.truststore.location: keep one of them")
+        raise SettingsError("ssl.truststore.certificates", "is set as well as ssl.truststore.location: keep one")
     return location, certificates
 
 
 def _located(properties: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
-    """librdkafka's pair of properties; "probe" is its word for the certificates of the system."""
+    """librdkafka's (path, text) properties; its value "probe" means the system's certificates."""
     path = _filled(properties, f"{prefix}.location")
     return None if path == "probe" else path, _filled(properties, f"{prefix}.pem")
 
@@ -132,7 +132,7 @@ def _located(properties: Mapping[str, str], prefix: str) -> tuple[str | None, st
 def _filled(properties: Mapping[str, str], name: str) -> str | None:
     value = properties.get(name)
     if value is not None and not value.strip():
-        # A variable that was not filled in, perhaps: to trust all authorities of the system instead is no answer.
+        # Perhaps an unset variable: trusting every authority of the system instead would be unsafe.
         raise SettingsError(name, "is empty: fill it in, or leave it out for the authorities of the system")
     return value
 
@@ -161,16 +161,16 @@ def _identity(properties: Mapping[str, str]) -> tuple[str | None, str | None, st
         )
     if location is not None:
         if chain is not None or key is not None:
-            raise SettingsError("ssl.keystore.location", "is set beside certificates in the properties: keep one")
+            raise SettingsError("ssl.keystore.location", "is set as well as certificates in the properties: keep one")
         return location, None, location, None
     if chain is None or key is None:
         missing = "ssl.keystore.key" if key is None else "ssl.keystore.certificate.chain"
-        raise SettingsError(missing, "is missing: a certificate and its key go together")
+        raise SettingsError(missing, "is missing: a certificate needs its key, and a key its certificate")
     return None, chain, None, key
 
 
 def _trusting(tls: TlsSettings) -> ssl.SSLContext:
-    """A context that trusts the certificates of the settings and no others; without any, those of the system."""
+    """A context that trusts only the configured certificates, or the system's if there are none."""
     if not tls.verify:
         return ssl.create_default_context()
     try:
@@ -188,10 +188,10 @@ def _load_identity(context: ssl.SSLContext, tls: TlsSettings) -> None:
     try:
         if tls.certificate_pem is None:
             assert tls.certificate_path is not None
-            # Without a callback OpenSSL would ask on the terminal for the password of an encrypted key.
+            # Without this callback, OpenSSL would prompt on the terminal for the password of an encrypted key.
             context.load_cert_chain(tls.certificate_path, tls.key_path, lambda: password)
             return
-        # OpenSSL takes the pair from a file only: one that nobody else can read, and that is gone right after.
+        # OpenSSL reads the pair only from a file: use a private temporary one, deleted right after.
         descriptor, path = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -214,8 +214,8 @@ def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         if "KEY_VALUES_MISMATCH" in str(error):
             return "the private key does not belong to the certificate"
-        # OpenSSL does not say which of the two it is.
-        return "no certificates in PEM (-----BEGIN …-----) there, or ssl.key.password does not open the key"
+        # OpenSSL does not say which of the two is the cause.
+        return "contains no PEM certificates (-----BEGIN …-----), or ssl.key.password does not decrypt the key"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

@@ -1,4 +1,4 @@
-"""OAUTHBEARER tokens: asked for when first needed, kept until shortly before they expire."""
+"""OAUTHBEARER tokens: obtained when first needed, reused until shortly before they expire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.client.errors import AuthenticationFailed, ConnectionFailed
 from penstock.client.sasl import OAuthSettings
 
 ANSWER_BYTES_MAX = 1024 * 1024
-# A token is used for this part of its life: Kafka's sasl.login.refresh.window.factor.
+# A token is used for this share of its lifetime: Kafka's sasl.login.refresh.window.factor.
 LIFE_USED = 0.8
 LIFE_UNKNOWN_S = 300.0
 SCHEMES = ("https", "http", "file")
@@ -25,7 +25,7 @@ SCHEMES = ("https", "http", "file")
 class Token(NamedTuple):
     text: str
     use_until_s: float
-    """On `time.time()`'s clock."""
+    """In seconds, as `time.time()`."""
 
 
 def obtain(oauth: OAuthSettings, context: ssl.SSLContext | None, timeout_s: float) -> Token:
@@ -45,7 +45,7 @@ def obtain(oauth: OAuthSettings, context: ssl.SSLContext | None, timeout_s: floa
 
 
 def unsecured(oauth: OAuthSettings, now_s: float) -> str:
-    """An unsigned token, for brokers that are set up to take such: development and tests (KIP-255)."""
+    """An unsigned token, for brokers configured to accept them in development and tests (KIP-255)."""
     claims = {"iat": now_s, "exp": now_s + oauth.unsecured_lifetime_s, **dict(oauth.unsecured_claims)}
     return f"{_encode({'alg': 'none'})}.{_encode(claims)}."
 
@@ -67,7 +67,7 @@ def _ask(oauth: OAuthSettings, url: str, context: ssl.SSLContext | None, timeout
         urllib.parse.urlencode(form).encode(),
         {"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    # No redirects: they would carry the secret to wherever the answer says.
+    # No redirects: they could carry the secret to another host.
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
     try:
         with opener.open(request, timeout=timeout_s) as response:
@@ -80,8 +80,8 @@ def _ask(oauth: OAuthSettings, url: str, context: ssl.SSLContext | None, timeout
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise AuthenticationFailed(
                 f"the token endpoint {url} has a certificate that is not trusted ({reason.verify_message}): name its "
-                "authority with ssl.truststore.location in sasl.jaas.config, or with https.ca.location; what is set "
-                "for brokers does not count here"
+                "authority with ssl.truststore.location in sasl.jaas.config, or with https.ca.location; the brokers' "
+                "TLS settings do not apply here"
             ) from None
         raise ConnectionFailed(f"the token endpoint {url} cannot be reached: {reason}") from None
     try:
@@ -89,7 +89,7 @@ def _ask(oauth: OAuthSettings, url: str, context: ssl.SSLContext | None, timeout
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise AuthenticationFailed(f"the token endpoint {url} answered with something else than a JSON object")
+        raise AuthenticationFailed(f"the token endpoint {url} answered with something other than a JSON object")
     return answer
 
 
@@ -100,7 +100,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _checked(token: str, life_s: float | None, now_s: float) -> Token:
     if not token or any(not "!" <= character <= "~" for character in token):
-        raise AuthenticationFailed("the OAUTHBEARER token is empty, or has characters that no token has")
+        raise AuthenticationFailed("the OAUTHBEARER token is empty, or contains invalid characters")
     expires_s = _expiry(token)
     if expires_s is not None and expires_s <= now_s:
         raise AuthenticationFailed("the OAUTHBEARER token has expired: get a new one, or check the clocks")
@@ -110,7 +110,7 @@ def _checked(token: str, life_s: float | None, now_s: float) -> Token:
 
 
 def _expiry(token: str) -> float | None:
-    """What a JWT says of its end; other tokens say nothing. The broker checks the signature, not we."""
+    """The expiry in a JWT; None for other tokens. The signature is left to the broker to verify."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -1,4 +1,4 @@
-"""What a processor has to do, is doing and has done. Pure: both processors drive it, each with its own workers."""
+"""A processor's waiting, running and finished records. Pure: both processors drive it, each with its own workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Where = tuple[str, int]
 
 
 class Order(Enum):
-    """Which records are worked on one after another."""
+    """Which records are processed strictly one after another."""
 
     KEY = "key"
-    """Those of a key, within a partition; records without a key wait for none."""
+    """Records with the same key, within a partition; records without a key are independent."""
     PARTITION = "partition"
     NONE = "none"
 
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Keyed)
 
 
 class Item(Generic[M]):
-    """One record on its way through a processor."""
+    """One record inside a processor."""
 
     __slots__ = ("lane", "message", "offset", "tracker", "where")
 
@@ -59,7 +59,7 @@ class Workload(Generic[M]):
         return self._lanes.taken
 
     def room(self) -> int:
-        """How many records may come; none from when the queue is full until half of it is done."""
+        """How many more records to accept; 0 from when the queue is full until it is half empty."""
         return self._gate.limit - self.queued if self._gate.look(self.queued) else 0
 
     def accept(self, messages: Iterable[M]) -> None:
@@ -74,7 +74,7 @@ class Workload(Generic[M]):
             self._lanes.add(lane, Item(message, where, offset, tracker, lane))
 
     def take(self) -> Item[M] | None:
-        """A record that may be worked on now; it has to be finished or given up."""
+        """A record that may be processed now; call `finish` or `give_up` for it."""
         taken = self._lanes.take()
         if taken is None:
             return None
@@ -83,16 +83,16 @@ class Workload(Generic[M]):
         return item
 
     def finish(self, item: Item[M]) -> None:
-        """It is done: it may be committed, and the next of its lane may be worked on."""
+        """Marks a record as done: it may be committed, and the next one in its lane may be processed."""
         item.tracker.finish(item.offset)
         self._leave(item)
 
     def give_up(self, item: Item[M]) -> None:
-        """It is not done, and nothing of its partition may be committed from it on."""
+        """Marks a record as failed: its offset and later ones of its partition will not be committed."""
         self._leave(item)
 
     def busy(self, partitions: Iterable[Where]) -> int:
-        """Records of these partitions in work."""
+        """The number of records of these partitions being processed."""
         return sum(self._in_work.get(where, 0) for where in partitions)
 
     def to_commit(self) -> dict[Where, int]:
@@ -102,7 +102,7 @@ class Workload(Generic[M]):
         self._commits.committed(positions)
 
     def drop(self, partitions: Iterable[Where]) -> int:
-        """Records of these partitions that nobody works on yet are another's now; how many those were."""
+        """Drops records of these partitions that are not being processed yet; returns how many."""
         unwanted = set(partitions)
         return len(self._lanes.drop(lambda item: item.where in unwanted))
 
@@ -110,7 +110,7 @@ class Workload(Generic[M]):
         return len(self._lanes.drop(lambda _: True))
 
     def forget(self, partitions: Iterable[Where]) -> None:
-        """Whatever is finished of them from here on does not count."""
+        """Ignores records of these partitions that finish from now on."""
         for topic, partition in partitions:
             self._commits.forget(topic, partition)
 

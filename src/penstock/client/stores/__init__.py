@@ -1,10 +1,10 @@
-"""Offsets kept with the results: exactly once without transactions of the broker.
+"""Offsets stored with the results: exactly once without broker transactions.
 
     store = SqliteOffsets("totals.db", group="totals")
     with Consumer("localhost:9092", "orders", group="totals", offset_store=store) as consumer:
         while True:
             messages = consumer.poll()
-            with store.transaction(messages) as db:         # results and offsets are saved together, or neither is
+            with store.transaction(messages) as db:         # results and offsets are saved together or not at all
                 for message in messages:
                     db.execute("UPDATE totals SET …")
 
@@ -14,15 +14,14 @@
 | `PostgresOffsets` | PostgreSQL (`pip install penstock-streaming[postgres]`) | a `psycopg.Connection` |
 | `RedisOffsets` | Redis (`pip install penstock-streaming[redis]`) | a pipeline: commands run together at the end |
 
-Theory of operation ------------------- A consumer with an `offset_store` asks it where to go on whenever partitions
-are assigned. Whoever dies in the middle of a transaction leaves neither results nor offsets of it, so the records come
-again and nothing is counted twice.
+A consumer with an `offset_store` asks it where to resume whenever partitions are assigned. A crash in the middle of a
+transaction leaves neither its results nor its offsets, so the records are delivered again and nothing is counted twice.
 
-There may be two at once: a member that was thought dead, and the one that took its partitions over. Both know where
-they found the offset; a transaction saves its offsets only if they are still there, and raises OffsetConflict, with
-nothing saved, if not. So of two the slower one loses, whatever its clock says.
+Two consumers may have the same partition at once: a member that was taken for dead, and its successor. Each remembers
+the offset it loaded. A transaction saves its offsets only if the stored ones are unchanged; otherwise it saves nothing
+and raises OffsetConflict. So the slower of the two loses, whatever its clock says.
 
-`saving` is what all stores share, and pure. Connections belong to one thread at a time.
+`saving` is the part all stores share, and is pure. A connection belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Each store needs its own driver, and only that."""
+    """Imports a store, and with it its driver, on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

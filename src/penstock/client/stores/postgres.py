@@ -28,14 +28,14 @@ CREATE TABLE IF NOT EXISTS penstock_processed (
 );
 """
 _SCHEMA_LOCK: Final = 0x70656E73
-"""CREATE TABLE IF NOT EXISTS fails if two do it at the same moment; an advisory lock keeps them apart."""
+"""CREATE TABLE IF NOT EXISTS fails if two sessions run it at once, so it runs under this advisory lock."""
 
 
 class PostgresOffsets:
-    """`conninfo` is what psycopg takes, for the database that has your tables; two tables are added to it.
+    """`conninfo` is psycopg's connection string for the database with your tables; two tables are added to it.
 
-    A connection that broke is opened again for the next transaction; the one that it broke in raises, and nothing of it
-    is saved, or all of it: load the offsets again to know (a consumer does when it rejoins, or is made anew).
+    A broken connection is reopened for the next transaction. The transaction in which it broke raises, and was either
+    saved completely or not at all: load the offsets again to find out (a consumer does when it rejoins).
     """
 
     def __init__(self, conninfo: str, group: str, *, ids_kept: int = IDS_KEPT) -> None:
@@ -55,7 +55,7 @@ class PostgresOffsets:
         return self._connection
 
     def load(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to go on; what a `Consumer` asks for."""
+        """The saved offsets of these partitions, from which a `Consumer` resumes."""
         found: dict[TopicPartition, int] = {}
         for one in partitions:
             saved = self._saved(self.connection, one)
@@ -66,18 +66,18 @@ class PostgresOffsets:
 
     @contextmanager
     def transaction(self, messages: Iterable[Located]) -> Iterator[psycopg.Connection[Any]]:
-        """Saves the offsets after these records with whatever is written inside; nothing if it raises."""
+        """Saves the offsets after these records together with whatever is written inside; nothing if it raises."""
         advances = self._saving.advances(messages)
         db = self.connection
         with db.transaction():
-            # Before the work: two members that have the same partition wait for each other here, in the same order.
+            # Locked before the work, in a fixed order: two members with the same partition wait for each other here.
             for advance in sorted(advances):
                 self._save(db, advance)
             yield db
         self._saving.saved(advances)
 
     def first_time(self, record_id: str) -> bool:
-        """Whether this id was not seen before; inside a transaction, which remembers it. The oldest are forgotten."""
+        """Whether this id is new; remembers it. Call it inside a transaction. The oldest ids are dropped."""
         row = self.connection.execute(
             "INSERT INTO penstock_processed (consumer_group, id) VALUES (%s, %s)"
             " ON CONFLICT DO NOTHING RETURNING number",

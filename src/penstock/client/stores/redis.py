@@ -1,10 +1,10 @@
 """Offsets and results in Redis: commands and offsets run in one MULTI … EXEC.
 
-Redis runs the commands of a transaction together, but does not undo those before one that fails (a command for a list
-on a hash, say): such a transaction raises, and what did succeed of it is there, the offset included. And Redis answers
-before it has written to disk, unless `appendonly yes` and `appendfsync always` say otherwise: what the machine loses,
-the offset loses with it, so results and offsets still agree. In a Redis Cluster all keys of a transaction must be in
-one slot: give a prefix with a hash tag, such as `{orders}`.
+Redis runs the commands of a transaction together, but does not roll back if one of them fails (such as a list command
+on a hash): the transaction raises, but its successful commands stay applied, the offset included. Redis also answers
+before it has written to disk, unless `appendonly yes` and `appendfsync always` are set; a crash then loses results and
+offsets together, so they still agree. In a Redis Cluster all keys of a transaction must be in one slot: use a prefix
+with a hash tag, such as `{orders}`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redis.client import Pipeline
 
 IDS_KEPT_S: Final = 7 * 24 * 3600
-"""Redis forgets by age, not by number."""
+"""Redis expires ids by age, not by number."""
 
 
 class RedisOffsets:
@@ -45,7 +45,7 @@ class RedisOffsets:
         self._saving = Saving()
 
     def load(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to go on; what a `Consumer` asks for."""
+        """The saved offsets of these partitions, from which a `Consumer` resumes."""
         found: dict[TopicPartition, int] = {}
         for one in partitions:
             saved = self.client.get(self._key(one))
@@ -56,10 +56,10 @@ class RedisOffsets:
 
     @contextmanager
     def transaction(self, messages: Iterable[Located]) -> Iterator[Pipeline]:
-        """Collects commands; they run with the offsets, all at once, at the end. None of them if it raises inside."""
+        """Collects commands, which run together with the offsets at the end; none of them if the block raises."""
         advances = self._saving.advances(messages)
         with self.client.pipeline(transaction=True) as commands:
-            # EXEC does nothing if one of these has changed since: another consumer was here.
+            # EXEC fails if one of these keys has changed since: another consumer saved offsets.
             if advances:
                 commands.watch(*(self._key(advance.partition) for advance in advances))
             for advance in advances:
@@ -94,7 +94,7 @@ class RedisOffsets:
 
 
 class RedisIds:
-    """Ids of records that were processed, for `Idempotent`: shared by all who use the same Redis, for a time."""
+    """Ids of processed records for `Idempotent`, shared by all users of the same Redis, with an expiry."""
 
     def __init__(self, url: str, group: str, *, kept_s: int = IDS_KEPT_S, prefix: str = "penstock:processed") -> None:
         self.client: Any = redis.Redis.from_url(url)

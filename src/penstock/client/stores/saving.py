@@ -1,4 +1,4 @@
-"""What every store has to know about its partitions. Pure."""
+"""The offset bookkeeping that all stores share. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from penstock.client.errors import OffsetConflict, SettingsError
 from penstock.client.handed_out import Located
 
 IDS_KEPT: Final = 1_000_000
-"""How many ids a store remembers, of records that were processed."""
+"""How many ids of processed records a store remembers."""
 
 
 class Advance(NamedTuple):
-    """A partition's offset, as it must be and as it is to be."""
+    """A partition's offset: the expected stored value and the new one."""
 
     partition: TopicPartition
     expected: int | None
-    """None: nothing was saved for it."""
+    """None: nothing was saved for the partition."""
     next_offset: int
 
 
 class Saving:
-    """Where this consumer left each partition; only from there may it go on."""
+    """The stored offset of each partition as this consumer last saw it; saving requires that it is unchanged."""
 
     def __init__(self) -> None:
         self._expected: dict[TopicPartition, int | None] = {}
@@ -33,7 +33,7 @@ class Saving:
             self._expected[one] = found.get(one)
 
     def advances(self, messages: Iterable[Located]) -> list[Advance]:
-        """What to save once these records are processed."""
+        """The offsets to save once these records are processed."""
         first: dict[TopicPartition, int] = {}
         last: dict[TopicPartition, int] = {}
         for message in messages:
@@ -48,7 +48,7 @@ class Saving:
         for where, offset in last.items():
             if where not in self._expected:
                 raise SettingsError(
-                    "offset_store", f"{where.topic}[{where.partition}] was not loaded: give the Consumer the store"
+                    "offset_store", f"{where.topic}[{where.partition}] was not loaded: pass this store to the Consumer"
                 )
             expected = self._expected[where]
             if expected is not None and first[where] < expected:

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS penstock_processed (
 
 
 def connect(path: str | Path) -> sqlite3.Connection:
-    # The statements here begin and end transactions themselves; consumers may be closed by another thread.
+    # Transactions are begun and ended explicitly; another thread may close the consumer.
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -39,7 +39,7 @@ def connect(path: str | Path) -> sqlite3.Connection:
 
 
 class SqliteOffsets:
-    """`path` is the file that has your tables too; two offset tables are added to it."""
+    """`path` is the file with your tables; two tables are added to it."""
 
     def __init__(self, path: str | Path, group: str, *, ids_kept: int = IDS_KEPT) -> None:
         self.group = group
@@ -48,7 +48,7 @@ class SqliteOffsets:
         self._saving = Saving()
 
     def load(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to go on; what a `Consumer` asks for."""
+        """The saved offsets of these partitions, from which a `Consumer` resumes."""
         found: dict[TopicPartition, int] = {}
         for one in partitions:
             saved = self._saved(one)
@@ -59,7 +59,7 @@ class SqliteOffsets:
 
     @contextmanager
     def transaction(self, messages: Iterable[Located]) -> Iterator[sqlite3.Connection]:
-        """Saves the offsets after these records with whatever is written inside; nothing if it raises."""
+        """Saves the offsets after these records together with whatever is written inside; nothing if it raises."""
         advances = self._saving.advances(messages)
         db = self.connection
         db.execute("BEGIN IMMEDIATE")
@@ -75,8 +75,8 @@ class SqliteOffsets:
         self._saving.saved(advances)
 
     def first_time(self, record_id: str) -> bool:
-        """Whether this id was not seen before; inside a transaction, which remembers it. The oldest are forgotten."""
-        assert self.connection.in_transaction, "first_time belongs inside a transaction"
+        """Whether this id is new; remembers it. Call it inside a transaction. The oldest ids are dropped."""
+        assert self.connection.in_transaction, "call first_time inside a transaction"
         return _first_time(self.connection, self.group, record_id, self._ids_kept)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class SqliteOffsets:
 
 
 class SqliteIds:
-    """Ids of records that were processed, for `Idempotent`: they outlive the process."""
+    """Ids of processed records for `Idempotent`, kept in a file across restarts."""
 
     def __init__(self, path: str | Path, group: str, *, capacity: int = IDS_KEPT) -> None:
         self._connection = connect(path)
