@@ -162,7 +162,7 @@ def test_a_broker_that_stays_dead_has_its_step_cancelled_and_the_reason_told() -
         if told.step == 3:
             cluster.dead = {4}
 
-    with pytest.raises(ExecutionFailed, match=r"broker 4 is not in service.*cancelled.*throttles are gone"):
+    with pytest.raises(ExecutionFailed, match=r"broker 4 is not in service.*cancelled.*throttles are removed"):
         _run(cluster, saved, on_progress)
     model = cluster.observe()
     assert not any(one.moving for one in model.partitions)

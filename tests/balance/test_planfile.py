@@ -46,21 +46,21 @@ def test_a_plan_of_another_cluster_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[1]", "no JSON object"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "not a JSON object"),
         ("{}", "its version is None"),
         ('{"version": 2, "partitions": []}', "its version is 2"),
         ('{"version": true, "partitions": []}', "its version is True"),
         ('{"version": 1}', 'no list "partitions"'),
-        ('{"version": 1, "partitions": [3]}', r"partitions\[0\] is no object"),
-        ('{"version": 1, "partitions": [], "penstock": 3}', '"penstock" is no object'),
+        ('{"version": 1, "partitions": [3]}', r"partitions\[0\] is not an object"),
+        ('{"version": 1, "partitions": [], "penstock": 3}', '"penstock" is not an object'),
         ('{"version": 1, "partitions": [], "penstock": {"format": 9}}', "its format is 9"),
         ('{"version": 1, "partitions": [], "penstock": {"format": 1, "throttle": 0}}', '"throttle" is 0'),
         ('{"version": 1, "partitions": [], "penstock": {"format": 1, "throttle": "fast"}}', '"throttle"'),
         ('{"version": 1, "partitions": [], "penstock": {"format": 1, "step": 2}}', '"step" is 2'),
         ('{"version": 1, "partitions": [], "penstock": {"format": 1, "rates_before": {"x": 1}}}', "rates_before"),
-        ('{"version": 1, "partitions": [], "penstock": {"format": 1, "cluster": 5}}', '"cluster" is no text'),
+        ('{"version": 1, "partitions": [], "penstock": {"format": 1, "cluster": 5}}', '"cluster" is not a string'),
     ],
 )
 def test_malformed_files_are_refused(text: str, reason: str) -> None:
@@ -75,12 +75,12 @@ def test_malformed_files_are_refused(text: str, reason: str) -> None:
         ({"topic": 5}, "topic"),
         ({"partition": -1}, "partition"),
         ({"partition": "0"}, "partition"),
-        ({"replicas": []}, "no list of brokers"),
-        ({"replicas": "1,2"}, "no list of brokers"),
-        ({"replicas": [1, "2"]}, "'2' is no broker's id"),
-        ({"replicas": [1, -2]}, "-2 is no broker's id"),
-        ({"replicas": [1, 1]}, "named twice"),
-        ({"replicas": [1, True]}, "True is no broker's id"),
+        ({"replicas": []}, "not a list of brokers"),
+        ({"replicas": "1,2"}, "not a list of brokers"),
+        ({"replicas": [1, "2"]}, "'2' is not a broker id"),
+        ({"replicas": [1, -2]}, "-2 is not a broker id"),
+        ({"replicas": [1, 1]}, "listed twice"),
+        ({"replicas": [1, True]}, "True is not a broker id"),
         ({"was": 3}, "was"),
         ({"bytes": -5}, "bytes"),
         ({"log_dirs": ["/data/2"]}, "log directory"),
@@ -92,7 +92,7 @@ def test_malformed_partitions_are_refused(change: dict[str, object], reason: str
 
 
 def test_a_partition_twice_is_refused() -> None:
-    with pytest.raises(PlanRefused, match="topic-00000-0 is there twice"):
+    with pytest.raises(PlanRefused, match="topic-00000-0 is listed twice"):
         planfile.read(json.dumps({"version": 1, "partitions": [GOOD, GOOD]}), MODEL)
 
 

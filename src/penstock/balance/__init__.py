@@ -1,26 +1,26 @@
-"""Growing, shrinking and balancing a cluster: what should be where, and getting it there. Pure.
+"""Plans which broker holds which replicas as a cluster grows, shrinks or is rebalanced, and executes such plans. Pure.
 
-    model = ClusterModel(cluster_id, brokers, partitions)     # as the cluster tells it
+    model = ClusterModel(cluster_id, brokers, partitions)     # a snapshot of the cluster
     plan = add_brokers(model, [4])                            # or drain_brokers, balance, place
     file = PlanFile(plan.moves, cluster=model.cluster_id, throttle=50_000_000)
     Executor(port, file, save=…).run()                        # assessment, steps, throttles, validation
 
 Theory of operation
 -------------------
-A **plan** is a list of moves, each with the replicas before and after; it is made from a model of the cluster and
+A **plan** is a list of moves, each with the replicas before and after. It is computed from a model of the cluster and
 nothing else, so the same cluster always gives the same plan.
 
-- `grow`      a broker that holds less than its share takes from those that hold most (`spread`): the fewest moves that
-  give it as much, even over topics, leaders in proportion, never into fewer racks.
-- `shrink`    all replicas of a broker go elsewhere: where they use another rack, then where there is least.
-- `optimise`  ordered goals (`goals`): hard ones first, then soft ones that may not harm those before them.
-- `place`     chosen topics on chosen brokers, with a chosen number of replicas.
+- `grow`: a broker with less than its share takes replicas from those with the most (`spread`): the fewest moves that
+  give it its share, spread evenly over topics, leaders in proportion, and no partition in fewer racks than before.
+- `shrink`: all replicas of a broker move elsewhere: to an unused rack if possible, then to the least loaded broker.
+- `optimise`: ordered goals (`goals`): hard ones first, then soft ones that must not worsen earlier goals.
+- `place`: chosen topics on chosen brokers, with a chosen number of replicas.
 
-A plan is carried out by `execution` through a `ClusterPort`, behind which there is any Kafka cluster: in steps (a tenth
-at a time by default), throttled (`throttles`), steady between steps. `assessment` looks first: a cluster that is not
-well, a plan that was made for another cluster or another state of it, disks that would be too full are refused with
-the reason, and nothing is changed. `planfile` is Kafka's own reassignment JSON with more in it. Together with the
-cluster it is the whole state: an interrupted plan is carried out again and goes on, at any moment.
+`execution` carries a plan out through a `ClusterPort`, which works with any Kafka cluster. It moves a tenth of the plan
+at a time by default, throttled (`throttles`), and waits between steps until the cluster is stable. `assessment` checks
+first, and refuses with a reason, before anything is changed: an unhealthy cluster, a plan for another cluster or an
+outdated state of it, disks that would be too full. `planfile` is Kafka's reassignment JSON with additional fields. The
+file and the cluster are the whole state, so an interrupted plan can be executed again at any time and resumes.
 """
 
 from penstock.balance.assessment import Finding, State, assess, check_moves, state_of

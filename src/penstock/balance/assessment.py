@@ -1,4 +1,4 @@
-"""Whether a cluster is fit to be changed, and a plan still fits the cluster. Looked at before anything is done."""
+"""Checks before a plan is executed: is the cluster healthy, and does the plan still match it?"""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.balance.model import NO_LEADER, ClusterModel, Key
 from penstock.balance.plan import Move, flows
 
 FREE_SHARE_MIN = 0.10
-"""Of a broker's disk: a plan that leaves less free is refused."""
+"""The share of a broker's disk that must stay free; a plan that leaves less is refused."""
 SMALL_MOVE_SHARE = 0.01
-"""Of the room that is left: a plan that takes no more does not fill a disk, and is only warned of on a full one."""
+"""The share of the free space that a plan may always use: on a full disk, such a plan gives a warning only."""
 NAMED_MAX = 5
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something about the cluster. One that stops keeps a plan from being carried out."""
+    """An observation about the cluster. If `stops` is set, the plan is not executed."""
 
     text: str
     hint: str = ""
@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class State(StrEnum):
-    """How far a move is."""
+    """The state of a move."""
 
     PENDING = "not started"
     MOVING = "moving"
@@ -35,7 +35,7 @@ class State(StrEnum):
 
 
 def assess(model: ClusterModel, moves: Sequence[Move], leaving: Collection[int] = ()) -> list[Finding]:
-    """What speaks against carrying out these moves now. Replicas that only miss `leaving` brokers are no reason."""
+    """Reasons not to execute these moves now. Replicas missing only on `leaving` brokers are not a reason."""
     return [
         *_offline(model),
         *_under_replicated(model, leaving),
@@ -53,12 +53,12 @@ def state_of(move: Move, model: ClusterModel) -> State:
         return State.MOVING if sorted(one.target) == sorted(move.after) else State.STALE
     if one.replicas == move.after:
         return State.DONE
-    # A reassignment that is cancelled may leave the replicas in another order.
+    # Cancelling a reassignment may leave the replicas in another order.
     return State.PENDING if sorted(one.replicas) == sorted(move.before) else State.STALE
 
 
 def check_moves(moves: Iterable[Move], model: ClusterModel) -> list[str]:
-    """What makes a plan impossible on this cluster, or shows that it was made for another state of it."""
+    """Problems that make a plan impossible on this cluster, or show that it was made for another state of it."""
     problems: list[str] = []
     for move in moves:
         for broker in move.after:
@@ -70,13 +70,13 @@ def check_moves(moves: Iterable[Move], model: ClusterModel) -> list[str]:
             problems.append(f"{move.key}: {len(move.after)} replicas, but there are {len(model.brokers)} brokers")
         one = model.by_key.get((move.topic, move.index))
         if one is None:
-            problems.append(f"{move.key}: there is no such partition (any more)")
+            problems.append(f"{move.key}: there is no such partition, or it was deleted")
         elif state_of(move, model) is State.STALE:
             if one.moving:
-                problems.append(f"{move.key}: somebody else is moving it to {_list(one.target)}")
+                problems.append(f"{move.key}: another reassignment is moving it to {_list(one.target)}")
             else:
                 now, then = _list(one.replicas), _list(move.before)
-                problems.append(f"{move.key}: it is on {now}, and was on {then} when the plan was made")
+                problems.append(f"{move.key}: it is on {now}, but was on {then} when the plan was made")
     return problems
 
 
@@ -87,7 +87,7 @@ def _offline(model: ClusterModel) -> list[Finding]:
     return [
         Finding(
             f"{_count(found)} offline, without a leader: {_names(found)}",
-            "start the brokers that hold them: what nobody leads cannot be copied",
+            "start the brokers that hold them: a partition without a leader cannot be copied",
         )
     ]
 
@@ -124,8 +124,8 @@ def _unfinished(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
     return [
         Finding(
             f"{_count(found)} in a reassignment that is not finished: {_names(found)}",
-            "see `penstock reassign status`; let it finish, go on with its plan (`penstock reassign execute FILE`), "
-            "or end it (`penstock reassign cancel FILE`, or `--all`)",
+            "see `penstock reassign status`; let it finish, resume its plan (`penstock reassign execute FILE`), "
+            "or cancel it (`penstock reassign cancel FILE`, or `--all`)",
         )
     ]
 
@@ -146,11 +146,11 @@ def _disks(model: ClusterModel, moves: Sequence[Move]) -> list[Finding]:
         if broker is None or not flow.bytes_in:
             continue
         if broker.usable_bytes is None or not broker.total_bytes:
-            found.append(Finding(f"broker {number} does not tell how much room its disks have", stops=False))
+            found.append(Finding(f"broker {number} does not report the free space of its disks", stops=False))
         elif broker.usable_bytes - flow.bytes_in < FREE_SHARE_MIN * broker.total_bytes:
             found.append(
                 Finding(
-                    f"broker {number} is to take {flow.bytes_in:,} bytes and has {broker.usable_bytes:,} free: "
+                    f"broker {number} would receive {flow.bytes_in:,} bytes and has {broker.usable_bytes:,} free: "
                     f"less than {FREE_SHARE_MIN:.0%} of its disk would be left",
                     "give it a larger disk, shorten the retention of large topics, or add another broker",
                     stops=flow.bytes_in > SMALL_MOVE_SHARE * broker.usable_bytes,

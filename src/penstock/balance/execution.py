@@ -1,15 +1,15 @@
-"""Carrying out a plan, in steps; stopping, and going on.
+"""Executes a plan in steps; can stop and resume.
 
-All that is known about how far a plan is comes from the cluster (`assessment.state_of`), and every request can be made
-twice. So there is nothing to lose in an interruption: whoever carries out the same file again goes on where it stands,
-and whoever cancels ends what is moving and leaves what is done.
+The progress of a plan is read from the cluster (`assessment.state_of`), and every request is idempotent. So an
+interruption loses nothing: executing the same file again resumes it, and cancelling ends the moves in progress and
+keeps those that are done.
 
-    look → throttle → [ name the replicas → reassign a step → watch it → elect leaders → steady? ]… → unthrottle → look
+    assess → set rates → [ mark replicas → reassign a step → watch it → elect leaders → stable? ]… → unthrottle
 
-A step is watched until all its partitions are where they should be. If nothing at all happens for `patience_s` (no
-byte copied, no partition finished: a broker is gone, or a disk is full) the step is cancelled, the throttles go and the
-reason is told. The cluster is steady when no partition is under-replicated that was not at the beginning (or misses
-only a broker that is being emptied) and brokers answer about as fast as they did before.
+A step is watched until all its partitions are where they should be. If nothing happens for `patience_s` (no byte
+copied, no partition finished: a broker is gone, or a disk is full), the step is cancelled, the throttles are removed
+and the reason is reported. The cluster is stable when every under-replicated partition was so at the beginning (or
+misses only a broker that is being emptied) and brokers respond about as fast as before.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ PATIENCE_S = 300.0
 POLL_S = 0.5
 LATENCY_RATIO_MAX = 3.0
 LATENCY_FLOOR_MS = 100.0
-"""Answers faster than this are fast enough, whatever they were before."""
+"""Latencies below this are always acceptable, whatever they were before."""
 NAMED_MAX = 5
 RATE_WINDOW_S = 10.0
 STALE_AFTER_S = 10.0
-"""A broker may tell for a moment what was: that somebody else changed a partition is believed only after so long."""
+"""Brokers may report outdated metadata for a moment, so a foreign change is believed only after this long."""
 
 
 class ClusterPort(Protocol):
-    """What carrying out a plan needs of a cluster. Every request may be made again."""
+    """The cluster operations that executing a plan needs. Every request is idempotent."""
 
     def observe(self, topics: Iterable[str] | None = None, *, disks: bool = False) -> ClusterModel:
-        """The cluster now; only those topics if some are named; with sizes and room on disks if those are wanted."""
+        """The cluster now: the named topics, or all; with sizes and free disk space if `disks`."""
 
     def copied_bytes(self, moves: Sequence[Move]) -> int:
-        """How much the newcomers of these moves have."""
+        """The bytes that the new replicas of these moves hold so far."""
 
     def reassign(self, targets: Mapping[Key, tuple[int, ...] | None]) -> None:
-        """Begins to move partitions; None ends a move that is under way."""
+        """Starts reassigning partitions; None cancels a reassignment in progress."""
 
     def elect(self, keys: Sequence[Key]) -> None:
-        """Has partitions led by the first of their replicas, where that can be."""
+        """Elects the first replica of each partition as its leader, where possible."""
 
     def rates(self, brokers: Sequence[int]) -> dict[int, Rates]:
-        """The throttle rates of brokers; a broker that cannot be asked is left out."""
+        """The throttle rates of brokers; unreachable brokers are left out."""
 
     def set_rates(self, rates: Mapping[int, Rates]) -> None: ...
 
     def throttled(self, topics: Sequence[str]) -> dict[str, Throttled]:
-        """What of these topics is throttled; a topic that is not there is left out."""
+        """The throttled replicas of these topics; topics that do not exist are left out."""
 
     def set_throttled(self, topics: Mapping[str, Throttled]) -> None: ...
 
     def latency_ms(self) -> float:
-        """How long a small request takes, on the slowest broker."""
+        """The latency of a small request on the slowest broker."""
 
     def now_s(self) -> float: ...
 
@@ -74,12 +74,12 @@ class Progress(msgspec.Struct, frozen=True):
     step: int
     steps: int
     moved: int
-    """Partitions that are where they should be, of all in the plan."""
+    """The number of moves that are done, of all in the plan."""
     moves: int
     copied_bytes: int
     total_bytes: int
     rate: float = 0.0
-    """Bytes per second, lately."""
+    """Recent bytes per second."""
     left_s: float | None = None
 
 
@@ -102,7 +102,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class ExecutionFailed(Exception):
-    """The plan was begun and not finished; the message says what happened and what state that left."""
+    """The plan was started but not finished; the message says what happened and what state it left."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -111,7 +111,7 @@ class ExecutionFailed(Exception):
 
 
 class Executor:
-    """Carries out one plan. `save` writes the plan's file again when it learned something that a restart must know."""
+    """Executes one plan. `save` writes the plan file again whenever a restart needs the new contents."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Executor:
         self._last = ClusterModel("", (), ())
 
     def check(self) -> ClusterModel:
-        """The assessment: raises PlanRefused if the plan does not fit the cluster, or the cluster is not fit for it."""
+        """The assessment: raises PlanRefused if the plan does not match the cluster, or the cluster is unhealthy."""
         model = self._observe(self.plan.moves, None, disks=True)
         refuse_misfits(self.plan, model)
         left = [move for move in self.plan.moves if state_of(move, model) is not State.DONE]
@@ -144,7 +144,7 @@ class Executor:
         return model
 
     def run(self) -> Report:
-        """Everything that is not done yet, step by step."""
+        """Executes all moves that are not done yet, step by step."""
         port = self._port
         model = self.check()
         started_s = port.now_s()
@@ -171,7 +171,7 @@ class Executor:
             copied += sum(move.bytes_to_move for move in piece)
             if self.plan.throttle is not None:
                 self._unthrottle(piece)
-        # Without a throttle of its own it leaves alone what others have set.
+        # A plan without a throttle leaves the existing throttles alone.
         unthrottled = self.plan.throttle is not None and self.release()
         return Report(
             moved=sum(map(len, pieces)),
@@ -185,7 +185,7 @@ class Executor:
         )
 
     def cancel(self) -> Counts:
-        """Ends what is moving and takes the throttles away; what was done before the call stays done."""
+        """Cancels the moves in progress and removes the throttles; finished moves stay."""
         before = self.counts()
         moving = [move for move in self.plan.moves if state_of(move, self._last) is State.MOVING]
         self._end(moving)
@@ -193,7 +193,7 @@ class Executor:
         return before
 
     def counts(self) -> Counts:
-        """How far the plan is."""
+        """The number of moves in each state."""
         self._last = self._observe(self.plan.moves, {move.topic for move in self.plan.moves})
         states = [state_of(move, self._last) for move in self.plan.moves]
         return Counts(
@@ -204,18 +204,18 @@ class Executor:
         )
 
     def release(self) -> bool:
-        """Takes away what this plan throttles; whether there was anything. Fit to be called at any time, twice too."""
+        """Removes this plan's throttles; returns whether there were any. Idempotent."""
         rates = self.plan.rates_before
         changed = self._unthrottle(self.plan.moves)
         if rates is None:
             return changed
-        # Rates that are not ours have been set since, by somebody who meant it.
+        # Rates that are not ours were set by someone else since: keep them.
         ours: Rates = (self.plan.throttle, self.plan.throttle)
         now = self._port.rates(sorted(rates))
         back = {broker: rates[broker] for broker, pair in now.items() if pair == ours and rates[broker] != ours}
         if back:
             self._port.set_rates(back)
-        # A broker that could not be asked is remembered: its rate goes when the plan is next looked at.
+        # Brokers that could not be asked stay in the file; their rates are removed when the plan is next run.
         unasked = {broker: pair for broker, pair in rates.items() if broker not in now}
         self.plan = msgspec.structs.replace(self.plan, rates_before=unasked or None)
         self._save(self.plan)
@@ -247,18 +247,18 @@ class Executor:
                 return
             stale = [move for move in piece if state_of(move, model) is State.STALE]
             if stale:
-                self._give_up(piece, f"somebody else changed {_names(stale)} while the plan was carried out")
+                self._give_up(piece, f"{_names(stale)} changed by someone else while the plan was executed")
             if (len(arrived), copied) != last:
                 last = (len(arrived), copied)
                 last_change_s = port.now_s()
             elif port.now_s() - last_change_s > self._patience_s:
                 missing = [broker for broker in throttles.brokers_of(piece) if broker not in model.serving]
-                why = f"broker {', '.join(map(str, missing))} is not in service" if missing else "look at their logs"
+                why = f"broker {', '.join(map(str, missing))} is not in service" if missing else "see the brokers' logs"
                 waiting = [move for move in piece if not _arrived(move, model)]
                 self._give_up(piece, f"{_names(waiting)}: nothing has moved for {self._patience_s:,.0f} s ({why})")
             again = {move.key: move.after for move in piece if state_of(move, model) is State.PENDING}
             if again:
-                # Cancelled by somebody, or lost with a controller that had not written it yet.
+                # Cancelled by someone else, or lost with a controller that had not persisted it yet.
                 port.reassign(again)
             port.pause(self._poll_s)
 
@@ -289,7 +289,7 @@ class Executor:
             port.pause(self._poll_s)
 
     def _give_up(self, piece: Sequence[Move], reason: str) -> None:
-        """Ends the step: better no move than half a move."""
+        """Cancels the step, so that no move is left half done."""
         model = self._port.observe({move.topic for move in piece})
         moving = [move for move in piece if state_of(move, model) is State.MOVING]
         self._end(moving)
@@ -297,8 +297,8 @@ class Executor:
         counts = self.counts()
         raise ExecutionFailed(
             f"{reason}. {len(moving):,} moves were cancelled, {counts.done:,} of {len(self.plan.moves):,} are done, "
-            "the throttles are gone",
-            "put right what is wrong, and carry out the same plan again: it goes on where it is",
+            "the throttles are removed",
+            "fix the problem and execute the same plan again: it resumes where it stopped",
         )
 
     def _end(self, moving: Sequence[Move]) -> None:
@@ -311,9 +311,9 @@ class Executor:
             if not any(state_of(move, model) is State.MOVING for move in moving):
                 break
             if self._port.now_s() - since_s > self._patience_s:
-                raise ExecutionFailed("the cluster did not end the moves that were cancelled", "look at the controller")
+                raise ExecutionFailed("the cluster did not end the cancelled moves", "check the controller's log")
             self._port.pause(self._poll_s)
-        # Kafka takes the newcomers away and leaves the others in the order of the plan: back to what it was.
+        # Cancelling removes the new replicas but keeps the plan's order of the others: restore the old order.
         disordered = [
             move
             for move in moving
@@ -332,7 +332,7 @@ class Executor:
         wanted: Rates = (self.plan.throttle, self.plan.throttle)
         now = self._port.rates(throttles.brokers_of(self.plan.moves))
         known = self.plan.rates_before or {}
-        # Written down before it is done: a crash in between must not make ours look like what was there before.
+        # Saved first: after a crash in between, our rates must not be taken for those that were there before.
         before = {**{broker: pair for broker, pair in now.items() if pair != wanted}, **known}
         for broker in now:
             before.setdefault(broker, (None, None))
@@ -341,7 +341,7 @@ class Executor:
             self._save(self.plan)
         foreign = [broker for broker, pair in now.items() if pair not in (wanted, (None, None)) and broker not in known]
         if foreign:
-            self._on_note(f"brokers {', '.join(map(str, foreign))} have a throttle already; it is put back afterwards")
+            self._on_note(f"brokers {', '.join(map(str, foreign))} have a throttle already; it is restored afterwards")
         self._port.set_rates({broker: wanted for broker, pair in now.items() if pair != wanted})
 
     def _throttle(self, moves: Sequence[Move]) -> None:
@@ -360,21 +360,21 @@ class Executor:
         return bool(change)
 
     def _step_of(self, pending: int) -> float:
-        """Ten steps are ten steps of the whole plan, also when a part of it is done."""
+        """The share of the pending moves in a step, such that ten steps are ten steps of the whole plan."""
         return min(1.0, self.plan.step * len(self.plan.moves) / pending) if pending else 1.0
 
 
 def refuse_misfits(plan: PlanFile, model: ClusterModel) -> None:
-    """Raises PlanRefused if the plan cannot be carried out on this cluster, as it is now."""
+    """Raises PlanRefused if the plan does not match the current state of this cluster."""
     problems = check_moves(plan.moves, model)
     if problems:
         shown = "\n  ".join(problems[:NAMED_MAX])
         more = f"\n  and {len(problems) - NAMED_MAX:,} more" if len(problems) > NAMED_MAX else ""
-        raise PlanRefused(f"the plan does not fit the cluster:\n  {shown}{more}", "make a new plan")
+        raise PlanRefused(f"the plan does not match the cluster:\n  {shown}{more}", "make a new plan")
 
 
 class _Tracker:
-    """From what is seen of a step to progress of the whole, with a rate and what is left."""
+    """Turns observations of a step into progress of the whole plan, with a rate and the bytes left."""
 
     def __init__(
         self, moves: Sequence[Move], done: int, step_count: int, on_progress: Callable[[Progress], None]
@@ -397,7 +397,7 @@ class _Tracker:
         self._step += 1
 
     def tell(self, arrived: int, copied: int, step_bytes: int, now_s: float) -> None:
-        # A topic that is written to grows while it is copied, and may have grown since the plan was made.
+        # A topic may grow while it is copied, and may have grown since the plan was made.
         self._now = (arrived, min(copied, step_bytes))
         copied_bytes = self._finished_bytes + self._now[1]
         self._seen.append((now_s, copied_bytes))
@@ -421,7 +421,7 @@ class _Tracker:
 
 
 def _arrived(move: Move, model: ClusterModel) -> bool:
-    """It is where it should be, and everyone is in sync."""
+    """Whether the partition has its new replicas and all are in sync."""
     if state_of(move, model) is not State.DONE:
         return False
     one = model.by_key[(move.topic, move.index)]

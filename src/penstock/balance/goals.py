@@ -1,20 +1,20 @@
-"""What a balanced cluster is: ordered goals, each with a measure of how far from it a cluster is.
+"""The goals of a balanced cluster, in order, each with a measure of how far a cluster is from it.
 
-Hard goals come first and are never traded for anything:
+Hard goals come first and are never traded for others:
 
-    groups     topics that belong to certain brokers are on those only
-    rack       a partition's replicas are in as many racks as they can be
-    capacity   no broker's disk is fuller than it may be
+        groups     topics assigned to a broker group are only on its brokers
+        rack       a partition's replicas are in as many racks as possible
+        capacity   no broker's disk is fuller than its limit
 
 Soft goals follow, in the order of their importance, which the user may choose:
 
-    replicas   brokers hold about as many replicas
-    leaders    and lead about as many partitions
-    size       and store about as much
-    traffic    and take in and send about as many bytes per second
+        replicas   all brokers hold about the same number of replicas,
+        leaders    lead about the same number of partitions,
+        size       store about the same amount,
+        traffic    and receive and send about the same bytes per second
 
-"About" is a band around the mean (`tolerance`): inside it nothing is done, so that a balanced cluster is left alone.
-The violation of a goal is by how much brokers are outside of its band, all together.
+"About" is a band around the mean (`tolerance`). Inside it nothing is done, so that a balanced cluster is left alone.
+The violation of a goal is the sum of the brokers' distances from its band.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.balance.plan import PlanRefused
 
 TOLERANCE = 0.10
 DISK_SHARE_MAX = 0.85
-"""Of a broker's disk: above it, the capacity goal moves data away."""
+"""The share of a broker's disk above which the capacity goal moves data away."""
 
 
 class Goal(StrEnum):
@@ -45,10 +45,10 @@ SOFT_GOALS = (Goal.REPLICAS, Goal.LEADERS, Goal.SIZE, Goal.TRAFFIC)
 
 
 class BrokerGroup(msgspec.Struct, frozen=True):
-    """Topics that may be on certain brokers only: for much traffic, little latency, or what the law wants apart."""
+    """Topics that are restricted to certain brokers, for example for traffic, latency or legal reasons."""
 
     pattern: str
-    """As a shell's: `payments-*`."""
+    """A shell pattern such as `payments-*`."""
     brokers: tuple[int, ...]
 
 
@@ -57,10 +57,10 @@ class Rules(msgspec.Struct, frozen=True):
     tolerance: float = TOLERANCE
     disk_share_max: float = DISK_SHARE_MAX
     groups: tuple[BrokerGroup, ...] = ()
-    """The first one whose pattern matches a topic counts."""
+    """The first group whose pattern matches a topic applies."""
 
     def brokers_for(self, topic: str, serving: Sequence[int]) -> tuple[int, ...]:
-        """Where the topic's replicas may be."""
+        """The brokers that may hold the topic's replicas."""
         for group in self.groups:
             if fnmatch.fnmatchcase(topic, group.pattern):
                 return group.brokers
@@ -79,7 +79,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 def band_of(values: Iterable[float], tolerance: float, *, whole: bool) -> Band:
-    """Where values should be. Numbers of things always have room for the whole numbers around the mean."""
+    """The band for these values. For counts it always includes the whole numbers on both sides of the mean."""
     numbers = list(values)
     mean = sum(numbers) / len(numbers) if numbers else 0.0
     lower, upper = mean * (1 - tolerance), mean * (1 + tolerance)
@@ -89,7 +89,7 @@ def band_of(values: Iterable[float], tolerance: float, *, whole: bool) -> Band:
 
 
 def check_groups(model: ClusterModel, rules: Rules) -> None:
-    """The groups name brokers that are there, and enough of them for every topic."""
+    """Raises PlanRefused unless the groups name brokers in service, and enough of them for every topic."""
     for group in rules.groups:
         for broker in group.brokers:
             if broker not in model.brokers or not model.brokers[broker].in_service:

@@ -1,4 +1,4 @@
-"""Bringing brokers into use that hold nothing, or little."""
+"""Moves replicas to brokers that hold few or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.balance.spread import Assignment, fill
 
 
 def add_brokers(model: ClusterModel, new: Sequence[int], topics: Iterable[str] | None = None) -> Plan:
-    """Gives each of those brokers its share of the replicas, and of the leaders among them, with the least movement."""
+    """Gives each of those brokers its share of replicas, and of leaders among them, with the fewest moves."""
     require_serving(model, new)
     serving = model.serving
     if len(serving) == len(new):
@@ -26,7 +26,7 @@ def add_brokers(model: ClusterModel, new: Sequence[int], topics: Iterable[str] |
         for position in list(assignment.changed)[known:]:
             reasons[position] = f"broker {broker} takes its share"
     notes = [
-        f"broker {broker} gets {assignment.held[broker]:,} replicas and not its share of {share:,}: "
+        f"broker {broker} gets {assignment.held[broker]:,} replicas, fewer than its share of {share:,}: "
         "with more, replicas of a partition would be in fewer racks than now"
         for broker in new
         if assignment.held[broker] < share and model.has_racks
@@ -35,7 +35,7 @@ def add_brokers(model: ClusterModel, new: Sequence[int], topics: Iterable[str] |
 
 
 def require_serving(model: ClusterModel, brokers: Iterable[int]) -> None:
-    """All of them are there, and in service."""
+    """Raises PlanRefused unless all of these brokers exist and are in service."""
     for broker in brokers:
         if broker not in model.brokers:
             there = ", ".join(map(str, model.brokers))
@@ -46,7 +46,7 @@ def require_serving(model: ClusterModel, brokers: Iterable[int]) -> None:
         if not model.brokers[broker].in_service:
             raise PlanRefused(
                 f"broker {broker} is registered, but not in service",
-                "start it, or look at its log, and wait until `penstock brokers list` shows it in service",
+                "start it, or check its log, and wait until `penstock brokers list` shows it in service",
             )
 
 

@@ -1,4 +1,4 @@
-"""A cluster as planning sees it: brokers in racks, partitions with their replicas, and what each weighs."""
+"""The planner's model of a cluster: brokers in racks, partitions with their replicas, and their sizes and rates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_LEADER = -1
 
 
 class Key(NamedTuple):
-    """Which partition; `orders-3` for people."""
+    """A partition's identity; `str` gives `orders-3`."""
 
     topic: str
     partition: int
@@ -25,19 +25,19 @@ class Broker(msgspec.Struct, frozen=True):
     id: int
     rack: str | None = None
     in_service: bool = True
-    """Not fenced, and it answered."""
+    """Not fenced, and it answered a request."""
     total_bytes: int | None = None
-    """Of its disks; None where it does not tell."""
+    """The free space of its disks; None if it does not report it."""
     usable_bytes: int | None = None
 
 
 class Partition(msgspec.Struct, frozen=True, gc=False):
-    """One partition. While it is reassigned, `replicas` has both those that come and those that go."""
+    """One partition. During a reassignment, `replicas` holds both the added and the removed ones."""
 
     topic: str
     index: int
     replicas: tuple[int, ...]
-    """The first one is preferred as the leader."""
+    """The first one is the preferred leader."""
     leader: int = NO_LEADER
     in_sync: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
@@ -56,24 +56,24 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas it has, or will have when its reassignment is done."""
+        """The replicas once any reassignment in progress is done."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def under_replicated(self) -> bool:
-        """A replica that should be in sync is not; one that is being added need not be."""
+        """Whether a replica is not in sync, other than one being added."""
         return any(broker not in self.in_sync for broker in self.replicas if broker not in self.adding)
 
 
 class Load(msgspec.Struct):
-    """What one broker carries."""
+    """The load of one broker."""
 
     replicas: int = 0
     leaders: int = 0
-    """Partitions whose first replica it is: what it leads when nothing is amiss."""
+    """The number of partitions whose preferred leader it is."""
     size_bytes: int = 0
     rate: float = 0.0
-    """Bytes per second that it takes in, and sends to followers of what it leads."""
+    """Bytes per second received, plus those sent to followers of the partitions it leads."""
 
 
 class ClusterModel:
@@ -95,7 +95,7 @@ class ClusterModel:
 
     @cached_property
     def racks(self) -> dict[int, str]:
-        """The rack of each broker. One without a rack is a rack of its own, so that nothing is asked of it."""
+        """The rack of each broker. A broker without a rack counts as a rack of its own."""
         return {broker.id: broker.rack or f"(broker {broker.id})" for broker in self.brokers.values()}
 
     @cached_property
@@ -106,18 +106,18 @@ class ClusterModel:
         return self.racks.get(broker) or f"(broker {broker})"
 
     def rack_count(self, replicas: Iterable[int]) -> int:
-        """Over how many racks these replicas are spread."""
+        """The number of racks that these replicas cover."""
         return len({self.rack_of(broker) for broker in replicas})
 
     def only(self, topics: Iterable[str] | None) -> list[int]:
-        """The positions in `partitions` of those topics' partitions; of all if none are named."""
+        """The positions in `partitions` of those topics' partitions; all positions if `topics` is None."""
         if topics is None:
             return list(range(len(self.partitions)))
         wanted = frozenset(topics)
         return [position for position, one in enumerate(self.partitions) if one.topic in wanted]
 
     def loads(self, assignment: Mapping[tuple[str, int], Sequence[int]] | None = None) -> dict[int, Load]:
-        """What each broker carries; with `assignment` in place of the replicas of the partitions that it names."""
+        """The load of each broker; `assignment` overrides the replicas of the partitions it contains."""
         found = {broker: Load() for broker in self.brokers}
         for one in self.partitions:
             replicas: Sequence[int] = one.target
@@ -133,12 +133,12 @@ class ClusterModel:
 
 
 def traffic_of(rate: float, replication_factor: int, *, leads: bool) -> float:
-    """What a replica costs its broker in bytes per second: everyone takes records in, the leader also sends them on."""
+    """A replica's cost in bytes per second: every replica receives the records, the leader also sends them on."""
     return rate * replication_factor if leads else rate
 
 
 def keeps_racks(model: ClusterModel, replicas: Sequence[int], leaving: int, coming: int) -> bool:
-    """Whether the replicas are spread over as many racks with `coming` in the place of `leaving`."""
+    """Whether the replicas still cover as many racks if `coming` replaces `leaving`."""
     rack = model.rack_of(coming)
     rest = [model.rack_of(broker) for broker in replicas if broker != leaving]
     return rack not in rest or model.rack_of(leaving) in rest

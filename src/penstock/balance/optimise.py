@@ -1,17 +1,16 @@
-"""Balancing by goals, one after another.
+"""Balances a cluster by goals, one after another.
 
-For each goal in its order, brokers outside of its band are relieved (or filled) by single changes: a leader's role
-passed to another replica (which moves no data), a replica moved, two replicas exchanged. A change is made only if it
-brings its goal nearer and takes no earlier goal further away. So the list of violations, in the order of the goals,
-falls with every change: it ends, and it cannot go round in circles.
+For each goal in order, brokers outside its band are relieved (or filled) by single changes: leadership passed to
+another replica (which moves no data), a replica moved, two replicas exchanged. A change is made only if it improves its
+goal and worsens no earlier one. So the list of violations, in the order of the goals, decreases with every change:
+the search ends and cannot cycle.
 
-One pass goes through all goals from the assignment it is given, and looks at candidates in an order that depends on
-nothing else. Passes are repeated until one changes nothing. That makes planning idempotent: the result, planned again,
-is left alone.
+One pass goes through all goals from the assignment it is given, and tries candidates in an order that depends on
+nothing else. Passes repeat until one changes nothing. That makes planning idempotent: planning again from the result
+changes nothing.
 
-The search is greedy and looks at a bounded number of candidates for every change (the limits below). It finds a good
-balance and not the best one; with goals that contradict each other it may leave a broker outside of a band, and says
-so.
+The search is greedy and tries a bounded number of candidates per change (the limits below). It finds a good balance,
+not the best one. With goals that contradict each other it may leave a broker outside a band, and then reports that.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _UNITS = {
 }
 
 Weights = tuple[float, float, float, float]
-"""Replicas, leaders, bytes, bytes per second: of a broker, or by how much one changes."""
+"""Replicas, leaders, bytes, bytes per second: a broker's totals, or the difference a change makes."""
 
 
 def balance(model: ClusterModel, rules: Rules | None = None) -> Plan:
-    """The moves that bring a cluster nearer to its goals, each with its reason; none if it is there."""
+    """The moves that bring a cluster nearer to its goals, each with its reason; empty if it is balanced."""
     rules = rules or Rules()
     check_groups(model, rules)
     assignment = [one.target for one in model.partitions]
@@ -65,7 +64,7 @@ def balance(model: ClusterModel, rules: Rules | None = None) -> Plan:
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """A goal that a cluster does not meet: which brokers are outside of its band, and how far."""
+    """A broker outside the band of a goal, and how far."""
 
     goal: Goal
     broker: int
@@ -74,12 +73,12 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 def shortfalls(model: ClusterModel, rules: Rules | None = None) -> list[Shortfall]:
-    """Where a cluster is outside of the bands of its soft goals."""
+    """All brokers outside the bands of the soft goals."""
     return _Pass(model, rules or Rules(), [one.target for one in model.partitions]).outside()
 
 
 class _Pass:
-    """One way through all goals."""
+    """One pass through all goals."""
 
     def __init__(self, model: ClusterModel, rules: Rules, assignment: list[tuple[int, ...]]) -> None:
         self.model = model
@@ -106,7 +105,7 @@ class _Pass:
         self._reasons: dict[int, str] = {}
 
     def run(self) -> dict[int, str]:
-        """Makes the changes; why each partition was changed first."""
+        """Makes the changes; returns the reason for the first change of each partition."""
         self._fix_groups_and_racks()
         self._fix_capacity()
         before: list[Goal] = []
@@ -127,13 +126,13 @@ class _Pass:
         return found
 
     def shortfalls(self) -> list[str]:
-        """For a person."""
+        """The unmet goals as text for the user."""
         notes = []
         for one in self.outside():
             side = "above" if one.value > one.band.upper else "below"
             limit = one.band.upper if side == "above" else one.band.lower
             what = _UNITS[one.goal]
-            notes.append(f"broker {one.broker} {what.format(one.value)}, still {side} the {limit:,.0f} aimed at")
+            notes.append(f"broker {one.broker} {what.format(one.value)}, still {side} the target of {limit:,.0f}")
         return notes
 
     # ---- hard goals
@@ -242,7 +241,7 @@ class _Pass:
                 return
 
     def _pass_lead(self, broker: int, to: int | None, goal: Goal, earlier: list[Goal], why: str) -> bool:
-        """Makes another replica of a partition the first one; that moves no data."""
+        """Makes another replica of a partition the preferred leader, which moves no data."""
         led = (one for one in self.holding[broker] if self.replicas[one][0] == broker and len(self.replicas[one]) > 1)
         for position in islice(led, CANDIDATES_MAX):
             followers = [other for other in self.replicas[position][1:] if to is None or other == to]
@@ -270,7 +269,7 @@ class _Pass:
         return False
 
     def _swap_one(self, broker: int, targets: list[int], goal: Goal, earlier: list[Goal], why: str) -> bool:
-        """Exchanges a heavy replica for a lighter one, where moving one alone would upset an earlier goal."""
+        """Exchanges a heavy replica for a lighter one, where moving one alone would violate an earlier goal."""
         heavy = self._by_weight(broker, goal)[:SWAPS_TRIED_MAX]
         for other in targets[:TARGETS_MAX]:
             if other == broker:
@@ -292,7 +291,7 @@ class _Pass:
     # ---- whether a change is good
 
     def _helps(self, change: dict[int, Weights], goal: Goal, earlier: list[Goal]) -> bool:
-        """It brings the goal nearer, and takes no earlier one further away."""
+        """Whether the change improves the goal and worsens no earlier one."""
         if self._gain(change, _INDEX[goal]) <= EPSILON:
             return False
         if any(self._gain(change, _INDEX[other]) < -EPSILON for other in earlier):
@@ -364,14 +363,14 @@ class _Pass:
         if goal is Goal.LEADERS:
             held = [position for position in held if self.replicas[position][0] == broker]
         elif goal is Goal.REPLICAS:
-            # A leader moves its role as well: those that only follow go first.
+            # Moving a leader moves its role too, so followers go first.
             firsts = [position for position in held if self.replicas[position][0] == broker]
             others = [position for position in held if self.replicas[position][0] != broker]
             return iter([*scattered(others), *scattered(firsts)])
         return scattered(held)
 
     def _by_weight(self, broker: int, goal: Goal) -> list[int]:
-        """What a broker holds, the heaviest first."""
+        """The broker's partitions, heaviest first."""
         number = _INDEX[goal]
 
         def weight(position: int) -> float:

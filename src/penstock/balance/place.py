@@ -17,18 +17,18 @@ def place(
     brokers: Sequence[int],
     replication_factor: int | None = None,
 ) -> Plan:
-    """Puts those topics onto those brokers, evenly. What is there already stays, as far as that is even."""
+    """Distributes those topics evenly over those brokers. Replicas that are already well placed stay."""
     require_serving(model, brokers)
     if not brokers:
-        raise PlanRefused("no brokers to put them on")
+        raise PlanRefused("no brokers to place the topics on")
     if replication_factor is not None and replication_factor > len(brokers):
         raise PlanRefused(
-            f"{replication_factor} replicas cannot be on {len(brokers)} brokers: each is on another one",
+            f"{replication_factor} replicas cannot be on {len(brokers)} brokers: each replica needs its own broker",
             "name more brokers, or ask for fewer replicas",
         )
     positions = model.only(topics)
     if topics is not None and not positions:
-        raise PlanRefused("none of those topics exists", "`penstock topics list` shows the topics there are")
+        raise PlanRefused("none of those topics exists", "`penstock topics list` shows the existing topics")
     assignment = Assignment(model, positions, brokers)
     reasons: dict[int, str] = {}
     if replication_factor is not None:
@@ -52,7 +52,7 @@ def _resize(assignment: Assignment, brokers: Sequence[int], count: int, reasons:
     for position, before in list(assignment.replicas.items()):
         after = before
         while len(after) > count:
-            # Those that were not wanted anyway go first, then one whose rack has another; never the first, which leads.
+            # Remove replicas on unwanted brokers first, then one whose rack has another; never the first, which leads.
             gone = max(
                 after[1:],
                 key=lambda one, now=after: (  # type: ignore[misc]

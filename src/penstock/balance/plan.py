@@ -1,4 +1,4 @@
-"""A plan: which partitions get which replicas, why, in what steps, and how much data that moves."""
+"""A plan: the new replicas of partitions, the reasons, the steps, and how much data that moves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from penstock.balance.model import ClusterModel, Key
 
 STEP_SHARE = 0.10
-"""How much of a plan is moved at a time, unless the user says otherwise."""
+"""The default share of a plan that is moved in one step."""
 
 
 class PlanRefused(Exception):
-    """There is no plan, or it must not be carried out. Nothing was changed."""
+    """There is no valid plan, or it must not be executed. Nothing was changed."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -23,7 +23,7 @@ class PlanRefused(Exception):
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """One partition's change. The same brokers in another order only change who is preferred as the leader."""
+    """One partition's change. The same brokers in another order only change the preferred leader."""
 
     topic: str
     index: int
@@ -52,7 +52,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 class Plan(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the user should know: what could not be had, and why."""
+    """Notes for the user: which goals could not be met, and why."""
 
     @property
     def assignment(self) -> dict[tuple[str, int], tuple[int, ...]]:
@@ -73,11 +73,11 @@ def plan_of(
     reasons: Mapping[int, str] | None = None,
     notes: Iterable[str] = (),
 ) -> Plan:
-    """The plan that gives partitions (by their position in the model) new replicas; in the order of `changed`."""
+    """A plan that gives partitions (by position in the model) new replicas, in the order of `changed`."""
     moves = []
     for position, after in changed.items():
         one = model.partitions[position]
-        assert len(set(after)) == len(after), f"{one.key}: a broker twice in {after}"
+        assert len(set(after)) == len(after), f"{one.key}: duplicate broker in {after}"
         if after != one.target:
             why = reasons.get(position, "") if reasons else ""
             moves.append(Move(one.topic, one.index, one.target, after, one.size_bytes, why))
@@ -85,7 +85,7 @@ def plan_of(
 
 
 def apply(model: ClusterModel, plan: Plan) -> ClusterModel:
-    """The cluster when the plan is done and everything is in sync and led by whom it should be."""
+    """The cluster after the plan, with all replicas in sync and the preferred leaders elected."""
     assignment = plan.assignment
     partitions = []
     for one in model.partitions:
@@ -99,9 +99,9 @@ def apply(model: ClusterModel, plan: Plan) -> ClusterModel:
 
 
 def steps(moves: Sequence[Move], share: float = STEP_SHARE) -> list[list[Move]]:
-    """The moves in pieces of that share of them all. Those that move no data are taken together with the first piece:
-    they are done in a moment."""
-    assert 0 < share <= 1, f"a share is above 0 and at most 1, not {share}"
+    """Splits the moves into steps of that share of the total. Moves without data all join the first step, since they
+    take only a moment."""
+    assert 0 < share <= 1, f"a share must be above 0 and at most 1, not {share}"
     free = [move for move in moves if not move.coming]
     copying = [move for move in moves if move.coming]
     size = max(1, math.ceil(len(copying) * share - 1e-9))
@@ -112,14 +112,14 @@ def steps(moves: Sequence[Move], share: float = STEP_SHARE) -> list[list[Move]]:
 
 
 class Flow(msgspec.Struct):
-    """What a plan makes one broker send and take."""
+    """The bytes that a plan makes one broker send and receive."""
 
     bytes_out: int = 0
     bytes_in: int = 0
 
 
 def flows(model: ClusterModel, moves: Iterable[Move]) -> dict[int, Flow]:
-    """Data by broker. What comes is copied from the leader, which serves every newcomer."""
+    """Data by broker. Every new replica copies from its partition's leader."""
     found: dict[int, Flow] = {}
     for move in moves:
         coming = move.coming
@@ -134,7 +134,7 @@ def flows(model: ClusterModel, moves: Iterable[Move]) -> dict[int, Flow]:
 
 
 def least_seconds(model: ClusterModel, moves: Sequence[Move], bytes_per_second: int, share: float) -> float:
-    """The time that the copies take if every broker sends and takes so much: in each step the busiest one decides."""
+    """The minimal duration if every broker sends and receives at this rate: the busiest broker decides each step."""
     total = 0
     for piece in steps(moves, share):
         total += max((max(flow.bytes_out, flow.bytes_in) for flow in flows(model, piece).values()), default=0)

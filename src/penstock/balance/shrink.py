@@ -1,4 +1,4 @@
-"""Moving everything off brokers that are to go."""
+"""Moves all replicas off brokers that are to be removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED_MAX = 5
 
 
 def drain_brokers(model: ClusterModel, leaving: Sequence[int], topics: Iterable[str] | None = None) -> Plan:
-    """Gives every replica of those brokers to another one: into an unused rack, or else to who has fewest."""
+    """Moves every replica of those brokers to another one: into an unused rack, else to the broker with the fewest."""
     for broker in leaving:
         if broker not in model.brokers:
             there = ", ".join(map(str, model.brokers))
@@ -22,7 +22,7 @@ def drain_brokers(model: ClusterModel, leaving: Sequence[int], topics: Iterable[
 
 
 def move_to(model: ClusterModel, brokers: Sequence[int], positions: Sequence[int]) -> Plan:
-    """Moves what those partitions have elsewhere to those brokers; what is there already stays."""
+    """Moves all replicas of those partitions onto those brokers; replicas already there stay."""
     require_room(model, brokers, positions)
     assignment = Assignment(model, positions, brokers)
     reasons: dict[int, str] = {}
@@ -36,7 +36,7 @@ def move_to(model: ClusterModel, brokers: Sequence[int], positions: Sequence[int
 
 
 def require_room(model: ClusterModel, brokers: Sequence[int], positions: Sequence[int]) -> None:
-    """No partition has more replicas than there are brokers for them."""
+    """Raises PlanRefused if a partition has more replicas than there are brokers left."""
     too_many = sorted({
         (model.partitions[position].topic, len(model.partitions[position].target))
         for position in positions
@@ -56,7 +56,7 @@ def require_room(model: ClusterModel, brokers: Sequence[int], positions: Sequenc
 
 
 def relocate(assignment: Assignment, brokers: Sequence[int], reasons: dict[int, str]) -> int:
-    """Takes every replica that is not on one of `brokers` to one of them; how many partitions end in fewer racks."""
+    """Moves every replica on other brokers to one of `brokers`; returns how many partitions end in fewer racks."""
     model, held, led = assignment.model, assignment.held, assignment.led
     eligible = frozenset(brokers)
     crowded = 0
@@ -73,11 +73,11 @@ def relocate(assignment: Assignment, brokers: Sequence[int], reasons: dict[int, 
             )
             after = tuple(coming if other == broker else other for other in after)
         if before[0] not in eligible:
-            # Who has the data already, and leads least, leads on: a newcomer would have to be elected later.
+            # Prefer a remaining replica with the fewest leaders: a new replica would need a second election later.
             first = min(after, key=lambda other: (led[other], other not in before, other))
             after = (first, *(other for other in after if other != first))
         crowded += model.rack_count(after) < model.rack_count(before)
         assignment.set(position, after)
         names = ", ".join(map(str, gone))
-        reasons[position] = f"broker {names} is to hold nothing of it"
+        reasons[position] = f"its replicas must leave broker {names}"
     return crowded

@@ -1,13 +1,13 @@
-"""Evening out the number of replicas, with the least movement: what `grow` and `place` share.
+"""Evens out the number of replicas with the fewest moves; shared by `grow` and `place`.
 
-A broker that has fewer replicas than its share takes them from the one that has most, one after another, until it has
-its share or no other has two more than it has. So nothing moves twice, nothing moves between brokers that have enough,
-and no plan of fewer moves gives the newcomer as much: of 1,000 partitions on 3 brokers, 84, 83 and 83 go to a fourth.
+A broker below its share takes replicas, one at a time, from the broker with the most, until it has its share or no
+other broker has at least two more. So nothing moves twice, nothing moves between brokers that have enough, and no plan
+with fewer moves gives the new broker as much: of 1,000 partitions on 3 brokers, 84, 83 and 83 go to a fourth.
 
-Which of a broker's replicas go is not arbitrary: they are picked all over its list of partitions, so that every topic
-gives in proportion (a topic of which all partitions sat on one newcomer would be worse off than before), and as many
-first replicas among them as even out who leads. A newcomer takes the place of the one it relieves in the list of
-replicas. Nothing moves that would put a partition's replicas into fewer racks than they are in.
+The replicas to move are picked evenly from the donor's list of partitions, so that every topic gives in proportion (a
+topic with all its partitions on one new broker would be worse off than before). As many first replicas are among them
+as it takes to even out leadership. A new broker takes the donor's place in the replica list. No move puts a partition's
+replicas into fewer racks than before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GOLDEN = 0.6180339887498949
 
 
 class Assignment:
-    """Replicas under change: the partitions at `positions` of a model, and what brokers hold of them."""
+    """An assignment being changed: the partitions at `positions` of a model, and the brokers' counts."""
 
     def __init__(self, model: ClusterModel, positions: Sequence[int], brokers: Sequence[int]) -> None:
         self.model = model
@@ -37,7 +37,7 @@ class Assignment:
             if replicas:
                 self.led[replicas[0]] = self.led.get(replicas[0], 0) + 1
         self.changed: dict[int, tuple[int, ...]] = {}
-        """In the order of the first change."""
+        """Changed positions, in the order of their first change."""
 
     def set(self, position: int, after: tuple[int, ...]) -> None:
         before = self.replicas[position]
@@ -51,7 +51,7 @@ class Assignment:
         self.changed[position] = after
 
     def replace(self, position: int, leaving: int, coming: int) -> None:
-        """`coming` takes the place of `leaving`. The common case of `set`, in less time."""
+        """Puts `coming` in the place of `leaving`. A faster `set` for the common case."""
         before = self.replicas[position]
         after = tuple(coming if broker == leaving else broker for broker in before)
         self.held[leaving] -= 1
@@ -64,7 +64,7 @@ class Assignment:
 
 
 def fill(assignment: Assignment, needy: int, donors: Sequence[int], share: int, lead_share: int) -> None:
-    """Gives one broker its share of replicas, from those donors that have most."""
+    """Gives one broker its share of replicas, taken from the donors that have the most."""
     held, led = assignment.held, assignment.led
     offers = _offers(assignment, donors, needy)
     fullest = [(-held[donor], donor) for donor in donors]
@@ -83,7 +83,7 @@ def fill(assignment: Assignment, needy: int, donors: Sequence[int], share: int, 
 
 
 class _Offers:
-    """What a donor can give to one broker: its first replicas, and the others; each found good only when taken."""
+    """A donor's candidates for one broker: first replicas and others, checked only when taken."""
 
     def __init__(
         self, assignment: Assignment, donor: int, needy: int, firsts: Sequence[int], others: Sequence[int]
@@ -95,7 +95,7 @@ class _Offers:
         self._others = scattered(others)
 
     def take(self, wants_lead: bool) -> int | None:
-        """The position of a partition; None if there is nothing left that may move."""
+        """The position of a partition; None if no replica that may move is left."""
         order = (self._firsts, self._others) if wants_lead else (self._others, self._firsts)
         for offered in order:
             for position in offered:
@@ -124,6 +124,6 @@ def _offers(assignment: Assignment, donors: Sequence[int], needy: int) -> dict[i
 
 
 def scattered(items: Sequence[int]) -> Iterator[int]:
-    """The items in an order of which every beginning is spread evenly over the whole (steps of the golden ratio)."""
+    """The items in an order in which every prefix is spread evenly over the whole (steps of the golden ratio)."""
     order = sorted(range(len(items)), key=lambda number: number * GOLDEN % 1.0)
     return (items[number] for number in order)

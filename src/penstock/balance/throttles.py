@@ -1,8 +1,8 @@
-"""Which replicas a plan throttles, as Kafka's topic settings name them (KIP-73). Pure.
+"""The replicas that a plan throttles, as Kafka's topic settings list them (KIP-73). Pure.
 
-`leader.replication.throttled.replicas` of a topic lists, as `partition:broker`, who sends slowly: everyone that may
-lead while the partition moves. `follower.replication.throttled.replicas` lists who takes slowly: the newcomers only, so
-that the replicas that were in sync stay so. Others may have put entries there too, and keep them.
+A topic's `leader.replication.throttled.replicas` lists the throttled senders as `partition:broker`: every replica that
+may lead while the partition moves. `follower.replication.throttled.replicas` lists the throttled receivers: the new
+replicas only, so that in-sync replicas stay in sync. Entries that others put there are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Throttled(msgspec.Struct, frozen=True):
 
 
 def throttled_by(moves: Iterable[Move]) -> dict[str, Throttled]:
-    """What these moves throttle, by topic. A move that copies nothing throttles nothing."""
+    """The replicas that these moves throttle, by topic. A move that copies nothing throttles nothing."""
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     for move in moves:
@@ -45,7 +45,7 @@ def throttled_by(moves: Iterable[Move]) -> dict[str, Throttled]:
 
 
 def brokers_of(moves: Iterable[Move]) -> list[int]:
-    """Who takes part in copying."""
+    """The brokers that take part in copying."""
     return sorted({broker for move in moves if move.coming for broker in (*move.before, *move.after)})
 
 
