@@ -1,44 +1,43 @@
 """The quorum that agrees on the metadata log: KRaft's protocol as a pure core.
 
-Event in, `Ready` out. The core does no I/O, awaits nothing, knows no clock and no randomness but what it is given;
-equal inputs give equal outputs, so whole clusters of cores run in a loop (`penstock.sim.raft`) and every
-failure replays. The shell around it owns the log, the disk and the network, and does what each `Ready` says, in the
-order that `Ready` says.
+Event in, `Ready` out. The core does no I/O and awaits nothing; clock and randomness are passed in. Equal inputs give
+equal outputs, so whole clusters of cores run in a loop (`penstock.sim.raft`) and every failure can be replayed. The
+shell around it owns the log, the disk and the network, and carries out each `Ready` in the order it states.
 
 Theory of operation
 -------------------
 Replicas *pull*: a follower sends Fetch with the end of its durable log and its last epoch. That one request asks for
-more, acknowledges what it has, and lets the leader check that both logs agree; where they do not, the answer names
-the place (epoch and offset) to truncate to, and where the leader no longer has the beginning, a snapshot.
+more, acknowledges what the follower has, and lets the leader check that both logs agree. If they do not, the response
+names the epoch and offset to truncate to; if the leader no longer has the records needed, it names a snapshot.
 
-Committed is what a majority of the voters holds *synced*, once the leader has committed a record of its own epoch.
-Nothing that a message depends on may be lost: epoch and vote are synced before an answer leaves, the log before the
-fetch that acknowledges it.
+A record is committed once a majority of the voters has *synced* it and the leader has committed a record of its own
+epoch. State that a message depends on is made durable first: epoch and vote are synced before an answer is sent, the
+log before the fetch that acknowledges it.
 
 Roles and what changes them (any role: a newer epoch → unattached, or follower where its leader is known):
 
     from                  on                                            to
     start                 only voter                                    candidate, at once leader
-    start                 leader known, not oneself                     follower
-    start                 else                                          unattached
-    unattached            told who leads                                follower
+        start                 leader known, another node                    follower
+        start                 otherwise                                     unattached
+        unattached            learns the leader                             follower
     unattached            election timeout, voter                       prospective
     follower              fetch timeout, or the leader resigned         prospective (voter), unattached (observer)
     prospective           majority of pre-votes                         candidate, epoch + 1
-    prospective           its old leader answers after all              follower
+    prospective           its old leader responds after all             follower
     candidate             majority of votes                             leader
     candidate             rejected, or election timeout                 prospective
     leader                majority silent (check-quorum), removed       unattached
                           from the voters, or asked to resign
 
 Voters are node ids *with* directory ids, and the voter set is a record of the log (KIP-853), in force as soon as it
-is appended. It changes by one voter at a time, the next only when the last is committed. Replicas outside of it are
-observers: they follow and never vote. A replica whose log lost what it may have acknowledged (`HardState.suspect`)
-follows, but takes no part in elections until it holds again all that is committed.
+is appended. It changes by one voter at a time; each change must be committed before the next. Replicas outside the set
+are observers: they follow and never vote. A replica whose log lost records that it may have acknowledged
+(`HardState.suspect`) follows, but takes no part in elections until it holds everything committed again.
 
-Nothing that another node says ends this one. What cannot be true while everybody keeps the rules (a second leader of
-one epoch, a gap in the log, a cut below the high watermark) is left aside and told (`Ready.contradictions`): someone
-forges, or a data directory was replaced by an older copy, and what is committed here stays.
+No message from another node can crash this one. Messages that contradict the protocol (a second leader of one epoch, a
+gap in the log, a truncation below the high watermark) are ignored and reported in `Ready.contradictions`. Possible
+causes are forged messages, or a data directory replaced by an older copy; records committed here stay.
 
 Modules: `core` (role, epoch, vote, elections), `leading`, `following`, `log_view` (what the core knows of the log),
 `messages` (everything that goes in and out), `types`, and the formats on disk: `control` (batches ↔ bytes),

@@ -1,4 +1,4 @@
-"""The log's batches ↔ bytes: Kafka's control records, and the values of the state machine."""
+"""Encodes and decodes the log's batches: Kafka's control records, and the values of the state machine."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from penstock.wire.records import (
     parse_control_key,
 )
 
-# Kafka 4 writes every control record, and reads it, in version 0.
+# Kafka 4 reads and writes every control record in version 0.
 VERSION = 0
 
 
 def encode_batch(batch: LogBatch, timestamp_ms: int) -> bytes:
-    """The bytes to append to the log; those that came from a leader are kept as they are."""
+    """The bytes to append to the log; batches from a leader are kept unchanged."""
     if batch.data:
         return batch.data
     if batch.control:
@@ -53,13 +53,13 @@ def encode_batch(batch: LogBatch, timestamp_ms: int) -> bytes:
 
 
 def decode_batches(data: Buffer) -> Iterator[LogBatch]:
-    """The whole batches in fetched or stored bytes; a last one that is cut off is left out."""
+    """The complete batches in fetched or stored bytes; an incomplete last one is left out."""
     for header, view in iter_batches(data, partial_tail=True):
         yield decode_batch(header, view)
 
 
 def decode_batch(header: BatchHeader, view: memoryview) -> LogBatch:
-    """What the core needs to know of a batch. Only control batches are opened."""
+    """The fields of a batch that the core needs. Only control batches are decoded."""
     control = tuple(control_records(view)) if is_control(header.attributes) else ()
     return LogBatch(
         header.base_offset,
@@ -71,7 +71,7 @@ def decode_batch(header: BatchHeader, view: memoryview) -> LogBatch:
 
 
 def batch_values(batch: LogBatch) -> Iterator[bytes]:
-    """What a batch tells the state machine: nothing, for a control batch."""
+    """The values of a batch for the state machine; none for a control batch."""
     if batch.control:
         return
     if not batch.data:
@@ -79,7 +79,7 @@ def batch_values(batch: LogBatch) -> Iterator[bytes]:
         return
     for record in iter_records(batch.data):
         if record.value is None:
-            raise WireError(f"a record without a value at offset {record.offset} of the metadata log")
+            raise WireError(f"the record at offset {record.offset} of the metadata log has no value")
         yield record.value
 
 
@@ -91,7 +91,7 @@ def build_control_batch(
 
 
 def control_records(batch: Buffer) -> Iterator[ControlRecord]:
-    """The records of a control batch. An unknown one is refused: skipping it could mean to ignore a new voter set."""
+    """The records of a control batch. Unknown types are refused: a skipped one could be a new voter set."""
     for record in iter_records(batch):
         yield _decode(parse_control_key(record.key), record.value or b"")
 
@@ -140,7 +140,7 @@ def _decode(record_type: int, value: bytes) -> ControlRecord:
     if record_type == ControlRecordType.SNAPSHOT_FOOTER:
         decode_whole(SnapshotFooterRecord, VERSION, value)
         return SnapshotFooter()
-    raise WireError(f"a control record of type {record_type} in the metadata log: it needs a newer release")
+    raise WireError(f"unknown control record type {record_type} in the metadata log: it needs a newer release")
 
 
 def _voters_record(voter_set: VoterSet) -> voters_message.VotersRecord:

@@ -1,6 +1,6 @@
-"""The replica: its epoch, its vote, its role, and the elections that change them.
+"""One replica: its epoch, vote and role, and the elections that change them.
 
-What a leader does is in `leading`, what a replica that follows or searches does in `following`.
+The leader's part is in `leading`, the part of other replicas in `following`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REQUEST_ID_START_MAX: Final = 1 << 40
 
 
 class RaftCore:
-    """One replica of the metadata log. `start` once, then `step` for every event; do what each `Ready` says."""
+    """One replica of the metadata log. Call `start` once, then `step` for every event; carry out each `Ready`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RaftCore:
         rng: Randomness,
         config: RaftConfig | None = None,
     ) -> None:
-        """`hard_state` is what was last persisted, or a new one; `log` describes what is on disk, synced."""
+        """`hard_state` is the last one persisted, or a new one; `log` describes the synced log on disk."""
         # The log may be ahead of a quorum-state file that was lost or restored; the epoch never goes back.
         if log.last_epoch > hard_state.epoch:
             hard_state = HardState(log.last_epoch, suspect=hard_state.suspect)
@@ -53,11 +53,11 @@ class RaftCore:
         self.leading: Leading | None = None
         self.following = Following(self)
         self._rng = rng
-        # An answer to a request of an earlier life, delivered late, must not pass for one to a request of this one.
+        # Start at a random id: a late response to a request from before a restart must not match a new request.
         self._requests = rng.randrange(REQUEST_ID_START_MAX)
         self._granted: list[ReplicaKey] = []
         self._rejected: list[int] = []
-        self._round = self._requests  # the first request id of this round of voting: older answers do not count
+        self._round = self._requests  # the first request id of this election round: older responses do not count
         self._campaign_at_ms = FOREVER
         self._leader_gone = False
         self._leader_heard = False
@@ -82,7 +82,7 @@ class RaftCore:
         return self.log.voter_set
 
     def describe(self) -> m.QuorumInfo:
-        """DescribeQuorum. Only a leader knows how far the others are."""
+        """The result of DescribeQuorum. Only a leader knows the progress of the others."""
         if self.leading is None:
             return m.QuorumInfo(self.leader_id, self.epoch, self.high_watermark)
         return self.leading.describe()
@@ -90,19 +90,19 @@ class RaftCore:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: float) -> m.Ready:
-        """Take up the role that the persisted state allows."""
+        """Takes the role that the persisted state allows."""
         if self._alone and self._may_vote:
             self._become_candidate(now_ms)
         elif self.leader_id not in (NO_NODE, self.id):
             self._become_follower(self.epoch, self.leader_id, now_ms)
         else:
-            # A leader that restarts must not go on in its old epoch: others may hold what it lost. Its vote for
-            # itself stands, so nobody else can win that epoch either.
+            # A restarted leader must not continue in its old epoch: others may hold records that it lost. Its vote for
+            # itself stands, so no other node can win that epoch either.
             self._become_unattached(self.epoch, now_ms)
         return self._finish(now_ms)
 
     def step(self, event: m.Event, now_ms: float) -> m.Ready:
-        """Take in one event. Equal events at equal times give equal answers."""
+        """Handles one event. Equal events at equal times give equal results."""
         if now_ms - self._announced_deadline_ms > self.config.late_event_ms:
             self._grant_grace(now_ms)
         self._dispatch(event, now_ms)
@@ -165,13 +165,13 @@ class RaftCore:
 
     def _on_persisted(self, end_offset: int) -> None:
         assert end_offset <= self.log.end_offset
-        # A log is truncated only while nothing is being synced, so the highest report is always the true one.
+        # The log is truncated only while no sync is running, so the highest report is always the true one.
         self.synced_end = max(self.synced_end, end_offset)
         if self.leading is not None:
             self.leading.advance()
 
     def _on_snapshot_taken(self, event: m.SnapshotTaken) -> None:
-        assert event.snapshot.offset <= self.high_watermark, "only what is committed may be in a snapshot"
+        assert event.snapshot.offset <= self.high_watermark, "a snapshot may contain only committed records"
         assert event.snapshot.epoch == self.log.epoch_at(event.snapshot.offset)
         self.log.snapshot_taken(event.snapshot, event.log_start_offset)
 
@@ -227,7 +227,7 @@ class RaftCore:
         error = ErrorCode.NONE
         granted = False
         if request.voter != self.key:
-            # Meant for a replica that this node once was: its promises are not ours to give.
+            # Addressed to an earlier replica with this node id: this replica must not vote in its name.
             error = ErrorCode.INVALID_VOTER_KEY
         elif request.epoch < self.epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
@@ -262,7 +262,7 @@ class RaftCore:
             self.leader_left(now_ms)
 
     def leader_left(self, now_ms: float) -> None:
-        """Need not wait until it has been silent for long; but not all at the same moment."""
+        """Starts an election soon, without waiting for the fetch timeout, but at a random time per replica."""
         if self.role is Role.FOLLOWER:
             if not self._leader_gone:
                 self._campaign_at_ms = min(self._campaign_at_ms, now_ms + self._rng.randrange(self._hurry_ms()))
@@ -292,7 +292,7 @@ class RaftCore:
         elif request.epoch > self.epoch or self.leader_id in (NO_NODE, request.source):
             self._become_unattached(request.epoch, now_ms)
             if self.key in request.preferred:
-                # The successor that has most goes first and the others in turn, so that they do not split the vote.
+                # The best successor starts at once and the others later in turn, so that they do not split the vote.
                 turn = request.preferred.index(self.key)
                 slot_ms = self.config.election_timeout_ms // 2
                 self._campaign_at_ms = now_ms + (turn * slot_ms + self._rng.randrange(slot_ms) if turn else 0)
@@ -338,7 +338,7 @@ class RaftCore:
         if voter.id not in self._rejected:
             self._rejected.append(voter.id)
         if self.role is Role.CANDIDATE and len(self._rejected) > len(self.voter_set) - self.voter_set.majority:
-            # Lost: give whoever can win a moment to do so, then sound out the others first (KIP-996).
+            # Lost: give other candidates a moment to win, then start with pre-votes again (KIP-996).
             backoff_ms = 1 + self._rng.randrange(self.config.election_backoff_max_ms)
             self._campaign_at_ms = min(self._campaign_at_ms, now_ms + backoff_ms)
 
@@ -354,12 +354,12 @@ class RaftCore:
     # -- transitions -------------------------------------------------------------------------------------------------
 
     def learn(self, epoch: int, leader_id: int, now_ms: float) -> bool:
-        """Another node says that `leader_id`, or nobody yet, leads `epoch`. False: that cannot be."""
+        """Learns from another node who leads `epoch` (NO_NODE: no one yet). Returns False if that is impossible."""
         if epoch < self.epoch:
             return True
         if leader_id == self.id:
             if epoch > self.epoch:
-                # A replica that had our id before the disk was wiped led that epoch: leave it alone.
+                # A replica that had our node id before the disk was wiped led that epoch: ignore it.
                 self._become_unattached(epoch, now_ms)
                 self._persist(replace(self.hard, voted=self.key))
         elif leader_id == NO_NODE:
@@ -373,7 +373,7 @@ class RaftCore:
         return True
 
     def heard_from_leader(self, now_ms: float) -> None:
-        """The leader answered: it is alive for another fetch timeout."""
+        """Restarts the fetch timeout: the leader answered."""
         if self.role is not Role.FOLLOWER:
             self._enter(Role.FOLLOWER)
         self._leader_gone = False
@@ -381,7 +381,7 @@ class RaftCore:
         self._campaign_at_ms = now_ms + self._fetch_timeout_ms()
 
     def resign(self, now_ms: float) -> None:
-        """Stop leading and tell the voters, naming the best successor first."""
+        """Stops leading and tells the voters, with the best successor first."""
         assert self.leading is not None
         preferred = self.leading.successors()
         for voter in self.voter_set.voters:
@@ -394,7 +394,7 @@ class RaftCore:
         if epoch > self.epoch:
             self._persist(replace(self.hard, epoch=epoch, leader_id=NO_NODE, voted=None))
         else:
-            # The vote of this epoch stays spent: a leader's on itself, a follower's on whom it gave it.
+            # The vote of this epoch stays: a leader's for itself, a follower's for its candidate.
             self._persist(replace(self.hard, leader_id=NO_NODE))
         self._enter(Role.UNATTACHED)
         self._campaign_at_ms = now_ms + self._random_election_timeout_ms()
@@ -410,7 +410,7 @@ class RaftCore:
         self.following.restart(now_ms)
 
     def _become_prospective(self, now_ms: float) -> None:
-        # It goes on fetching from the leader that it knew: one good answer, and it follows again.
+        # Keep fetching from the last known leader: one successful response makes this replica a follower again.
         self._enter(Role.PROSPECTIVE)
         self._ask_for_votes(now_ms, pre_vote=True)
 
@@ -449,15 +449,15 @@ class RaftCore:
 
     @property
     def _may_vote(self) -> bool:
-        """A log that lost what it acknowledged, or is being replaced, must not help to elect, or be elected."""
+        """Whether the log is complete: a replica that lost acknowledged records, or replaces its log, must not vote."""
         return not self.hard.suspect and self.following.installing is None
 
     @property
     def may_campaign(self) -> bool:
         """Whether this replica may stand for election.
 
-        Also one that the newest voter set leaves out, while that set may not be committed: it can be the only one
-        whose log is long enough to win, and must lead once more to commit its own removal (Ongaro's thesis, §4.2.2).
+        A replica that the newest voter set removes may, as long as that set might not be committed: it can be the only
+        one whose log is long enough to win, and then leads to commit its own removal (Ongaro's thesis, §4.2.2).
         """
         if self.leading is not None or not self._may_vote:
             return False
@@ -485,7 +485,7 @@ class RaftCore:
         return min(self._campaign_at_ms, self.following.next_deadline_ms())
 
     def _grant_grace(self, now_ms: float) -> None:
-        """The process stood still. What others sent meanwhile waits in the sockets: hear it before judging them."""
+        """Extends the timers after the process was suspended: messages that wait in the sockets must be read first."""
         until_ms = now_ms + 2 * self.config.late_event_ms
         self._campaign_at_ms = max(self._campaign_at_ms, until_ms)
         if self.leading is not None:
@@ -497,14 +497,14 @@ class RaftCore:
         return self.config.election_timeout_ms + self._rng.randrange(self.config.election_timeout_ms)
 
     def _fetch_timeout_ms(self) -> int:
-        # Followers that lose their leader at the same moment should not all stand up at the same moment.
+        # Randomised: followers that lose their leader at the same moment should not all campaign at once.
         return self.config.fetch_timeout_ms + self._rng.randrange(self.config.election_timeout_ms // 4)
 
-    # -- what the roles order ----------------------------------------------------------------------------------------
+    # -- output of the current step ----------------------------------------------------------------------------------
 
     @property
     def ready(self) -> m.Ready:
-        """The orders of the step under way."""
+        """The `Ready` of the current step."""
         return self._ready
 
     def send(self, message: m.Message) -> None:
@@ -525,20 +525,20 @@ class RaftCore:
         self._ready.contradictions.append(what)
 
     def truncate_to(self, offset: int) -> None:
-        assert offset >= self.high_watermark, "what is committed is never cut off"
+        assert offset >= self.high_watermark, "committed records are never truncated"
         assert not self._ready.append, "a step truncates before it appends"
         self.log.truncate_to(offset)
-        self.synced_end = -1  # until the shell says that the shorter log is durable
+        self.synced_end = -1  # until the shell reports that the truncation is durable
         self._ready.truncate_to = offset
 
     def commit_to(self, offset: int) -> None:
-        """Everything below `offset` is decided."""
+        """Marks everything below `offset` as committed."""
         assert offset <= self.log.end_offset
         if offset > self.high_watermark:
             self.high_watermark = self._ready.high_watermark = offset
 
     def trust_log(self) -> None:
-        """The log again holds all that is committed: take part in elections."""
+        """Rejoins elections: the log holds everything committed again."""
         self._persist(replace(self.hard, suspect=False))
 
     def result(self, operation_id: int, error: ErrorCode, message: str = "") -> None:

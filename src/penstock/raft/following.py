@@ -1,8 +1,8 @@
-"""A replica that does not lead: it fetches from the leader, or asks around who leads.
+"""A replica that does not lead: it fetches from the leader, or searches for one.
 
-At most one request is under way. A fetch leaves only when everything in the log is durable, because its offset
-acknowledges what lies before it. A leader that no longer has what is missing names a snapshot: it is fetched piece
-by piece and replaces the log as a whole.
+At most one request is in flight. A fetch is sent only when the whole log is durable, because its offset acknowledges
+everything before it. If the leader no longer has the records needed it names a snapshot, which is fetched in chunks and
+replaces the whole log.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 FOREVER = float("inf")
 NO_REQUEST = 0
 SNAPSHOT_BYTES_MAX = 2 << 30
-"""It is held in memory until it is whole."""
+"""The snapshot is held in memory until it is complete."""
 
 
 class Following:
-    """The pull side of a core; idle while it leads or stands for election."""
+    """The pull side of a core; idle while the replica leads or stands for election."""
 
     __slots__ = (
         "_core",
@@ -53,7 +53,7 @@ class Following:
         self.installing: OffsetAndEpoch | None = None
 
     def restart(self, now_ms: float) -> None:
-        """The role, the epoch or the leader changed: what is under way no longer counts."""
+        """Forgets the request in flight, because the role, the epoch or the leader changed."""
         self._request_id = NO_REQUEST
         self._next_at_ms = now_ms
         self.download = None
@@ -61,7 +61,7 @@ class Following:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: float) -> None:
-        """Send the next request if its time has come and nothing stands in its way."""
+        """Sends the next request if it is due and nothing prevents it."""
         core = self._core
         idle = self._request_id == NO_REQUEST and core.role is not Role.CANDIDATE and self.installing is None
         if not idle or now_ms < self._next_at_ms or core.synced_end != core.log.end_offset:
@@ -108,7 +108,7 @@ class Following:
         others = [voter.id for voter in core.voter_set.voters if voter.id != core.id]
         if others:
             return others[core.random_below(len(others))]
-        # The only voter has nobody to ask; who knows no voter at all asks whom its configuration names.
+        # The only voter has no one to ask; a replica that knows no voters asks the configured bootstrap servers.
         return ANY_BOOTSTRAP_SERVER if core.key not in core.voter_set else None
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ class Following:
         if self._learn(response, now_ms):
             return
         if response.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and response.source == core.leader_id:
-            # It says itself that it leads no longer, and nobody else leads this epoch. An observer is not told so in
-            # any other way, and if it is to be a voter (it may not know yet) the next leader can depend on its vote.
+            # The leader itself says that it no longer leads, and no other node leads this epoch. Observers are told in
+            # no other way, and this one may be a voter without knowing it yet, so the next election may need its vote.
             core.leader_left(now_ms)
         if response.error != ErrorCode.NONE or not self._from_leader(response):
             self._retry_later(now_ms)
@@ -131,8 +131,8 @@ class Following:
         if response.snapshot is not None:
             if response.snapshot.offset < core.high_watermark or response.snapshot.epoch > core.epoch:
                 self._contradicted(
-                    f"node {response.source} offers a snapshot that ends at {response.snapshot.offset}, where "
-                    f"{core.high_watermark} is committed",
+                    f"node {response.source} offers a snapshot that ends at {response.snapshot.offset}, but the log is "
+                    f"committed up to {core.high_watermark}",
                     now_ms,
                 )
                 return
@@ -156,7 +156,7 @@ class Following:
                 core.trust_log()
 
     def _truncate(self, response: m.FetchResponse, diverging: OffsetAndEpoch, now_ms: float) -> None:
-        """Drop what the leader never had. Each round goes back at least one epoch, so the rounds end."""
+        """Truncates records that the leader lacks. Each round goes back at least one epoch, so it terminates."""
         core = self._core
         common = core.log.end_offset_for_epoch(diverging.epoch)
         offset = min(common.offset, diverging.offset)
@@ -185,7 +185,7 @@ class Following:
             return
         expected = response.snapshot == self.download and response.position == self.download_position
         if response.error != ErrorCode.NONE or not self._from_leader(response) or not expected:
-            # The leader has a newer snapshot, or is no leader any more: begin again with a fetch.
+            # The leader has a newer snapshot, or no longer leads: start again with a fetch.
             self.download = None
             self._retry_later(now_ms)
             return
@@ -206,7 +206,7 @@ class Following:
     def on_installed(self, event: m.SnapshotInstalled, now_ms: float) -> None:
         core = self._core
         assert event.snapshot == self.installing
-        assert event.snapshot.offset >= core.high_watermark, "a snapshot never takes back what is committed"
+        assert event.snapshot.offset >= core.high_watermark, "a snapshot never removes committed records"
         self.installing = None
         core.log.snapshot_installed(event.snapshot, event.voter_set)
         core.synced_end = event.snapshot.offset
@@ -216,7 +216,7 @@ class Following:
     def on_refused(self, event: m.SnapshotRefused, now_ms: float) -> None:
         assert event.snapshot == self.installing
         self.installing = None
-        self._contradicted(f"what was fetched as the snapshot {event.snapshot} is none", now_ms)
+        self._contradicted(f"the bytes fetched as snapshot {event.snapshot} are not a valid snapshot", now_ms)
 
     def on_request_failed(self, request_id: int, now_ms: float) -> None:
         if request_id == self._request_id:
@@ -240,7 +240,7 @@ class Following:
         self._request_deadline_ms = max(self._request_deadline_ms, until_ms)
 
     def _learn(self, response: m.FetchResponse | m.FetchSnapshotResponse, now_ms: float) -> bool:
-        """Whether a refusal told us something new: then there is somebody else to ask, at once."""
+        """Takes the leader from an error response; returns whether it is new, so that it can be asked at once."""
         known = (self._core.epoch, self._core.leader_id)
         self._core.learn(response.epoch, response.leader_id, now_ms)
         return response.error != ErrorCode.NONE and known != (self._core.epoch, self._core.leader_id)

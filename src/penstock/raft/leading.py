@@ -1,7 +1,7 @@
-"""A replica that leads: it takes proposals, answers fetches, counts who has what, and changes the voter set.
+"""A leading replica: it accepts proposals, answers fetches, tracks the replicas' progress and changes the voter set.
 
-The high watermark is the largest offset that a majority of the voters holds durably, and only once that lies past
-the start of this leader's epoch: records of older epochs are committed by the first record of one's own (Raft §5.4.2).
+The high watermark is the largest offset that a majority of the voters holds durably, and advances only beyond the start
+of this leader's epoch: records of older epochs are committed by the first record of the leader's own (Raft §5.4.2).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 FOREVER = float("inf")
 REPLICAS_MAX = 1_000
-"""Of which a leader knows how far they are. There are far fewer voters."""
+"""The number of observers whose progress a leader tracks. There are far fewer voters."""
 
 
 class Progress:
-    """How far another replica is."""
+    """Another replica's progress."""
 
     __slots__ = ("caught_up_ms", "end", "fetched_ms", "heard_ms", "leader_end_at_fetch")
 
     def __init__(self, now_ms: float) -> None:
         self.end = UNKNOWN_OFFSET
-        self.heard_ms = now_ms  # for check-quorum: a new leader grants everybody a full timeout
+        self.heard_ms = now_ms  # for check-quorum: a new leader grants every replica a full timeout
         self.fetched_ms = -1.0
         self.caught_up_ms = -1.0
         self.leader_end_at_fetch = UNKNOWN_OFFSET
 
 
 class Leading:
-    """The state of one epoch's leader, gone with its leadership."""
+    """The state of one epoch's leader; dropped when leadership ends."""
 
     def __init__(self, core: RaftCore, now_ms: float) -> None:
         self._core = core
@@ -44,26 +44,26 @@ class Leading:
         self.replicas: dict[ReplicaKey, Progress] = {}
         self._parked: dict[ReplicaKey, tuple[m.FetchRequest, float]] = {}
         self._begin_at_ms = now_ms
-        # The voter change under way: the operation that asked for it and the offset of its record.
+        # The voter change in progress: its operation id and the offset of its record.
         self._change: tuple[int, int] | None = None
 
     @property
     def established(self) -> bool:
-        """Whether a record of this epoch is committed, so that the high watermark covers all that ever was."""
+        """Whether a record of this epoch is committed, so that the high watermark covers every earlier commit."""
         return self._core.high_watermark > self.epoch_start
 
     def begin(self, granting_voters: tuple[int, ...]) -> None:
-        """Open the epoch with its control records."""
+        """Starts the epoch with its control records."""
         core = self._core
         voters = core.voter_set
         records: list[m.ControlRecord] = [m.LeaderChange(core.id, voters.ids, granting_voters)]
         if core.log.voter_set_offset == IN_SNAPSHOT and core.log.end_offset == 0:
-            # The bootstrap snapshot is never fetched by others: its voter set reaches them through the log.
+            # Other nodes never fetch the bootstrap snapshot: its voter set reaches them through the log.
             records += [m.KRaftVersion(KRAFT_VERSION), m.Voters(voters)]
         self._append_control(*records)
 
     def stop(self) -> None:
-        """Leadership is lost: send the waiting replicas on, and say that an unfinished change is undecided."""
+        """Ends leadership: answers parked fetches, and reports an unfinished voter change as undecided."""
         core = self._core
         for request, _ in self._parked.values():
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -84,7 +84,7 @@ class Leading:
         core.ready.proposed = m.Proposed(batch.base_offset, batch.end_offset)
 
     def advance(self) -> None:
-        """Move the high watermark as far as a majority of synced ends allows."""
+        """Advances the high watermark as far as a majority of synced end offsets allows."""
         core = self._core
         voters = core.voter_set.keys
         ends = sorted((self._end_of(key) for key in voters), reverse=True)
@@ -145,7 +145,7 @@ class Leading:
         return ErrorCode.NONE if known else ErrorCode.SNAPSHOT_NOT_FOUND
 
     def answer_parked(self, now_ms: float) -> None:
-        """Answer every fetch that has something to learn, or has waited long enough."""
+        """Answers every parked fetch that has news, or has waited long enough."""
         for replica, (request, deadline_ms) in list(self._parked.items()):
             news = request.offset < self._core.log.end_offset or request.high_watermark < self._known_high_watermark
             if news or now_ms >= deadline_ms:
@@ -186,7 +186,7 @@ class Leading:
         return progress
 
     def _make_room(self) -> None:
-        """Whoever fetches is remembered, whatever it calls itself: the one that was silent for longest goes."""
+        """Forgets the replica that was silent longest: any node id may fetch, so the number tracked is bounded."""
         if len(self.replicas) >= REPLICAS_MAX:
             others = [key for key in self.replicas if key not in self._core.voter_set]
             oldest = min(others, key=lambda key: self.replicas[key].heard_ms)
@@ -207,7 +207,7 @@ class Leading:
                 f"Node {voter.id} is a voter already. If its disk was replaced, remove the old voter first.",
             )
         elif not self._keeps_up(voter.key, now_ms):
-            # A voter that lags would count towards the majority and could stall every commit until it has caught up.
+            # A lagging voter would count towards the majority and could stall every commit until it has caught up.
             self._core.result(
                 event.operation_id,
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -222,24 +222,24 @@ class Leading:
             return
         if event.key not in voters:
             self._core.result(
-                event.operation_id, ErrorCode.VOTER_NOT_FOUND, f"Node {event.key.id} with that directory is no voter."
+                event.operation_id, ErrorCode.VOTER_NOT_FOUND, f"Node {event.key.id} with this directory is no voter."
             )
         elif len(voters) == 1:
             self._core.result(
-                event.operation_id, ErrorCode.INVALID_REQUEST, "The last voter cannot be removed: nobody could lead."
+                event.operation_id, ErrorCode.INVALID_REQUEST, "The last voter cannot be removed: no node could lead."
             )
         else:
             self._change_voters(event.operation_id, voters.without(event.key))
 
     def _refuse_change(self, operation_id: int) -> bool:
-        """One change at a time: the majorities of two sets that differ by more than one voter may not overlap."""
+        """Only one change at a time: majorities of sets that differ by more than one voter might not overlap."""
         pending = self._core.log.voter_set_offset >= self._core.high_watermark
         if self.established and not pending:
             return False
         self._core.result(
             operation_id,
             ErrorCode.REQUEST_TIMED_OUT,
-            "The voter set is still changing: retry when the change under way is committed."
+            "The voter set is still changing: retry once that change is committed."
             if pending and self.established
             else "The leader has not yet committed a record of its own epoch: retry.",
         )
@@ -248,7 +248,7 @@ class Leading:
     def _change_voters(self, operation_id: int, voters: VoterSet) -> None:
         batch = self._append_control(m.Voters(voters))
         self._change = (operation_id, batch.base_offset)
-        # The set counts from the moment it is in the log; a smaller majority may be reached already.
+        # The set is in force once it is in the log; a smaller majority may already be reached.
         self.advance()
 
     def _finish_change(self, now_ms: float) -> None:
@@ -257,7 +257,7 @@ class Leading:
             core.result(self._change[0], ErrorCode.NONE)
             self._change = None
         if core.key not in core.voter_set and core.log.voter_set_offset < core.high_watermark:
-            # It led until the record that removes it was committed; now the remaining voters choose.
+            # This node led until the record that removes it was committed; now the remaining voters elect.
             core.resign(now_ms)
 
     def _keeps_up(self, key: ReplicaKey, now_ms: float) -> bool:
@@ -268,7 +268,7 @@ class Leading:
 
     def check_timers(self, now_ms: float) -> None:
         if now_ms >= self._check_quorum_at_ms():
-            # Cut off from the majority it can commit nothing; clients should find the leader that the others choose.
+            # Without a majority it can commit nothing; clients should find the leader that the others elect.
             self._core.resign(now_ms)
             return
         if now_ms >= self._begin_at_ms:
@@ -290,7 +290,7 @@ class Leading:
             progress.heard_ms = max(progress.heard_ms, heard_ms)
 
     def _check_quorum_at_ms(self) -> float:
-        """When a majority of the voters will have been silent for too long."""
+        """The time at which a majority of the voters will have been silent for too long."""
         core = self._core
         needed = core.voter_set.majority - (1 if core.key in core.voter_set else 0)
         if needed == 0:
@@ -303,7 +303,7 @@ class Leading:
         return progress.heard_ms if progress else self._started_ms
 
     def _begin_quorum_epoch(self, now_ms: float) -> None:
-        """Tell the voters that do not fetch who leads; again and again, since they may be starting up."""
+        """Announces the leader to voters that do not fetch, repeatedly, since they may be starting up."""
         core = self._core
         self._begin_at_ms = now_ms + core.config.begin_epoch_interval_ms
         for key in core.voter_set.keys:
@@ -315,7 +315,7 @@ class Leading:
     # -- for others --------------------------------------------------------------------------------------------------
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, the one that has most of the log first."""
+        """The other voters, the most up-to-date first."""
         others = [key for key in self._core.voter_set.keys if key != self._core.key]
         return tuple(sorted(others, key=lambda key: (-self._end_of(key), key.id)))
 

@@ -1,7 +1,7 @@
-"""What the core knows of the log: where it starts and ends, which epochs it holds, which voter sets it states.
+"""The core's view of the log: start and end offsets, epochs and voter sets, but not the records.
 
-Never the records themselves. The shell builds it at start from the log and the newest snapshot, after it has synced
-what it found; from then on the core keeps it in step with the changes that it orders.
+The shell builds it at start from the log and the newest snapshot, after syncing them. From then on the core updates it
+with every change it orders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from penstock.raft.messages import LogBatch, Voters
 from penstock.raft.types import OffsetAndEpoch, VoterSet
 
-# The offset of a voter set that stands in a snapshot and not in the log: no truncation can remove it.
+# The offset of a voter set that is in a snapshot and not in the log: no truncation can remove it.
 IN_SNAPSHOT = -1
 
 
@@ -24,7 +24,7 @@ class LogView:
     def __init__(
         self, start_offset: int = 0, snapshot: OffsetAndEpoch | None = None, voter_set: VoterSet | None = None
     ) -> None:
-        """An empty log that starts at `start_offset`, with the newest snapshot and the voters that it states."""
+        """An empty log that starts at `start_offset`, with the newest snapshot and its voters."""
         assert snapshot is not None or start_offset == 0, "a log without its beginning needs a snapshot"
         self.start_offset = start_offset
         self.end_offset = start_offset
@@ -39,10 +39,10 @@ class LogView:
     def recover(
         cls, start_offset: int, batches: Iterable[LogBatch], snapshot: OffsetAndEpoch | None, voter_set: VoterSet
     ) -> LogView:
-        """From what is on disk: the newest snapshot with its voters, and the log's batches from its start on.
+        """Builds the view from disk: the newest snapshot with its voters, and the log's batches from its start.
 
-        A log that ends before the snapshot does has nothing to add to it: the view then starts at the snapshot's
-        end, and the shell must let the log start there too (compare `start_offset`).
+        A log that ends before the snapshot adds nothing to it. The view then starts at the snapshot's end, and the
+        shell must make the log start there too (compare `start_offset`).
         """
         view = cls(start_offset, snapshot, voter_set)
         for batch in batches:
@@ -57,20 +57,20 @@ class LogView:
 
     @property
     def voter_set(self) -> VoterSet:
-        """The newest in the log, committed or not: that is the one in force (KIP-853)."""
+        """The newest voter set in the log, committed or not: it is the one in force (KIP-853)."""
         return self._voter_sets[-1][1]
 
     @property
     def voter_set_offset(self) -> int:
-        """Where the newest voter set stands; `IN_SNAPSHOT` if the log has none."""
+        """The offset of the newest voter set; `IN_SNAPSHOT` if the log has none."""
         return self._voter_sets[-1][0]
 
     def voter_set_at(self, offset: int) -> VoterSet:
-        """The one in force just before `offset`."""
+        """The voter set in force just before `offset`."""
         return next(voters for at, voters in reversed(self._voter_sets) if at < offset)
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The newest epoch in the log that is not newer than `epoch`, and where it ends."""
+        """The newest epoch in the log up to `epoch`, and its end offset."""
         index = bisect_right(self._epochs, epoch) - 1
         if index < 0:
             return OffsetAndEpoch(self.start_offset, 0)
@@ -78,20 +78,20 @@ class LogView:
         return OffsetAndEpoch(ends, self._epochs[index])
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record before `offset`: what a snapshot that ends there is named after."""
+        """The epoch of the record before `offset`, which names a snapshot that ends there."""
         if self.snapshot is not None and offset == self.snapshot.offset:
             return self.snapshot.epoch
         index = bisect_right(self._epoch_starts, offset - 1) - 1
         return self._epochs[index] if index >= 0 else 0
 
     def needs_snapshot(self, offset: int, last_epoch: int) -> bool:
-        """Whether the log no longer holds what a replica needs that ends at (offset, last_epoch)."""
+        """Whether the log no longer holds what a replica at (offset, last_epoch) needs next."""
         if self.snapshot is None or self.start_offset == 0:
             return False
         return offset < self.start_offset or last_epoch < self._epochs[0]
 
     def diverging(self, offset: int, last_epoch: int) -> OffsetAndEpoch | None:
-        """Where a replica's log that ends at (offset, last_epoch) left this one, or None if it is a prefix of it."""
+        """Where the log of a replica at (offset, last_epoch) diverged from this one; None if it is a prefix of it."""
         if offset == 0:
             return None
         common = self.end_offset_for_epoch(last_epoch)
@@ -114,7 +114,7 @@ class LogView:
     def truncate_to(self, offset: int) -> None:
         assert self.start_offset <= offset < self.end_offset
         self.end_offset = offset
-        # The first epoch stays where it is the snapshot's: a log that is empty again still follows its snapshot.
+        # Keep the first epoch if it is the snapshot's: an emptied log still follows its snapshot.
         keep = 1 if self.snapshot is not None and self._epochs[0] <= self.snapshot.epoch else 0
         while len(self._epochs) > keep and self._epoch_starts[-1] >= offset:
             self._epoch_starts.pop()
@@ -128,7 +128,7 @@ class LogView:
         self._voter_sets = [(IN_SNAPSHOT, covered), *(v for v in self._voter_sets if v[0] >= snapshot.offset)]
         self.snapshot = snapshot
         self.start_offset = log_start_offset
-        # Keep the epoch of the last record before the start: a replica that holds exactly that much can go on.
+        # Keep the epoch of the last record before the start: a replica that ends exactly there can continue.
         first = bisect_left(self._epoch_starts, log_start_offset) - 1
         if first >= 0:
             del self._epochs[:first], self._epoch_starts[:first]

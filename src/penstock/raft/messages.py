@@ -1,8 +1,8 @@
-"""What goes into the core and what comes out: batches, requests and responses, local events, and `Ready`.
+"""The core's input and output: batches, requests and responses, local events, and `Ready`.
 
 Requests and responses mirror Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot; the shell
-translates. `request_id` pairs a response with its request (the shell's correlation id does); a response to any
-but the latest request of its kind is ignored.
+translates. `request_id` pairs a response with its request, like a correlation id; only a response to the latest request
+of its kind is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.wire.errors import ErrorCode
 
 
 class LeaderChange(msgspec.Struct, frozen=True):
-    """The first record of every epoch: who leads it, who could vote, who did (node ids)."""
+    """The first record of every epoch: its leader, the voters, and the voters that granted their vote (node ids)."""
 
     leader_id: int
     voters: tuple[int, ...]
@@ -28,7 +28,7 @@ class KRaftVersion(msgspec.Struct, frozen=True):
 
 
 class Voters(msgspec.Struct, frozen=True):
-    """From here on this is the voter set."""
+    """The voter set from this record on."""
 
     voter_set: VoterSet
 
@@ -45,7 +45,7 @@ ControlRecord = LeaderChange | KRaftVersion | Voters | SnapshotHeader | Snapshot
 
 
 class LogBatch(msgspec.Struct, frozen=True):
-    """One batch of the log. A leader makes it of `control` records or `values`; a follower gets it as `data`."""
+    """One batch of the log. A leader makes it from `control` records or `values`; a follower receives it as `data`."""
 
     base_offset: int
     count: int
@@ -119,7 +119,7 @@ class EndQuorumEpochResponse(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """`offset` is the end of what the replica holds durably: the request is its acknowledgement."""
+    """`offset` is the end of the replica's durable log, so the request is also its acknowledgement."""
 
     source: int
     target: int
@@ -128,13 +128,13 @@ class FetchRequest(msgspec.Struct, frozen=True):
     epoch: int
     offset: int
     last_epoch: int
-    # What the replica knows to be committed: a leader that knows more answers at once (KIP-1166).
+    # The replica's high watermark: a leader with a higher one answers at once (KIP-1166).
     high_watermark: int
     max_wait_ms: int
 
 
 class FetchResponse(msgspec.Struct, frozen=True):
-    """As it leaves the leader's core, `read_from` tells the shell where to read; the follower's core gets `batches`."""
+    """The leader's core sets `read_from`, the range for the shell to read; the follower's core gets `batches`."""
 
     source: int
     target: int
@@ -188,7 +188,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """All changes of the log made so far are durable, and it ends at `end_offset`. Only after the sync."""
+    """All changes of the log so far are synced, and it ends at `end_offset`."""
 
     end_offset: int
 
@@ -201,21 +201,21 @@ class Propose(msgspec.Struct, frozen=True):
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
-    """The state machine wrote a durable snapshot of what is committed; the log now starts at `log_start_offset`."""
+    """The state machine wrote a durable snapshot of committed records; the log now starts at `log_start_offset`."""
 
     snapshot: OffsetAndEpoch
     log_start_offset: int
 
 
 class SnapshotInstalled(msgspec.Struct, frozen=True):
-    """The snapshot named by `Ready.install` replaced the log, durably. The voters are those its records state."""
+    """The snapshot in `Ready.install` has durably replaced the log. `voters` come from its records."""
 
     snapshot: OffsetAndEpoch
     voter_set: VoterSet
 
 
 class SnapshotRefused(msgspec.Struct, frozen=True):
-    """What was fetched as the snapshot named by `Ready.install` is none: nothing was changed for it."""
+    """The bytes fetched for the snapshot in `Ready.install` are not a valid snapshot; nothing was changed."""
 
     snapshot: OffsetAndEpoch
 
@@ -227,7 +227,7 @@ class RequestFailed(msgspec.Struct, frozen=True):
 
 
 class LeaderGone(msgspec.Struct, frozen=True):
-    """The host of the leader of `epoch` says that no process listens there any more. A hint: elections decide."""
+    """The leader's host reports that no process listens there any more. Only a hint: elections decide."""
 
     leader_id: int
     epoch: int
@@ -244,7 +244,7 @@ class RemoveVoter(msgspec.Struct, frozen=True):
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """Give up leadership in favour of the best follower, as before a clean stop."""
+    """Gives up leadership in favour of the best follower, for example before a clean stop."""
 
 
 LocalEvent = (
@@ -262,11 +262,11 @@ LocalEvent = (
 )
 Event = LocalEvent | Message
 
-# -- what the shell has to do ----------------------------------------------------------------------------------------
+# -- output for the shell --------------------------------------------------------------------------------------------
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """Who leads, as this replica knows it."""
+    """The leader, as far as this replica knows."""
 
     role: Role
     leader_id: int
@@ -274,14 +274,14 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 class Proposed(msgspec.Struct, frozen=True):
-    """A proposal entered the log; it is decided when the high watermark reaches `end_offset`."""
+    """A proposal was appended; it is committed when the high watermark reaches `end_offset`."""
 
     base_offset: int
     end_offset: int
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True):
-    """Bytes to write into the partial snapshot file; position 0 begins a new one."""
+    """Bytes to write into the partial snapshot file; position 0 starts a new file."""
 
     snapshot: OffsetAndEpoch
     position: int
@@ -301,11 +301,11 @@ class Ready(msgspec.Struct):
     2. truncate the log to `truncate_to`, then write the batches of `append`; no sync needed yet;
     3. send `messages`, reading the log where a response says so;
     4. write `snapshot_chunk`; finish and install the snapshot `install`, then step `SnapshotInstalled`, or
-       `SnapshotRefused` where it turns out to be none;
+       `SnapshotRefused` if it is not valid;
     5. sync the log if it changed, then step `Persisted`. Steps in between are allowed;
     6. hand everything below `high_watermark` to the state machine, publish `leadership`, answer `results`.
 
-    A failure in 1, 2, 4 or 5 ends the process: no later step may pretend that it worked.
+    A failure in 1, 2, 4 or 5 must end the process: later steps assume that it succeeded.
     """
 
     hard_state: HardState | None = None
@@ -318,13 +318,13 @@ class Ready(msgspec.Struct):
     leadership: Leadership | None = None
     proposed: Proposed | None = None
     results: list[VoterChangeResult] = []
-    # What another node said and cannot be true, if the quorum's rules were kept everywhere: it was left aside.
+    # Messages from other nodes that contradict the protocol; they were ignored.
     contradictions: list[str] = []
     deadline_ms: float = float("inf")
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """One line of DescribeQuorum."""
+    """One replica in DescribeQuorum."""
 
     key: ReplicaKey
     log_end_offset: int
@@ -333,7 +333,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 
 
 class QuorumInfo(msgspec.Struct, frozen=True):
-    """DescribeQuorum, as the leader sees it."""
+    """The result of DescribeQuorum on the leader."""
 
     leader_id: int = NO_NODE
     epoch: int = 0

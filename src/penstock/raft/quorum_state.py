@@ -2,9 +2,9 @@
 
     {"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1,"crc32c":…}
 
-Two fields are ours; Kafka's tools pass over them. `logSuspect`, written only where it is true, says that the log lost
-records that it may have acknowledged. `crc32c` is the checksum of the file without it: one turned bit could give away
-a vote twice. A file that has none was written by Kafka, or by a release before there was one.
+Two fields are ours, and Kafka's tools ignore them. `logSuspect`, written only if true, says that the log lost records
+that it may have acknowledged. `crc32c` is the checksum of the file without this field: a flipped bit could allow a
+second vote. A file without it was written by Kafka, or by a release before the field existed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA_VERSION = 1
 
 
 class QuorumStateError(Exception):
-    """The file cannot be trusted. Without it the node could vote twice in one epoch, so it must not start."""
+    """The file is damaged. Without it the node could vote twice in one epoch, so it must not start."""
 
 
 class _QuorumState(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -49,8 +49,8 @@ def _checksum(content: _QuorumState) -> int:
 
 def _damaged(reason: str) -> str:
     return (
-        f"{FILE_NAME} is damaged ({reason}): nobody knows whom this node voted for. Restore it. A node with other "
-        "voters may be formatted anew and join as a new voter; for a node alone, see `penstock metadata recover`"
+        f"{FILE_NAME} is damaged ({reason}), so this node's vote is unknown. Restore the file. If the quorum has other "
+        "voters, format this node and let it join as a new voter; for a single node, see `penstock metadata recover`"
     )
 
 
@@ -64,7 +64,7 @@ def parse_quorum_state(data: bytes) -> HardState:
         raise QuorumStateError(_damaged("its checksum is wrong"))
     if state.data_version != DATA_VERSION:
         raise QuorumStateError(
-            f"{FILE_NAME} has data_version {state.data_version}, this release knows {DATA_VERSION} only: "
+            f"{FILE_NAME} has data_version {state.data_version}, but this release supports only {DATA_VERSION}: "
             f"start the release that wrote it"
         )
     if state.leader_epoch < 0:

@@ -4,7 +4,7 @@
     batches         the state machine's values
     control batch   SnapshotFooter
 
-Offsets count from 0 within the file. A file without its footer is one that was not written to its end.
+Offsets count from 0 within the file. A file without its footer was not written completely.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
 
 class SnapshotError(Exception):
-    """A snapshot that is cut off, damaged, or not one at all."""
+    """A snapshot file that is truncated, damaged, or not a snapshot."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot's contents. `values` are decoded, and their checksums checked, as they are taken."""
+    """A snapshot's contents. `values` are decoded, and their checksums verified, during iteration."""
 
     last_contained_log_timestamp_ms: int
     voter_set: VoterSet
@@ -59,7 +59,7 @@ def snapshot_batches(
     timestamp_ms: int,
     last_contained_log_timestamp_ms: int = 0,
 ) -> Iterator[bytes]:
-    """The file, one batch at a time, so that writing a large one can be spread out."""
+    """The file's batches, one at a time, so that writing a large snapshot can be spread out."""
     header = (SnapshotHeader(last_contained_log_timestamp_ms), KRaftVersion(KRAFT_VERSION), Voters(voter_set))
     yield build_control_batch(header, 0, snapshot.epoch, timestamp_ms)
     offset = len(header)
@@ -71,22 +71,22 @@ def snapshot_batches(
 
 
 def read_snapshot(data: Buffer) -> Snapshot:
-    """Open a whole snapshot. Raises SnapshotError unless it has its header and its footer."""
+    """Opens a complete snapshot. Raises SnapshotError unless it has its header and footer."""
     try:
         batches = list(iter_batches(data))
         if len(batches) < 2 or not is_control(batches[0][0].attributes) or not is_control(batches[-1][0].attributes):
-            raise SnapshotError("a snapshot begins and ends with a control batch: this one was not written to its end")
+            raise SnapshotError("the snapshot is incomplete: it must begin and end with a control batch")
         first = list(control_records(batches[0][1]))
         last = list(control_records(batches[-1][1]))
     except WireError as error:
-        raise SnapshotError(f"a damaged snapshot: {error}") from None
+        raise SnapshotError(f"the snapshot is damaged: {error}") from None
     header = next((record for record in first if isinstance(record, SnapshotHeader)), None)
     version = next((record for record in first if isinstance(record, KRaftVersion)), None)
     voters = next((record for record in first if isinstance(record, Voters)), None)
     if header is None or last != [SnapshotFooter()]:
-        raise SnapshotError("a snapshot without its header or its footer")
+        raise SnapshotError("the snapshot lacks its header or footer")
     if version is not None and version.level != KRAFT_VERSION:
-        raise SnapshotError(f"a snapshot with kraft.version {version.level}: this release knows {KRAFT_VERSION}")
+        raise SnapshotError(f"the snapshot has kraft.version {version.level}: this release knows {KRAFT_VERSION}")
     return Snapshot(
         header.last_contained_log_timestamp_ms,
         voters.voter_set if voters else VoterSet(),
@@ -99,10 +99,10 @@ def _values(batches: Iterable[memoryview]) -> Iterator[bytes]:
         for batch in batches:
             for record in iter_records(batch):
                 if record.value is None:
-                    raise SnapshotError("a record without a value in a snapshot")
+                    raise SnapshotError("a record in the snapshot has no value")
                 yield record.value
     except WireError as error:
-        raise SnapshotError(f"a damaged snapshot: {error}") from None
+        raise SnapshotError(f"the snapshot is damaged: {error}") from None
 
 
 def _chunks(values: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -1,4 +1,4 @@
-"""The nouns of the quorum: replicas, voters, offsets, what is persisted, and how long things may take."""
+"""The quorum's basic types: replicas, voters, offsets, persisted state, and timeouts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 NO_NODE = -1
-# The target of a request that any node of the cluster may answer, for a replica that knows no voter yet.
+# The target of a request that any node may answer, for a replica that knows no voters yet.
 ANY_BOOTSTRAP_SERVER = -2
 UNKNOWN_OFFSET = -1
 
-# kraft.version 1 (KIP-853): the voter set lives in the log, voters are known by id and directory.
+# kraft.version 1 (KIP-853): the voter set is in the log; a voter is identified by id and directory.
 KRAFT_VERSION = 1
 
 
 class Randomness(Protocol):
-    """What the core needs of `random.Random`."""
+    """The part of `random.Random` that the core uses."""
 
     def randrange(self, stop: int, /) -> int: ...
 
 
 class Role(Enum):
-    """What a replica is doing. Observers are unattached or followers that are not in the voter set."""
+    """A replica's role. Observers are unattached or followers, but not in the voter set."""
 
-    UNATTACHED = "unattached"  # knows the epoch, not its leader
+    UNATTACHED = "unattached"  # knows the epoch but not its leader
     FOLLOWER = "follower"  # fetches from the leader
     PROSPECTIVE = "prospective"  # lost the leader, asks whether an election would succeed (KIP-996)
     CANDIDATE = "candidate"  # asks for votes in a new epoch
@@ -36,14 +36,14 @@ class Role(Enum):
 
 
 class ReplicaKey(NamedTuple):
-    """A replica is its node and its directory: a wiped disk under an old node id is another replica (KIP-853)."""
+    """A node id and a directory id: a wiped disk under an old node id is another replica (KIP-853)."""
 
     id: int
     directory_id: bytes
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in the log: what lies before `offset` ends with `epoch`. Names a snapshot, or where two logs part."""
+    """A position in the log, and the epoch of the record before it. Names a snapshot, or where two logs diverge."""
 
     offset: int
     epoch: int
@@ -72,7 +72,7 @@ class Voter(msgspec.Struct, frozen=True):
 
 
 class VoterSet(msgspec.Struct, frozen=True, dict=True):
-    """Who decides. Ordered by node id; at most one voter per node id."""
+    """The voters. Ordered by node id; at most one voter per node id."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -80,7 +80,7 @@ class VoterSet(msgspec.Struct, frozen=True, dict=True):
     def of(cls, voters: Iterable[Voter]) -> VoterSet:
         ordered = tuple(sorted(voters, key=lambda voter: voter.id))
         if any(a.id == b.id for a, b in pairwise(ordered)):
-            raise ValueError("two voters with one node id: a node has one metadata directory")
+            raise ValueError("two voters have the same node id: a node has one metadata directory")
         return cls(ordered)
 
     def __len__(self) -> int:
@@ -114,12 +114,12 @@ class VoterSet(msgspec.Struct, frozen=True, dict=True):
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """What must be on disk before any message that depends on it leaves: losing it could elect two leaders."""
+    """State that must be on disk before any message that depends on it is sent: losing it could elect two leaders."""
 
     epoch: int = 0
     leader_id: int = NO_NODE
     voted: ReplicaKey | None = None
-    # The log lost records it may have acknowledged: the replica takes no part in elections until it has caught up.
+    # The log lost records that it may have acknowledged: no part in elections until the replica has caught up.
     suspect: bool = False
 
 
@@ -131,19 +131,20 @@ class RaftConfig(msgspec.Struct, frozen=True):
     election_backoff_max_ms: int = 1000
     request_timeout_ms: int = 2000
     retry_backoff_ms: int = 20
-    # How long a leader parks a fetch that finds nothing new.
+    # How long a leader holds a fetch that finds nothing new.
     fetch_max_wait_ms: int = 500
-    # How often a replica without a leader asks one of the voters who leads.
+    # How often a replica without a leader asks a voter who leads.
     probe_interval_ms: int = 250
-    # An event this much after its deadline means that the process stood still: what waits in the sockets goes first.
+    # An event this late after its deadline means that the process was suspended: read waiting messages first.
     late_event_ms: int = 250
-    # An observer that has not fetched for so long is forgotten by the leader.
+    # The leader forgets an observer that has not fetched for this long.
     observer_session_timeout_ms: int = 300_000
     snapshot_chunk_bytes_max: int = 1 << 20
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        # Half as long again as a follower's patience, so that a slow network does not depose a leader both sides want.
+        # 1.5 times the followers' fetch timeout, so that a slow network does not depose a leader that both sides
+        # accept.
         return self.fetch_timeout_ms * 3 // 2
 
     @property
