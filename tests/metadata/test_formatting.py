@@ -46,13 +46,13 @@ def test_a_file_written_by_kafka_is_read() -> None:
         ("", "version 0"),
         ("# crc32c 86ca0e7b\ncluster.id=4L6g3nShT-eMCtK--X86sv\n", "its checksum is wrong"),
         ("version=2\n", "version 2"),
-        ("version=1\ncluster.id=c\nnode.id=1\n", "directory.id was not found"),
-        ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\ncluster.id=c\n", "node.id was not found"),
-        ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=1\n", "cluster.id was not found"),
+        ("version=1\ncluster.id=c\nnode.id=1\n", "directory.id is missing"),
+        ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\ncluster.id=c\n", "node.id is missing"),
+        ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=1\n", "cluster.id is missing"),
         ("version=1\ndirectory.id=nonsense\nnode.id=1\ncluster.id=c\n", "no uuid"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=one\ncluster.id=c\n", "'one'"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=-1\ncluster.id=c\n", "must not be negative"),
-        ("version=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\ncluster.id=c\n", "reserves"),
+        ("version=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\ncluster.id=c\n", "reserved"),
         ("version=1\ncluster.id=\\uZZ", "cannot be used"),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_trusted_is_refused_with_advice(text: str, reason:
 
 def test_a_cluster_id_must_be_one() -> None:
     for cluster_id in ("", "a b", "a\nb", "a=b"):
-        with pytest.raises(MetaPropertiesError, match="is no cluster id"):
+        with pytest.raises(MetaPropertiesError, match="is not a cluster id"):
             format_meta_properties(MetaProperties(cluster_id, 1, PROPERTIES.directory_id))
 
 

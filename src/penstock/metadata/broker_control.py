@@ -1,4 +1,4 @@
-"""The controller's decisions about brokers: who is in the cluster, who may lead, and what follows for partitions."""
+"""The controller's decisions about brokers: registration, fencing, shutdown, and the effects on partitions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ class BrokerControl:
     def register(
         self, request: Registration, next_offset: int, *, session_alive: bool, fenced: bool
     ) -> tuple[list[MetadataRecord], RegistrationReply]:
-        """Admit a broker, and deal in the same batch with what its last incarnation may have lost.
+        """Admits a broker, and handles in the same batch what its previous incarnation may have lost.
 
-        A broker that stopped cleanly proves it with the epoch under which it did: it keeps its places. One that
-        cannot may have lost what it acknowledged: it leaves every ISR and every eligible set that has another member,
-        and where it is the last it leads again only in a new leader epoch, so that readers notice what is gone. One
-        that comes with another directory has nothing, and leads only where nobody else could have more.
+        A broker that stopped cleanly proves it with the epoch under which it did, and keeps its ISR and ELR
+        memberships. Without that proof it may have lost acknowledged records: it leaves every ISR and ELR that has
+        another member. Where it is the last member it leads again, but in a new leader epoch, so that readers notice
+        the loss. A broker that returns with another directory has no data, and leads only where no other replica could
+        have more.
         """
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
@@ -129,14 +130,14 @@ class BrokerControl:
     # -- fencing -----------------------------------------------------------------------------------------------------
 
     def fence(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """It may no longer lead; others take over where they can."""
+        """Fences the broker: it may no longer lead, and others take over where they can."""
         if self._broker(broker_id, broker_epoch).fenced:
             return []
         record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
         return [record, *self._partitions.broker_changes(broker_id, active=False, lost=False)]
 
     def unfence(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """It may lead; partitions that waited for it get their leader back."""
+        """Unfences the broker: it may lead, and partitions that waited for it get their leader back."""
         broker = self._broker(broker_id, broker_epoch)
         if not broker.fenced:
             return []
@@ -145,7 +146,7 @@ class BrokerControl:
         return [record, *self._partitions.broker_changes(broker_id, active=active, lost=False)]
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """It is about to stop: its leaderships move away while it still serves."""
+        """Moves leadership away from a broker that is about to stop, while it still serves."""
         if self._broker(broker_id, broker_epoch).in_controlled_shutdown:
             return []
         record = BrokerRegistrationChangeRecord(
@@ -181,7 +182,7 @@ class BrokerControl:
         return [record], ProducerIdBlock(first)
 
     def update_features(self, updates: Sequence[FeatureUpdate]) -> list[MetadataRecord]:
-        """All or nothing. A level that is in force already needs no record."""
+        """Updates all features or none. A level that is already in force needs no record."""
         finalized = finalized_features(self._image.features)
         records: list[MetadataRecord] = []
         for update in updates:

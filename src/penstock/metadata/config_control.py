@@ -24,13 +24,13 @@ KNOWN_TYPES = tuple(ResourceType)
 ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP)
 BROKER_ID_MAX = 2**31 - 1
 BROKER_NAME_LENGTH_MAX = 11
-"""Of the number above and a sign. Python refuses to read thousands of digits."""
+"""The digits of the number above, with a sign. Python refuses to parse thousands of digits."""
 
 C = TypeVar("C", ConfigAlteration, ConfigReplacement)
 
 
 class ConfigControl:
-    """Decides on one image. A resource's changes happen all or not at all; resources do not depend on each other."""
+    """Decides on one image. A resource's changes are all made or none; resources are independent of each other."""
 
     def __init__(self, image: MetadataImage, config: BrokerConfig) -> None:
         self._image = image
@@ -41,7 +41,7 @@ class ConfigControl:
         return self._each(resources, lambda resource: resource.alterations)
 
     def replace(self, resources: Sequence[ConfigReplacement]) -> tuple[list[MetadataRecord], list[ConfigResult]]:
-        """AlterConfigs: what is not named goes back to its default."""
+        """AlterConfigs: settings that are not named return to their defaults."""
 
         def alterations(resource: ConfigReplacement) -> tuple[Alteration, ...]:
             named = dict(resource.configs)
@@ -95,8 +95,8 @@ class ConfigControl:
         else:
             self._check_broker(resource_name)
             after = alter_broker(before, alterations, self._config, per_broker=resource_name != "")
-        # Brokers act on every record that names them, changed or not: that is how files they read again are
-        # reloaded (KAFKA-14136).
+        # Brokers act on every record that names them, changed or not, to reload the files that it names
+        # (KAFKA-14136).
         always = dict.fromkeys(alteration.name for alteration in alterations if resource_type == ResourceType.BROKER)
         return _differences(resource_type, resource_name, before, after, always)
 
@@ -121,7 +121,7 @@ class ConfigControl:
 
 
 def _refuse(resource_type: int, alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
-    """Resources that have no settings here: whatever would set one is refused, removing what is not there is done."""
+    """Resource types without settings here: setting a value is refused; removing an absent one succeeds."""
     if resource_type == ResourceType.BROKER_LOGGER:
         if alterations:
             logger = alterations[0].name

@@ -1,10 +1,9 @@
-"""The active controller: administrative requests in, records and answers out.
+"""The active controller: turns administrative requests into records and replies.
 
-It decides on what it has *decided* so far, not on what is committed so far: two requests in flight cannot both create
-the same topic. Each decision's records form one atomic unit of the log. The answer may leave when everything that
-was appended up to then is committed, also where the decision itself has no records: "already exists" may speak of a
-topic that is still on its way. Whoever loses leadership, or fails to append what was decided, resets the controller
-to the committed image.
+It decides on what it has *decided* so far, not only on what is committed: two requests in flight cannot both create the
+same topic. Each decision's records form one atomic unit of the log. A reply may be sent when everything appended up to
+then is committed, even if the decision itself has no records: "already exists" may refer to a topic that is not
+committed yet. When leadership is lost, or an append fails, the controller is reset to the committed image.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from penstock.wire.messages.metadata_records import FeatureLevelRecord, Metadata
 
 
 class Controller:
-    """What fails as a whole raises KafkaError and decides nothing."""
+    """Takes decisions. A request that fails as a whole raises KafkaError and decides nothing."""
 
     def __init__(
         self,
@@ -68,15 +67,15 @@ class Controller:
         self._new_uuid = new_uuid
 
     def reset(self, image: MetadataImage) -> None:
-        """Forget what was decided and not committed."""
+        """Drops all uncommitted decisions."""
         self.image = image
 
     def decide_activation(self) -> Decision[None]:
-        """What a new leader writes first: in a new cluster, the levels that all its records depend on."""
+        """The first records of a new leader: in a new cluster, the feature levels that all other records depend on."""
         return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
 
     def decide_state_features(self) -> Decision[None]:
-        """Say in the log what only the founder's bootstrap snapshot says: others join with nothing but the log."""
+        """Writes the founder's bootstrap feature levels to the log: nodes that join have only the log."""
         return self._decided(
             [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()], None
         )
@@ -153,14 +152,14 @@ class Controller:
     def decide_list_reassignments(
         self, wanted: Sequence[tuple[str, Sequence[int]]] | None
     ) -> Decision[list[OngoingReassignment]]:
-        """Of these partitions, or of all. Decides nothing, but tells of what is decided."""
+        """The reassignments of these partitions, or of all, including uncommitted ones. Decides nothing."""
         return self._decided([], ReassignmentControl(self.image, self._partitions).ongoing(wanted))
 
     def decide_unclean_elections(self) -> Decision[None]:
         return self._decided(self._partitions.unclean_elections(), None)
 
     def decide_balance(self) -> Decision[int]:
-        """How many leaderships go back to the replicas that are preferred."""
+        """Returns leadership to preferred replicas; the reply is how many."""
         records = self._partitions.balance()
         return self._decided(records, len(records))
 
@@ -176,10 +175,10 @@ class Controller:
         return self._decided(records, None, validate_only=validate_only)
 
     def _with_consequences(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
-        """What follows for partitions from other settings or levels, in the same batch.
+        """Adds, in the same batch, the partition changes that new settings or levels cause.
 
-        Once fewer replicas suffice, the high watermark moves on without those that are eligible but not in sync: they
-        must not be elected any more from the very moment at which that is so.
+        Once fewer replicas suffice, the high watermark advances without the eligible replicas that are not in sync.
+        From that very moment they must no longer be electable.
         """
         topics = concerned(records)
         if topics == []:

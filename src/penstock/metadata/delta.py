@@ -1,7 +1,7 @@
-"""Committed records → the next image, and what differs between the two.
+"""Turns committed records into the next image, and lists the differences.
 
-`MetadataDelta(image)` replays records; `apply` makes the new image at a cost that follows the records, not the
-cluster. Publishers get both: the image to look things up, the delta to know where to look.
+`MetadataDelta(image)` replays records; `apply` builds the new image at a cost proportional to the records, not the
+cluster. Publishers get both: the image for lookups, the delta to know what changed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from penstock.wire.messages import metadata_records as r
 
 
 class MetadataError(Exception):
-    """A record that does not fit the image: applying it, or going on without it, would leave nodes disagreeing."""
+    """A record that contradicts the image: applying or skipping it would leave nodes disagreeing."""
 
 
 class TopicChange(NamedTuple):
-    """A topic that was there before and still is."""
+    """A topic that existed before and still does."""
 
     before: TopicImage
     after: TopicImage
     partitions: tuple[int, ...]
-    """The numbers of those that are new or differ."""
+    """The numbers of the partitions that are new or changed."""
 
 
 class _TopicEdit:
-    """A topic under construction."""
+    """A topic being changed."""
 
     __slots__ = ("base", "changed", "name", "partitions", "removed", "topic_id")
 
@@ -57,13 +57,13 @@ class _TopicEdit:
 
 
 class MetadataDelta:
-    """Gathers the records of one step. Read the lists after `apply`."""
+    """Collects the records of one step. Read its lists after `apply`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.is_replayed = True
-        """Made of committed records. False for the `difference` of two images: a topic that is missing from the second
-        one was not necessarily deleted, so nothing may be removed for good because of it."""
+        """Whether the delta was built from committed records. False for the `difference` of two images: a topic missing
+        from the second was not necessarily deleted, so no data may be deleted because of it."""
         self.topics_created: list[TopicImage] = []
         self.topics_deleted: list[TopicImage] = []
         self.topics_changed: list[TopicChange] = []
@@ -73,7 +73,7 @@ class MetadataDelta:
         self._controllers: dict[int, ControllerRegistration] = {}
         self._features: dict[str, int] = {}
         self._next_producer_id = image.next_producer_id
-        # Equal tuples become one object: most partitions share their replicas with others.
+        # Equal tuples are interned: most partitions share their replicas with others.
         self._interned: dict[tuple[int, ...] | tuple[bytes, ...], tuple[int, ...] | tuple[bytes, ...]] = {}
 
     # -- what changed ------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class MetadataDelta:
         return sorted(self._features)
 
     def note_config(self, resource_type: int, name: str, values: Mapping[str, str]) -> None:
-        """See `difference`."""
+        """Adds a changed configuration; used by `difference`."""
         self._configs[config_key(resource_type, name)] = (resource_type, name, dict(values))
 
     def note_broker(self, node_id: int, broker: BrokerRegistration | None) -> None:
@@ -104,7 +104,7 @@ class MetadataDelta:
     # -- replay ------------------------------------------------------------------------------------------------------
 
     def replay(self, record: r.MetadataRecord) -> None:
-        """Take in one committed record."""
+        """Applies one committed record."""
         match record:
             case r.PartitionRecord():
                 self._partition(record)
@@ -137,7 +137,7 @@ class MetadataDelta:
             case r.NoOpRecord():
                 pass
             case _:
-                raise MetadataError(f"{type(record).__name__} has no place in this release's image: start a newer one")
+                raise MetadataError(f"{type(record).__name__} is not supported by this release: start a newer one")
 
     def replay_all(self, records: Iterable[r.MetadataRecord]) -> MetadataDelta:
         for record in records:
@@ -146,13 +146,13 @@ class MetadataDelta:
 
     def _topic(self, record: r.TopicRecord) -> None:
         if record.topic_id in self._edits or record.topic_id in self.image.ids:
-            raise MetadataError(f"topic {record.name} is created with an id that is in use")
+            raise MetadataError(f"topic {record.name} is created with an id that is already in use")
         self._edits[record.topic_id] = _TopicEdit(record.name, record.topic_id, None)
 
     def _remove_topic(self, record: r.RemoveTopicRecord) -> None:
         edit = self._edit(record.topic_id)
         edit.removed = True
-        # Its configuration goes with it; a topic of the same name starts afresh.
+        # Its configuration is removed too; a new topic of the same name starts without it.
         key = config_key(ResourceType.TOPIC, edit.name)
         if key in self._configs or key in self.image.configs:
             self._configs[key] = (ResourceType.TOPIC, edit.name, {})
@@ -180,7 +180,7 @@ class MetadataDelta:
         elif 0 <= partition < len(edit.partitions):
             edit.partitions[partition] = state
         else:
-            raise MetadataError(f"partition {partition} of {edit.name}, which has {len(edit.partitions)} so far")
+            raise MetadataError(f"new partition {partition} of {edit.name}, which has {len(edit.partitions)} so far")
         edit.changed[partition] = None
 
     def _partition_change(self, record: r.PartitionChangeRecord) -> None:
@@ -196,7 +196,7 @@ class MetadataDelta:
             old.replicas if record.replicas is None else self._ids(record.replicas),
             old.isr if record.isr is None else self._ids(record.isr),
             record.leader if led else old.leader,
-            # Every election is a new leader epoch, also one that the same broker wins.
+            # Every election is a new leader epoch, even if the same broker wins.
             old.leader_epoch + 1 if led else old.leader_epoch,
             old.partition_epoch + 1,
             old.directories if record.directories is None else self._uuids(record.directories),
@@ -235,7 +235,7 @@ class MetadataDelta:
     def _broker_change(self, record: r.BrokerRegistrationChangeRecord) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         if record.fenced not in (-1, 0, 1) or record.in_controlled_shutdown not in (0, 1):
-            raise MetadataError(f"a change of broker {broker.id} that means nothing: {record}")
+            raise MetadataError(f"an invalid change of broker {broker.id}: {record}")
         self._brokers[broker.id] = replace(
             broker,
             fenced=broker.fenced if record.fenced == 0 else record.fenced > 0,
@@ -262,13 +262,13 @@ class MetadataDelta:
     # -- the new image -----------------------------------------------------------------------------------------------
 
     def apply(self, offset: int, epoch: int) -> MetadataImage:
-        """The image after all records that were replayed, the last of them at `offset`."""
+        """The image after all replayed records, the last of them at `offset`."""
         base = self.image
         names = base.topics_by_name.edit()
         ids = base.ids.edit()
         collisions = base.collisions.edit()
         partition_count = base.partition_count
-        # Removals first: a topic of the same name may have been created after it.
+        # Removals first: a topic of the same name may have been created afterwards.
         for edit in self._edits.values():
             if edit.removed and edit.base is not None:
                 self.topics_deleted.append(edit.base)
@@ -319,7 +319,7 @@ class MetadataDelta:
         )
 
     def _next_reassigning(self) -> Mapping[bytes, int]:
-        """Few topics are being reassigned at a time: the rest costs a look at those that changed."""
+        """Updated only for changed topics, since few topics are being reassigned at a time."""
         before = self.image.reassigning
         changed: dict[bytes, int] = {}
         for topic_id, edit in self._edits.items():
@@ -355,7 +355,7 @@ class MetadataDelta:
         if edit is None:
             base = self.image.ids.get(topic_id)
             if base is None:
-                raise MetadataError(f"a record for the topic id {topic_id.hex()}, which no topic has")
+                raise MetadataError(f"a record for the unknown topic id {topic_id.hex()}")
             edit = self._edits[topic_id] = _TopicEdit(base.name, topic_id, base)
         if edit.removed:
             raise MetadataError(f"a record for topic {edit.name}, which was deleted before")
@@ -381,9 +381,9 @@ class MetadataDelta:
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """What a publisher must be told when `after` takes the place of `before` at once, as a snapshot does.
+    """The changes to tell publishers when `after` replaces `before` at once, as a snapshot does.
 
-    The delta lists what differs; it is not for replaying or applying. It costs a look at every topic.
+    The delta only lists differences; do not replay into it or apply it. Computing it visits every topic.
     """
     delta = MetadataDelta(before)
     delta.is_replayed = False

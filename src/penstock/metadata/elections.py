@@ -1,19 +1,19 @@
-"""What becomes of a partition when replicas come and go: its ISR, its eligible leaders, its leader.
+"""How a partition's ISR, eligible leaders and leader change when replicas come and go.
 
 The rules are Kafka's (KIP-966 for the eligible leader replicas, ELR):
 
-- The leader comes from the ISR; if none of it can lead, from the ELR; if unclean elections are allowed or asked for,
-  from whoever is there, and what only others have is lost.
-- While the ISR is smaller than the minimum, the high watermark stands still. So whoever leaves such an ISR still has
-  everything that was acknowledged, and may lead later: it enters the ELR. Once the ISR is large enough again, the ELR
-  is emptied.
-- A replica that lost what it may have acknowledged (a restart without proof of a clean stop) leaves the ISR and the
-  ELR at once. Only where it is the very last of both it stays: nobody else has more, and a new leader epoch tells
-  readers to look again.
-- A replica that comes back with an empty disk has nothing, so it does not even stay as the last. Its place goes to one
-  that was eligible before and restarted uncleanly (`last_known_elr`): that one has at least what reached its disk.
-- A partition that is being reassigned is where it shall be as soon as the ISR allows it (`reassignments`). Who leaves
-  the replicas must notice, so that is a new leader epoch, also where the leader stays.
+- The leader comes from the ISR. If no ISR member can lead, it comes from the ELR. If unclean elections are allowed or
+  requested, any available replica may lead, and records that only others hold are lost.
+- While the ISR is smaller than the minimum, the high watermark stands still. So a replica that leaves such an ISR still
+  has every acknowledged record and may lead later: it enters the ELR. Once the ISR is large enough again, the ELR is
+  emptied.
+- A replica that may have lost acknowledged records (a restart without proof of a clean stop) leaves the ISR and the ELR
+  at once. It stays only as the very last of both: no other replica has more, and a new leader epoch makes readers
+  check again.
+- A replica that returns with an empty disk has nothing, so it does not stay even as the last. Its place goes to a
+  replica that was eligible before and restarted uncleanly (`last_known_elr`), which has at least what reached its disk.
+- A reassignment completes as soon as the ISR allows it (`reassignments`). The removed replicas must notice, so that is
+  a new leader epoch, even if the leader stays.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
 
 class Election(IntEnum):
-    """What is asked for; the first two are the numbers of ElectLeaders."""
+    """The kind of election; the first two values are those of ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1
     ANY = 2
-    """A leader if the present one cannot lead any longer."""
+    """Elect a leader only if the current one can no longer lead."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What an election of one partition goes by."""
+    """The rules for electing a leader of one partition."""
 
     may_lead: Callable[[int], bool]
     min_isr: int = 1
@@ -52,8 +52,8 @@ class Rules(msgspec.Struct, frozen=True):
 def without(
     state: PartitionState, broker_id: int, rules: Rules, *, lost: bool, emptied: bool = False
 ) -> PartitionState:
-    """The broker leaves: it is fenced, or about to stop; or it `lost` records, all of them if `emptied`, and comes
-    back."""
+    """The partition without this broker: it was fenced, is about to stop, or comes back having `lost` records (all of
+    them if `emptied`)."""
     assert lost or not emptied
     if emptied:
         known = tuple(replica for replica in state.last_known_elr if replica != broker_id)
@@ -67,18 +67,19 @@ def without(
     gone = (broker_id,) if lost else ()
     elr = tuple(replica for replica in state.elr if replica not in gone) if rules.elr else ()
     if not isr and broker_id in state.isr and not (lost and elr):
-        # The last member stays: it is the only one known to have everything. Unless others are known to have it too.
+        # The last member stays, as the only one known to have everything, unless eligible replicas are known to have it
+        # too.
         isr = state.isr
         if any(rules.may_lead(replica) for replica in elr) and not rules.may_lead(broker_id):
             isr = ()
     if lost and not isr and not elr and broker_id in state.elr:
-        # The last of those that may lead, after the last of the ISR has lost records, too.
+        # The last eligible replica, after the last ISR member has lost records too.
         gone = ()
     return elect(state, isr, rules, gone=gone, restarted=lost and state.leader == broker_id)
 
 
 def _heir(state: PartitionState, known: tuple[int, ...], broker_id: int, rules: Rules) -> int | None:
-    """Who takes the place of a broker that has nothing any more, if that was the last of the ISR and the ELR."""
+    """The replica that replaces an emptied broker that was the last of ISR and ELR; None if there is none."""
     others = [replica for replica in (*state.isr, *state.elr) if replica != broker_id]
     if others or broker_id not in (*state.isr, *state.elr):
         return None
@@ -96,10 +97,10 @@ def elect(
     restarted: bool = False,
     shrunk: bool = False,
 ) -> PartitionState:
-    """The partition with this ISR and the leader that follows from it; its reassignment completed if that is possible.
+    """The partition with this ISR and the resulting leader; its reassignment completed if possible.
 
-    `gone`: replicas that lost records. `restarted`: the leader is a new incarnation, so if it leads again it does so
-    in a new epoch. `shrunk`: it has fewer replicas than it had.
+    `gone`: replicas that lost records. `restarted`: the leader is a new incarnation, so it may lead again only in a new
+    epoch. `shrunk`: the partition has fewer replicas than before.
     """
     held = len(state.replicas)
     state, isr = completed(state, tuple(isr), rules.min_isr)
@@ -108,7 +109,7 @@ def elect(
     leader, unclean = _leader(state, isr, elr, rules, election, restarted=restarted)
     recovery = state.leader_recovery_state
     if leader != NO_LEADER and leader not in isr:
-        # From the ELR, or unclean: the others follow it before they count again.
+        # Elected from the ELR or unclean: the other replicas must follow it before they count as in sync.
         isr = (leader,)
         elr, last_known = _eligible(state, isr, rules, gone)
         if unclean:
@@ -129,7 +130,7 @@ def elect(
 def _eligible(
     state: PartitionState, isr: tuple[int, ...], rules: Rules, gone: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(ELR, those that were in it before they lost records)."""
+    """(ELR, replicas that were in it before they lost records)."""
     if not rules.elr or len(isr) >= min(rules.min_isr, len(state.replicas)):
         return (), ()
     had = dict.fromkeys((*state.elr, *state.isr))
@@ -160,7 +161,7 @@ def _leader(
         return eligible[0], False
     if rules.unclean or election is Election.UNCLEAN:
         present = [r for r in state.replicas if rules.may_lead(r)]
-        # Whoever was eligible last has most; else the order of the replicas decides.
+        # The last eligible leaders have the most records; after them, the replica order decides.
         present.sort(key=lambda replica: replica not in state.last_known_elr)
         if present:
             return present[0], True
@@ -170,7 +171,7 @@ def _leader(
 def change_record(
     topic_id: bytes, partition: int, before: PartitionState, after: PartitionState
 ) -> PartitionChangeRecord | None:
-    """The record that makes `after` of `before`; None if nothing differs."""
+    """The record that turns `before` into `after`; None if they are equal."""
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition)
     if after.replicas != before.replicas:
         record.replicas = list(after.replicas)

@@ -1,17 +1,17 @@
-"""Feature levels: which forms of records and behaviour the whole cluster has agreed on.
+"""Feature levels: the record formats and behaviours that the whole cluster has agreed on.
 
-Names and numbers are Kafka's. A node refuses a level it does not know instead of guessing: see `MetadataDelta`.
+Names and numbers are Kafka's. A node refuses a level that it does not know: see `MetadataDelta`.
 
 - `metadata.version` 25, Kafka's 4.0-IV3: the records of this release, with directories, fields for eligible leaders
   and registration changes.
-- `eligible.leader.replicas.version` 1 (KIP-966): replicas that left an ISR which was too small may lead later.
+- `eligible.leader.replicas.version` 1 (KIP-966): replicas that left a too small ISR may lead later.
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
-- `group.version` 1 (KIP-848): the consumer protocol. Every release has served it, so no record says so.
+- `group.version` 1 (KIP-848): the consumer protocol. Every release supports it, so no record states it.
 
 The last two are *implied*: they are in force in every cluster, whatever its log says, and no other level is supported.
-So a cluster needs no new record for them, which nodes of an older release would refuse.
+So a cluster needs no record for them, which nodes of an older release would refuse.
 
-Transactions, share groups and streams groups are not here yet, which Kafka expresses as level 0.
+Transactions, share groups and streams groups are not features here yet; Kafka expresses that as level 0.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SUPPORTED_FEATURES: Final = {
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
 }
-"""What this release can do, as ApiVersions and broker registrations tell it."""
+"""The levels that this release supports, as sent in ApiVersions and broker registrations."""
 
 BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: ELR_VERSION_LEVEL}
 """The levels of a new cluster."""
 
 IMPLIED_FEATURES: Final = {GROUP_VERSION: GROUP_VERSION_LEVEL, KRAFT_VERSION: KRAFT_VERSION_LEVEL}
-"""The levels of every cluster, without a record."""
+"""The levels in force in every cluster, without a record."""
 
 
 def finalized_features(stated: Mapping[str, int]) -> dict[str, int]:
-    """All levels in force, by name, in a cluster whose records state these."""
+    """All levels in force, given those stated by records."""
     return dict(sorted({**IMPLIED_FEATURES, **stated}.items()))
 
 
@@ -56,5 +56,5 @@ def bootstrap_records() -> list[FeatureLevelRecord]:
 
 
 def bootstrap_values() -> list[bytes]:
-    """The first records of a new cluster, as they stand in its bootstrap snapshot."""
+    """The first records of a new cluster, as stored in its bootstrap snapshot."""
     return [encode_metadata_record(record) for record in bootstrap_records()]

@@ -1,9 +1,8 @@
-"""A new data directory: what makes it a member of one cluster, as one node, with one identity of its own.
+"""A new data directory: its files give it a cluster id, a node id and a directory id.
 
-`meta.properties` is Kafka's, version 1. A comment in its first line has the checksum of the rest: one turned bit would
-make this node another one, or its cluster another cluster. A file without it was written by Kafka, by hand, or by an
-earlier release. The bootstrap snapshot of the metadata log states the voters and the feature
-levels that a new cluster begins with.
+`meta.properties` is Kafka's, version 1. A comment in its first line has the checksum of the rest: a flipped bit could
+change the node id or the cluster id. A file without it was written by Kafka, by hand, or by an earlier release. The
+bootstrap snapshot of the metadata log states the voters and the feature levels of a new cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CHECKSUM_PREFIX = b"# crc32c "
 
 
 class MetaPropertiesError(Exception):
-    """A data directory that cannot be used as it is; the message says what to do."""
+    """A data directory that cannot be used; the message says what to do."""
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
@@ -36,9 +35,10 @@ class MetaProperties(msgspec.Struct, frozen=True):
 
 
 def format_directory(properties: MetaProperties, voter_set: VoterSet, *, timestamp_ms: int) -> Mapping[str, bytes]:
-    """Every file of a new directory by name. Write `meta.properties` last: it says that the rest is there.
+    """The contents of every file of a new directory, by name. Write `meta.properties` last: it marks completion.
 
-    A replica that joins a running cluster gets an empty voter set, and learns that and the feature levels from the log.
+    A replica that joins a running cluster gets an empty voter set, and learns the voters and feature levels from the
+    log.
     """
     values = bootstrap_values() if len(voter_set) else []
     snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, voter_set, values, timestamp_ms=timestamp_ms))
@@ -51,7 +51,7 @@ def format_directory(properties: MetaProperties, voter_set: VoterSet, *, timesta
 def format_meta_properties(properties: MetaProperties) -> bytes:
     if not properties.cluster_id or not all(c.isascii() and (c.isalnum() or c in "_-") for c in properties.cluster_id):
         raise MetaPropertiesError(
-            f"{properties.cluster_id!r} is no cluster id: it has letters, digits, '_' and '-', as in a base64 UUID"
+            f"{properties.cluster_id!r} is not a cluster id: use letters, digits, '_' and '-', as in a base64 UUID"
         )
     lines = {
         "cluster.id": properties.cluster_id,
@@ -68,7 +68,7 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     first, _, body = data.partition(b"\n")
     if first.startswith(CHECKSUM_PREFIX) and first + b"\n" != _checksum_line(body):
         raise _unusable(
-            "its checksum is wrong, so it is not what this node wrote. If it was changed on purpose, remove its first "
+            "its checksum is wrong, so the file was changed or damaged. If it was changed on purpose, remove its first "
             "line"
         )
     try:
@@ -77,24 +77,24 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         raise _unusable(str(error)) from None
     version = properties.get("version", "0")
     if version != VERSION:
-        raise _unusable(f"it has version {version}, this release knows {VERSION}")
+        raise _unusable(f"it has version {version}, but this release supports {VERSION}")
     try:
         directory_id = parse_uuid(properties["directory.id"])
         node_id = int(properties["node.id"])
         cluster_id = properties["cluster.id"]
     except KeyError as error:
-        raise _unusable(f"{error.args[0]} was not found") from None
+        raise _unusable(f"{error.args[0]} is missing") from None
     except ValueError as error:
         raise _unusable(str(error)) from None
     if is_reserved(directory_id):
-        raise _unusable("its directory.id is one that Kafka reserves")
+        raise _unusable("its directory.id is reserved by Kafka")
     if node_id < 0 or not cluster_id:
         raise _unusable("node.id must not be negative and cluster.id not empty")
     return MetaProperties(cluster_id, node_id, directory_id)
 
 
 def check_meta_properties(found: MetaProperties, *, node_id: int, cluster_id: str | None) -> None:
-    """Refuse a directory that belongs to another node or cluster."""
+    """Raises if the directory belongs to another node or cluster."""
     if found.node_id != node_id:
         raise MetaPropertiesError(
             f"the data directory belongs to node {found.node_id}, but this is node {node_id}: "

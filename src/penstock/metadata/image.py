@@ -1,7 +1,7 @@
-"""What the cluster is, as of one offset of the metadata log. Nothing in here ever changes: a delta makes the next one.
+"""The cluster's metadata as of one offset of the metadata log. Immutable: a delta builds the next image.
 
-Look-ups by name take text or the raw bytes of a request. Memory is shared where values repeat: all partitions with
-the same replicas hold the same tuple.
+Lookups by name take text or the raw bytes of a request. Repeated values share memory: all partitions with the same
+replicas hold the same tuple.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_CONFIGS: Final[Mapping[str, str]] = {}
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to; the numbers are the protocol's."""
+    """The type of resource that a configuration belongs to; the numbers are the protocol's."""
 
     TOPIC = 2
     BROKER = 4
@@ -34,11 +34,11 @@ class ResourceType(IntEnum):
 
 class LeaderRecoveryState(IntEnum):
     RECOVERED = 0
-    RECOVERING = 1  # elected unclean and not yet done with what that means (KIP-704)
+    RECOVERING = 1  # after an unclean election whose recovery is not finished (KIP-704)
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """One partition. `directories` stand beside `replicas`, one for one (KIP-858)."""
+    """One partition. `directories` has one entry per entry of `replicas` (KIP-858)."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -54,7 +54,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicImage(msgspec.Struct, frozen=True, gc=False):
-    """One topic; partitions are numbered by position."""
+    """One topic; a partition's number is its position in the list."""
 
     name: str
     topic_id: bytes
@@ -62,13 +62,13 @@ class TopicImage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def replication_factor(self) -> int:
-        """Of the first partition, once it is where it shall be."""
+        """The replication factor of the first partition, after any reassignment in progress."""
         first = self.partitions[0]
         return len(first.replicas) - len(first.removing)
 
 
 class Listener(NamedTuple):
-    """Where clients reach a broker."""
+    """An address at which clients reach a broker."""
 
     name: str
     host: str
@@ -82,7 +82,7 @@ class VersionRange(NamedTuple):
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
-    """A broker that belongs to the cluster, alive or not."""
+    """A broker that is registered in the cluster, alive or not."""
 
     id: int
     epoch: int
@@ -96,25 +96,25 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """May lead partitions and join ISRs."""
+        """Whether it may lead partitions and join ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
     def default_directory(self) -> bytes:
-        """Where a new replica goes. A broker with several directories chooses itself, and tells afterwards."""
+        """The directory of a new replica. A broker with several directories chooses one itself and reports it later."""
         return self.directories[0] if len(self.directories) == 1 else DIRECTORY_UNASSIGNED
 
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
 
     def address(self, name: str) -> tuple[str, int] | None:
-        """Where the listener of this name is reached; if there is none, the first one."""
+        """The address of the listener with this name; of the first listener if there is none."""
         listener = self.listener(name) or next(iter(self.listeners), None)
         return None if listener is None else (listener.host, listener.port)
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
-    """A controller that said what it can do (KIP-919)."""
+    """A controller's registration with the features it supports (KIP-919)."""
 
     id: int
     incarnation_id: bytes
@@ -123,7 +123,7 @@ class ControllerRegistration(msgspec.Struct, frozen=True):
 
 
 class MetadataImage:
-    """Everything, as of `offset`, the last one applied."""
+    """All metadata as of `offset`, the last one applied."""
 
     __slots__ = (
         "_names",
@@ -161,7 +161,7 @@ class MetadataImage:
         self.epoch = epoch
         self.topics_by_name = topics_by_name if topics_by_name is not None else ShardedMap[TopicImage]()
         self.ids = ids if ids is not None else ShardedMap[TopicImage]()
-        # Names that differ only in '.' and '_' would share a metric's name: unified name → topics that have it.
+        # Names that differ only in '.' and '_' collide as metric names: unified name → its topics.
         self.collisions = collisions if collisions is not None else ShardedMap[tuple[str, ...]]()
         self.configs = configs if configs is not None else ShardedMap[Mapping[str, str]]()
         self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
@@ -169,13 +169,13 @@ class MetadataImage:
         self.features: Mapping[str, int] = features or {}
         self.next_producer_id = next_producer_id
         self.partition_count = partition_count
-        # Topic ids → how many of the topic's partitions are being reassigned; topics without any are not here.
+        # Topic id → the number of its partitions being reassigned; topics with none are left out.
         self.reassigning: Mapping[bytes, int] = reassigning or {}
         self._names: list[str] | None = None
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch:
-        """The name of a snapshot of this image."""
+        """The id of a snapshot of this image."""
         return OffsetAndEpoch(self.offset + 1, self.epoch)
 
     @property
@@ -195,7 +195,7 @@ class MetadataImage:
         return topic.partitions[partition]
 
     def topic_names(self) -> list[str]:
-        """All names in order. Sorted when first asked for; do not change the list."""
+        """All names, sorted. Computed on first use; do not change the list."""
         if self._names is None:
             self._names = sorted(key.decode() for key in self.topics_by_name.keys())  # noqa: SIM118
         return self._names
@@ -211,7 +211,7 @@ class MetadataImage:
         return self.brokers.get(node_id)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What is set for the resource itself, by Kafka's names; nothing of defaults."""
+        """The settings of the resource itself, by Kafka's names, without defaults."""
         return self.configs.get(config_key(resource_type, name)) or NO_CONFIGS
 
     def config_resources(self) -> Iterator[tuple[int, str]]:

@@ -1,8 +1,8 @@
-"""Committed batches of the metadata log → images, one step at a time.
+"""Builds images from committed batches of the metadata log, one step at a time.
 
-A step takes in whole batches and yields one delta and one image for the publishers. Records between
-BeginTransaction and EndTransaction (KIP-868) count together or not at all: until the end is committed, images stay at
-what was before, and a snapshot is never taken from the middle.
+A step takes complete batches and yields one delta and one image for the publishers. Records between BeginTransaction
+and EndTransaction (KIP-868) are applied together or not at all: until the end is committed, the image stays at the
+state before, and no snapshot is taken in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.wire.messages.metadata_records import (
 
 
 class Step(NamedTuple):
-    """What publishers are told."""
+    """What publishers receive after a step."""
 
     delta: MetadataDelta
     image: MetadataImage
@@ -41,18 +41,18 @@ class MetadataLoader:
 
     @property
     def in_transaction(self) -> bool:
-        """Some records of a decision have come that counts only as a whole."""
+        """Whether a metadata transaction has begun and not ended."""
         return self._transaction is not None
 
     def load_snapshot(self, snapshot: OffsetAndEpoch, values: Iterable[bytes]) -> Step:
-        """Begin anew from a snapshot, whatever was there before."""
+        """Starts again from a snapshot, replacing the current image."""
         self._transaction = None
         delta = snapshot_delta(values)
         self.image = delta.apply(snapshot.offset - 1, snapshot.epoch)
         return Step(delta, self.image)
 
     def load(self, batches: Iterable[LogBatch]) -> Step:
-        """Apply committed batches, which follow on those before."""
+        """Applies committed batches, which must follow the previous ones."""
         delta = MetadataDelta(self.image)
         offset, epoch = self.image.offset, self.image.epoch
         for batch in batches:
@@ -68,11 +68,11 @@ class MetadataLoader:
         match record:
             case BeginTransactionRecord():
                 if transaction is not None:
-                    raise MetadataError("a metadata transaction begins inside another")
+                    raise MetadataError("a metadata transaction begins inside another one")
                 self._transaction = []
             case EndTransactionRecord() | AbortTransactionRecord():
                 if transaction is None:
-                    raise MetadataError("a metadata transaction ends that never began")
+                    raise MetadataError("a metadata transaction ends without having begun")
                 if isinstance(record, EndTransactionRecord):
                     delta.replay_all(transaction)
                 self._transaction = None

@@ -1,4 +1,4 @@
-"""The controller's decisions about replicas: what the fate of brokers means for partitions, new ISRs, elections."""
+"""The controller's decisions about replicas: the effects of broker changes on partitions, new ISRs, elections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNKNOWN_EPOCH = -1
 
 
 def concerned(records: Sequence[MetadataRecord]) -> list[str] | None:
-    """The topics whose partitions must be reconsidered after these records; None: all of them."""
+    """The topics whose partitions these records affect; None for all topics."""
     topics: dict[str, None] = {}
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == ELR_VERSION:
@@ -55,15 +55,15 @@ class PartitionControl:
         self._active = {broker.id: broker.active for broker in image.brokers.values()}
         self._elr = image.features.get(ELR_VERSION, 0) >= 1
         self._common: Rules | None = None
-        """Those of every topic that sets nothing itself: of a hundred thousand topics that is most."""
+        """The rules of all topics without settings of their own, which are most of a hundred thousand topics."""
 
-    # -- what a broker's fate means ----------------------------------------------------------------------------------
+    # -- effects of broker changes -----------------------------------------------------------------------------------
 
     def broker_changes(
         self, broker_id: int, *, active: bool, lost: bool, emptied: bool = False
     ) -> list[MetadataRecord]:
-        """`active`: whether the broker may lead from now on; `lost`: whether its logs may lack acknowledged records;
-        `emptied`: whether it has no logs at all."""
+        """The partition changes after a broker changed. `active`: it may lead from now on; `lost`: its logs may lack
+        acknowledged records; `emptied`: it has no logs at all."""
         self._active[broker_id] = active
         changes: list[MetadataRecord] = []
         for topic in self._image.topics():
@@ -82,7 +82,7 @@ class PartitionControl:
         return changes
 
     def rules(self, topic: TopicImage) -> Rules:
-        """What an election of a partition of this topic goes by."""
+        """The election rules for partitions of this topic."""
         return self._rules(topic)
 
     def _rules(self, topic: TopicImage) -> Rules:
@@ -108,7 +108,7 @@ class PartitionControl:
         return str(default).lower()
 
     def reconsider(self, topics: Sequence[str] | None) -> list[MetadataRecord]:
-        """The rules for these topics, or for all (None), are others now: who is eligible by them."""
+        """Recomputes the eligible replicas of these topics (None: all) after their rules changed."""
         names = self._image.topic_names() if topics is None else topics
         changes: list[MetadataRecord] = []
         for name in names:
@@ -126,7 +126,7 @@ class PartitionControl:
     def alter_isrs(
         self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
     ) -> tuple[list[MetadataRecord], list[IsrResult]]:
-        """A leader's proposals for its ISRs; each is accepted or refused on its own."""
+        """Handles a leader's ISR proposals; each is accepted or refused on its own."""
         broker = self._image.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             known = "none" if broker is None else str(broker.epoch)
@@ -143,8 +143,8 @@ class PartitionControl:
                 results.append(IsrResult(proposal.topic_id, proposal.partition, error.code))
                 continue
             recovered = replace(before, leader_recovery_state=proposal.leader_recovery_state)
-            # A leader that leaves itself out has found its own log damaged. It is not eligible before it has copied
-            # what it lacks.
+            # A leader that leaves itself out has found its own log damaged. It is not eligible until it has copied the
+            # missing records.
             gone = () if broker_id in proposal.isr else (broker_id,)
             after = elect(recovered, self._ordered(before, proposal.isr), self._rules(topic), gone=gone)
             record = change_record(topic.topic_id, proposal.partition, before, after)
@@ -152,7 +152,7 @@ class PartitionControl:
                 records.append(record)
                 after = replace(after, partition_epoch=before.partition_epoch + 1)
             if after.leader != broker_id:
-                # Its log is damaged; or a reassignment is complete with this ISR, and it is no replica any longer.
+                # Its log is damaged, or a reassignment completes with this ISR and it is no longer a replica.
                 results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NEW_LEADER_ELECTED))
                 continue
             results.append(IsrResult(proposal.topic_id, proposal.partition, ErrorCode.NONE, after))
@@ -164,7 +164,7 @@ class PartitionControl:
 
     def _check_proposal(self, broker_id: int, proposal: IsrProposal, state: PartitionState) -> None:
         if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
-            # The broker knows more than this controller has decided: another one decides now.
+            # The broker knows more than this controller has decided: another controller is active.
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if proposal.leader_epoch < state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -175,7 +175,7 @@ class PartitionControl:
         isr = proposal.isr
         if not isr or len(dict.fromkeys(isr)) < len(isr):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        # Whoever is to lead instead must be in sync already: only the leader itself says who has caught up.
+        # A new leader must already be in sync: only the current leader can tell which replicas have caught up.
         allowed = state.replicas if broker_id in isr else state.isr
         if any(replica not in allowed for replica in isr):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -188,7 +188,7 @@ class PartitionControl:
             if broker is None or not broker.active:
                 raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
             if epoch not in (UNKNOWN_EPOCH, broker.epoch):
-                # Its fetches were those of an earlier incarnation, whose unsynced records may be gone (KIP-903).
+                # Its fetches came from an earlier incarnation, whose unsynced records may be lost (KIP-903).
                 raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
     def _partition(self, topic_id: bytes, partition: int) -> tuple[TopicImage, PartitionState]:
@@ -204,7 +204,7 @@ class PartitionControl:
     def elect_leaders(
         self, election: Election, wanted: Sequence[PartitionElection] | None
     ) -> tuple[list[MetadataRecord], list[PartitionElectionResult]]:
-        """Elections that someone asked for. `wanted` None: all partitions that need one, and only those are told."""
+        """Runs requested elections. `wanted` None: all partitions that need one; only those are in the result."""
         records: list[MetadataRecord] = []
         results = []
         tells_all = wanted is not None
@@ -248,7 +248,7 @@ class PartitionControl:
         return [] if record is None else [record]
 
     def unclean_elections(self) -> list[MetadataRecord]:
-        """Leaders for partitions that have none and may lose records: their topics were told so after they lost it."""
+        """Elects leaders for leaderless partitions whose topics now allow unclean elections."""
         records: list[MetadataRecord] = []
         for topic in self._image.topics():
             for partition, before in enumerate(topic.partitions):
@@ -260,7 +260,7 @@ class PartitionControl:
         return records
 
     def balance(self) -> list[MetadataRecord]:
-        """Give leaderships back to the preferred replicas that are in sync again."""
+        """Returns leadership to preferred replicas that are in sync again."""
         records: list[MetadataRecord] = []
         for topic in self._image.topics():
             for partition, before in enumerate(topic.partitions):

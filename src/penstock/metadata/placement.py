@@ -1,9 +1,10 @@
-"""Where the replicas of new partitions go: Kafka's striped, rack-aware placement.
+"""Places the replicas of new partitions: Kafka's striped, rack-aware placement.
 
-Racks take turns, and within each rack its brokers do; every partition starts one step further, so leaders and
-replicas spread evenly ("striped"). Racks come before brokers: with one broker alone in its rack, every partition with
-enough replicas gets one there. The first replica, the leader to be, is never on a fenced broker; others are only
-where the active ones do not suffice. Starting points are random, so small topics do not all begin at the same broker.
+Racks take turns, and within each rack its brokers do. Every partition starts one step further, so leaders and replicas
+spread evenly ("striped"). Racks come before brokers: if a rack has only one broker, every partition with enough
+replicas gets one there. The first replica, the future leader, is never on a fenced broker; other replicas are on fenced
+brokers only if there are too few active ones. Starting points are random, so that small topics do not all start at the
+same broker.
 
 With racks A, B, C of three brokers each, and all starting points 0:
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 def place_replicas(
     brokers: Iterable[BrokerRegistration], partitions: int, replication_factor: int, rng: Randomness
 ) -> list[tuple[int, ...]]:
-    """Replicas for each of so many new partitions. KafkaError(INVALID_REPLICATION_FACTOR) where it cannot be done."""
+    """Replicas for each of `count` new partitions. Raises KafkaError(INVALID_REPLICATION_FACTOR) if impossible."""
     registered = list(brokers)
     if replication_factor <= 0:
         raise _refused(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
@@ -47,7 +48,7 @@ def _refused(message: str) -> KafkaError:
 
 
 class _Ring:
-    """Brokers of one kind in one rack. Each round hands every one out once, each round one further on."""
+    """Active or fenced brokers of one rack. Each round returns every broker once, starting one further each time."""
 
     __slots__ = ("_brokers", "_given", "_round", "_start")
 
@@ -92,7 +93,7 @@ class _Stripes:
         by_rack: dict[str | None, list[BrokerRegistration]] = {}
         for broker in brokers:
             by_rack.setdefault(broker.rack, []).append(broker)
-        # Brokers without a rack form one that comes first.
+        # Brokers without a rack form a rack that comes first.
         names = sorted(by_rack, key=lambda rack: (rack is not None, rack or ""))
         self._racks = [_Rack(by_rack[name], rng) for name in names]
         self._active_brokers = sum(1 for broker in brokers if not broker.fenced)
@@ -102,7 +103,7 @@ class _Stripes:
 
     def next(self, replication_factor: int) -> tuple[int, ...]:
         if self._round == self._active_brokers and self._active_brokers > 1:
-            # Every start has been used once: deal anew, or the same sets of replicas would come again and again.
+            # Every starting point was used once: shuffle again, or the same replica sets would repeat.
             shuffle(self._racks, self._rng)
             for rack in self._racks:
                 rack.active.shuffle(self._rng)
@@ -115,7 +116,7 @@ class _Stripes:
         skip: int | None = leader_rack
         while len(replicas) < replication_factor:
             if index == skip:
-                # The leader's rack has had its turn in the first lap.
+                # The leader's rack already had its turn in the first lap.
                 skip = None
             else:
                 broker = self._racks[index].next(self._round)
@@ -136,7 +137,7 @@ class _Stripes:
 
 
 def shuffle(items: list[T], rng: Randomness) -> None:
-    """Fisher and Yates's, with the randomness that is given."""
+    """The Fisher–Yates shuffle, with the given source of randomness."""
     for last in range(len(items) - 1, 0, -1):
         other = rng.randrange(last + 1)
         items[last], items[other] = items[other], items[last]

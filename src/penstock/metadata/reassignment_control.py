@@ -30,7 +30,7 @@ class ReassignmentControl:
     def alter(
         self, wanted: Sequence[PartitionReassignment], *, allow_replication_factor_change: bool
     ) -> tuple[list[MetadataRecord], list[PartitionReassignmentResult]]:
-        """Each partition is accepted or refused on its own, but a request that is too large fails as a whole."""
+        """Accepts or refuses each partition on its own; a request that is too large fails as a whole."""
         records: list[MetadataRecord] = []
         results = []
         asked: dict[tuple[str, int], int] = {}
@@ -40,7 +40,7 @@ class ReassignmentControl:
         for one in wanted:
             try:
                 if asked[one.topic, one.partition] > 1:
-                    # Kafka writes a record for each: the second would be decided on what was before the first.
+                    # Kafka writes a record for each; the second would be based on the state before the first.
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate partition.")
                 record = self._alter(one, allow_replication_factor_change)
             except KafkaError as error:
@@ -104,7 +104,7 @@ class ReassignmentControl:
             )
 
     def ongoing(self, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> list[OngoingReassignment]:
-        """Those under way, of these partitions or of all. Unknown ones are left out, as in Kafka."""
+        """The reassignments in progress, of these partitions or of all. Like Kafka, leaves out unknown partitions."""
         found: list[OngoingReassignment] = []
         if wanted is None:
             for topic_id in self._image.reassigning:

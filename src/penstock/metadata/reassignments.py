@@ -1,24 +1,24 @@
-"""Moving a partition to other replicas (KIP-455): what its replicas are before, during and after.
+"""Moving a partition to other replicas (KIP-455): its replicas before, during and after.
 
-While a partition is reassigned it has all replicas at once, those that it shall have and those that it had:
+While a partition is reassigned it has the new and the old replicas together:
 
-    replicas   the target, then those that leave      [4, 2, 3, 1]
-    adding     of the target, those that are new      [4]
-    removing   those that leave                       [1]
+        replicas   the target, then the removed ones      [4, 2, 3, 1]
+        adding     the new ones of the target             [4]
+        removing   the removed ones                       [1]
 
-So nothing is taken away before what replaces it is there. The new replicas copy the log and join the ISR, which their
-leader proposes as ever; with the change of the ISR that makes the target sufficient the controller completes the
-reassignment in the same record: `removing` leave replicas and ISR, both lists are emptied, and if the leader was one of
-those that leave another one is elected. To cancel is to take away what was added.
+So no replica is removed before its replacement is ready. The new replicas copy the log and join the ISR, which the
+leader proposes as usual. When an ISR change makes the target sufficient, the controller completes the reassignment in
+the same record: the `removing` replicas leave the replicas and the ISR, both lists are emptied, and a new leader is
+elected if the old one is removed. Cancelling removes the added replicas.
 
-A target is sufficient as in Kafka 4.3: all that were added are in sync, and where the partition ends with fewer
-replicas than it had, all of the target are. Beyond that, `min.insync.replicas` of the target are: to take the others
-away must not leave acknowledged records on fewer replicas than was promised. (Kafka would do it.)
+A target is sufficient as in Kafka 4.3: all added replicas are in sync, and if the partition ends with fewer replicas
+than it had, the whole target is. In addition, `min.insync.replicas` of the target must be in sync: removing the others
+must not leave acknowledged records on fewer replicas than promised. (Kafka allows that.)
 
-A second target for a partition that is still on its way replaces the first. What the first one added and the second
-does not want leaves again; what both want stays one that is added, so that cancelling leads back to the replicas from
-before the first. (Kafka 4.3 keeps the old lists where the new ones would be empty, and a partition that is sent back
-to where it came from then never completes.)
+A second target for a partition that is still being reassigned replaces the first. Replicas that only the first one
+added leave again. Replicas in both stay marked as added, so that cancelling restores the replicas from before the
+first. (Kafka 4.3 keeps the old lists where the new ones would be empty, and a partition that is sent back to its
+original replicas then never completes.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.metadata.image import PartitionState
 
 
 class Reverted(NamedTuple):
-    """A partition whose reassignment is cancelled. Unclean: all that are in sync are replicas that it added."""
+    """A partition after cancelling its reassignment. `unclean`: only added replicas are in sync."""
 
     state: PartitionState
     unclean: bool
@@ -43,17 +43,17 @@ def is_reassigning(state: PartitionState) -> bool:
 
 
 def target_of(state: PartitionState) -> tuple[int, ...]:
-    """The replicas that it has, once it is where it shall be."""
+    """The replicas after any reassignment in progress."""
     return _without(state.replicas, state.removing)
 
 
 def originals_of(state: PartitionState) -> tuple[int, ...]:
-    """The replicas that cancelling leads back to."""
+    """The replicas that cancelling restores."""
     return _without(state.replicas, state.adding)
 
 
 def begun(state: PartitionState, target: Sequence[int], directory_of: Callable[[int], bytes]) -> PartitionState:
-    """On its way to the target. `directory_of(broker)` is where a new replica goes."""
+    """The partition on its way to the target. `directory_of(broker)` is the directory of a new replica."""
     originals = originals_of(state)
     removing = tuple(sorted(_without(state.replicas, target)))
     return _placed(
@@ -68,7 +68,7 @@ def begun(state: PartitionState, target: Sequence[int], directory_of: Callable[[
 def completed(
     state: PartitionState, isr: tuple[int, ...], min_isr: int = 1
 ) -> tuple[PartitionState, tuple[int, ...]]:
-    """Its replicas and ISR if it would have this ISR: those of the target, if that is sufficient."""
+    """Replicas and ISR if the ISR became this one: those of the target, if it is sufficient."""
     if not is_reassigning(state):
         return state, isr
     target = target_of(state)
@@ -82,11 +82,11 @@ def completed(
 
 
 def reverted(state: PartitionState) -> Reverted:
-    """Back to the replicas from before."""
+    """The partition with its original replicas."""
     originals = originals_of(state)
-    assert originals, f"a reassignment that adds all replicas: {state}"
+    assert originals, f"a reassignment must keep an original replica: {state}"
     in_sync = _without(state.isr, state.adding)
-    # Nobody of those from before has all: the first of them begins with what it has.
+    # No original replica is in sync: the first of them starts with the records it has.
     return Reverted(replace(_placed(state, originals), isr=in_sync or originals[:1]), not in_sync)
 
 

@@ -1,4 +1,4 @@
-"""The image's parts → the records that state them whole."""
+"""Builds the records that state parts of the image completely."""
 
 from __future__ import annotations
 

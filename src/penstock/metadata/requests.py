@@ -1,4 +1,4 @@
-"""What the controller is asked, and what it answers: administrative requests without their wire versions."""
+"""The controller's requests and results: administrative requests independent of their wire versions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class Decision(msgspec.Struct, Generic[R]):
-    """Records to commit together, and the answer that may leave once they are."""
+    """Records to commit together, and the reply to send once they are committed."""
 
     records: list[MetadataRecord]
     reply: R
 
     def batches(self) -> list[list[MetadataRecord]]:
-        """The records as batches of the log. More than one batch makes a transaction of them (KIP-868)."""
+        """The records as batches of the log. More than one batch is wrapped in a transaction (KIP-868)."""
         if len(self.records) <= RECORDS_PER_BATCH_MAX:
             return [self.records] if self.records else []
         records = [BeginTransactionRecord(), *self.records, EndTransactionRecord()]
@@ -35,7 +35,7 @@ class Decision(msgspec.Struct, Generic[R]):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Done, or an error of the protocol with a message."""
+    """Success, or a protocol error with a message."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -53,7 +53,7 @@ DONE = Outcome()
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to create. −1 asks for the default; `assignments` are (partition, replicas) where the user chose."""
+    """A topic to create. −1 means the default; `assignments` are (partition, replicas) chosen by the user."""
 
     name: str
     num_partitions: int = -1
@@ -72,7 +72,7 @@ class TopicCreation(msgspec.Struct, frozen=True):
 
 
 class TopicToDelete(msgspec.Struct, frozen=True):
-    """By name or by id."""
+    """A topic to delete, by name or by id."""
 
     name: str | None = None
     topic_id: bytes = ZERO_UUID
@@ -85,7 +85,7 @@ class TopicDeletion(msgspec.Struct, frozen=True):
 
 
 class NewPartitions(msgspec.Struct, frozen=True):
-    """Let the topic have `count` partitions; `assignments` are the replicas of the additional ones."""
+    """Raises the topic's number of partitions to `count`; `assignments` are the replicas of the additional ones."""
 
     name: str
     count: int
@@ -98,7 +98,7 @@ class PartitionsCreation(msgspec.Struct, frozen=True):
 
 
 class ConfigAlteration(msgspec.Struct, frozen=True):
-    """Change some settings of a resource (IncrementalAlterConfigs)."""
+    """Changes some settings of a resource (IncrementalAlterConfigs)."""
 
     resource_type: int
     name: str
@@ -106,7 +106,7 @@ class ConfigAlteration(msgspec.Struct, frozen=True):
 
 
 class ConfigReplacement(msgspec.Struct, frozen=True):
-    """Replace all settings of a resource (AlterConfigs)."""
+    """Replaces all settings of a resource (AlterConfigs)."""
 
     resource_type: int
     name: str
@@ -120,7 +120,7 @@ class ConfigResult(msgspec.Struct, frozen=True):
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """A broker that wants to join, or to join again after a restart."""
+    """A broker that wants to join, or to rejoin after a restart."""
 
     broker_id: int
     cluster_id: str
@@ -129,7 +129,7 @@ class Registration(msgspec.Struct, frozen=True):
     directories: tuple[bytes, ...]
     features: Mapping[str, VersionRange]
     rack: str | None = None
-    # The epoch under which it stopped cleanly: proof that it lost nothing. −1 is no proof (KIP-966).
+    # The epoch under which it stopped cleanly, which proves that it lost nothing. −1: no proof (KIP-966).
     previous_broker_epoch: int = -1
 
 
@@ -138,14 +138,14 @@ class RegistrationReply(msgspec.Struct, frozen=True):
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True):
-    """Ids from `first` on, `size` of them, are the broker's to give."""
+    """A block of producer ids for one broker to assign: `size` ids from `first` on."""
 
     first: int
     size: int = PRODUCER_ID_BLOCK_SIZE
 
 
 class FeatureUpdate(msgspec.Struct, frozen=True):
-    """`upgrade_type` is the protocol's: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
+    """`upgrade_type` has the protocol's values: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
 
     name: str
     level: int
@@ -153,7 +153,7 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
 
 
 class IsrProposal(msgspec.Struct, frozen=True):
-    """A leader's wish for the ISR of a partition (AlterPartition). `broker_epochs` stand beside `isr` where told."""
+    """An ISR proposed by a leader (AlterPartition). `broker_epochs`, if given, has one entry per entry of `isr`."""
 
     topic_id: bytes
     partition: int
@@ -165,7 +165,7 @@ class IsrProposal(msgspec.Struct, frozen=True):
 
 
 class IsrResult(msgspec.Struct, frozen=True):
-    """What became of a proposal; `state` is the partition's, if it was accepted."""
+    """The result of a proposal; `state` is the partition's state if it was accepted."""
 
     topic_id: bytes
     partition: int
@@ -174,7 +174,7 @@ class IsrResult(msgspec.Struct, frozen=True):
 
 
 class PartitionReassignment(msgspec.Struct, frozen=True):
-    """Move a partition to these replicas (AlterPartitionReassignments); None cancels what is under way."""
+    """Moves a partition to these replicas (AlterPartitionReassignments); None cancels a move in progress."""
 
     topic: str
     partition: int

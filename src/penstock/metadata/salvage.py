@@ -1,8 +1,8 @@
-"""What intact records still tell of the metadata, where others between them are lost.
+"""Rebuilds as much metadata as possible from intact records when others are lost.
 
-Replay refuses a record that does not fit the image, and rightly so. Here such a record is left out and counted: it
-speaks of something whose beginning is lost. What is left is not the cluster's metadata, but evidence of it, for
-`penstock metadata recover` to compare with the logs.
+Normal replay refuses a record that contradicts the image. Here such a record is skipped and counted, since the records
+it builds on are lost. The result is not the cluster's metadata but evidence of it, which `penstock metadata recover`
+compares with the logs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from penstock.wire.messages import metadata_records as r
 class Salvage:
     image: MetadataImage = EMPTY_IMAGE
     removed: dict[bytes, None] = field(default_factory=dict)
-    """Ids of topics that were deleted."""
+    """Ids of deleted topics."""
     records: int = 0
     left_out: int = 0
-    """Records that do not fit: what they refer to is lost."""
+    """The number of records skipped because what they refer to is lost."""
     acls: int = 0
-    """Records of access control."""
+    """The number of access control records."""
 
 
 def salvage_records(values: Iterable[bytes]) -> Salvage:
-    """Replay what can be replayed."""
+    """Replays every record that can be applied."""
     found = Salvage()
     transaction: list[r.MetadataRecord] | None = None
     for value in values:

@@ -1,21 +1,21 @@
-"""Which brokers the active controller has heard from lately. Soft state: a new controller begins anew."""
+"""When the active controller last heard from each broker. Soft state: a new controller starts empty."""
 
 from __future__ import annotations
 
 
 class BrokerSessions:
-    """Times are the caller's; a process that stood still should leave that time out (`SteadyClock`)."""
+    """The caller passes the times; it should exclude times when the process was suspended (`SteadyClock`)."""
 
     def __init__(self, timeout_ms: float) -> None:
         self.timeout_ms = timeout_ms
         self._heard_ms: dict[int, float] = {}
 
     def heard(self, broker_id: int, now_ms: float) -> None:
-        """It registered, or sent a heartbeat."""
+        """Records a registration or heartbeat."""
         self._heard_ms[broker_id] = now_ms
 
     def forget(self, broker_id: int) -> None:
-        """It was fenced or unregistered: no session is left to expire."""
+        """Drops the session of a broker that was fenced or unregistered."""
         self._heard_ms.pop(broker_id, None)
 
     def is_alive(self, broker_id: int, now_ms: float) -> bool:
@@ -26,7 +26,7 @@ class BrokerSessions:
         return self._heard_ms.get(broker_id)
 
     def expired(self, now_ms: float, resumed_ms: float = -float("inf")) -> list[int]:
-        """Brokers that were silent for too long. Silence before `resumed_ms` does not count: nobody listened then."""
+        """Brokers silent for too long. Silence before `resumed_ms` does not count: the controller was not listening."""
         return sorted(
             broker_id
             for broker_id, heard_ms in self._heard_ms.items()
@@ -34,5 +34,5 @@ class BrokerSessions:
         )
 
     def next_expiry_ms(self) -> float:
-        """When the next session may expire, unless something is heard until then."""
+        """When the next session expires if nothing is heard until then."""
         return min(self._heard_ms.values(), default=float("inf")) + self.timeout_ms

@@ -1,10 +1,10 @@
-"""A persistent map: readers keep the version they hold, and a new version costs what has changed.
+"""A persistent map: readers keep their version, and a new version costs only what changed.
 
-The entries lie in a fixed number of dicts ("shards"). An edit copies the shards it touches and the list of shards,
-and shares the rest: with 100,000 entries one insertion copies about a hundred. A tree would do the same for any
-size, at several times the price of every look-up; dicts and one list copy are the fastest things Python has.
+The entries are in a fixed number of dicts ("shards"). An edit copies the shards it touches and the list of shards, and
+shares the rest: with 100,000 entries one insertion copies about a hundred. A tree would scale to any size, but every
+lookup would cost several times more; dicts and a list copy are the fastest structures in Python.
 
-Keys are bytes and find their shard by CRC, not by `hash`: nothing here depends on the process's hash seed.
+Keys are bytes and are assigned to shards by CRC, not by `hash`, so nothing depends on the process's hash seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MASK: Final = SHARDS - 1
 
 
 class ShardedMap(Generic[V]):
-    """Immutable. `edit` begins the next version."""
+    """Immutable. `edit` starts the next version."""
 
     __slots__ = ("_shards", "_size")
 
@@ -39,7 +39,7 @@ class ShardedMap(Generic[V]):
         return self._size
 
     def keys(self) -> Iterator[bytes]:
-        """In no meaningful order, but the same in every process."""
+        """Keys in an arbitrary order that is the same in every process."""
         for shard in self._shards:
             yield from shard
 
@@ -56,7 +56,7 @@ class ShardedMap(Generic[V]):
 
 
 class Editor(Generic[V]):
-    """Gathers the changes of one version. Not to be used after `finish`."""
+    """Collects the changes of one version. Do not use it after `finish`."""
 
     __slots__ = ("_base", "_owned", "_shards", "_size")
 
@@ -82,7 +82,7 @@ class Editor(Generic[V]):
             self._size -= 1
 
     def finish(self) -> ShardedMap[V]:
-        """The new version; the base itself where nothing changed."""
+        """The new version; the base itself if nothing changed."""
         if self._shards is None:
             return self._base
         result: ShardedMap[V] = ShardedMap.__new__(ShardedMap)

@@ -1,7 +1,7 @@
-"""Image ↔ records: what a snapshot of the metadata says.
+"""Converts an image to the records of a snapshot, and back.
 
-The order is Kafka's: features first, because the forms of all other records depend on them, then brokers, topics,
-configurations and producer ids. Reading is replaying, so there is one code that understands records.
+The order is Kafka's: features first, because the formats of all other records depend on them, then brokers, topics,
+configurations and producer ids. A snapshot is read by replaying it, so one piece of code interprets records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_BROKER = -1
 
 
 def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
-    """Records that make this image out of an empty one."""
+    """Records that build this image from an empty one."""
     for name, level in image.features.items():
         yield r.FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
@@ -37,13 +37,13 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
 
 
 def snapshot_values(image: MetadataImage) -> Iterator[bytes]:
-    """The same, encoded, as `raft.snapshot_batches` takes them."""
+    """The same records, encoded for `raft.snapshot_batches`."""
     for record in image_records(image):
         yield r.encode_metadata_record(record)
 
 
 def snapshot_delta(values: Iterable[bytes]) -> MetadataDelta:
-    """A snapshot's values, replayed on nothing; `apply` makes the image."""
+    """A snapshot's values replayed on an empty image; `apply` builds the image."""
     delta = MetadataDelta(EMPTY_IMAGE)
     for value in values:
         delta.replay(r.decode_metadata_record(value))

@@ -48,13 +48,13 @@ class TopicControl:
         self._config = config
         self._rng = rng
         self._new_uuid = new_uuid
-        # Topics of this very request, which the image cannot know: unified name → name.
+        # Topics of this request, which the image does not contain yet: unified name → name.
         self._unified: dict[str, str] = {}
 
     # -- creating topics ---------------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Sequence[NewTopic]) -> tuple[list[MetadataRecord], list[TopicCreation]]:
-        """Each topic succeeds or fails on its own, but a request that is too large fails as a whole."""
+        """Each topic succeeds or fails on its own; a request that is too large fails as a whole."""
         check_partition_total(self._partitions_asked(topic) for topic in topics)
         records: list[MetadataRecord] = []
         results: dict[str, TopicCreation] = {}
@@ -85,7 +85,7 @@ class TopicControl:
         assignments = self._chosen_replicas(topic) if topic.assignments else self._placed_replicas(topic)
         topic_id = self._new_uuid()
         records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
-        # Settings stand between topic and partitions, so that no partition is ever seen without them.
+        # Settings come between the topic and its partitions, so that no partition is ever seen without them.
         records += [
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
             for name, value in configs.items()

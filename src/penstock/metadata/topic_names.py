@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which topics are Kafka's own."""
+"""Valid topic names, and Kafka's internal topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.wire.errors import ErrorCode, KafkaError
 
-TOPIC_NAME_LENGTH_MAX: Final = 249  # with "-" and a partition number it must fit a directory's name of 255
+TOPIC_NAME_LENGTH_MAX: Final = 249  # "<name>-<partition>" must fit in a directory name of 255
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
@@ -24,7 +24,7 @@ def is_internal(name: str) -> bool:
 
 
 def validate_topic_name(name: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) with the reason."""
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) with the reason if the name is invalid."""
     problem = _problem(name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")

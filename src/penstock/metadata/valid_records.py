@@ -1,8 +1,8 @@
-"""Records that another node sends: are their names and addresses fit for this one?
+"""Validates records received from another node.
 
-A leader's records are written to the log before they are replayed, and a record that cannot be replayed ends the node.
-So they are checked when they arrive, and an answer with a bad one is refused as a whole. What is in the local log
-already was checked then, or was written by this node.
+A leader's records are written to the log before they are replayed, and a record that cannot be replayed stops the node.
+So they are checked on arrival, and a response with an invalid record is refused as a whole. Records in the local log
+were checked on arrival, or written by this node.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.wire.messages import metadata_records as r
 from penstock.wire.valid import check_address, check_endpoint, check_node_id
 
 PARTITION_MAX = 10_000_000
-"""A partition's number becomes the length of a list and the name of a directory."""
+"""A partition's number determines the length of a list and the name of a directory."""
 
 
 def checked_values(values: Iterable[bytes]) -> Iterator[bytes]:
-    """The same values. WireError or MetadataError for one that this node must not take in."""
+    """Passes the values through; raises WireError or MetadataError for an invalid one."""
     for value in values:
         check_record(r.decode_metadata_record(value))
         yield value
@@ -33,7 +33,7 @@ def check_record(record: r.MetadataRecord) -> None:
             case r.TopicRecord():
                 validate_topic_name(record.name)
                 if record.name == CLUSTER_METADATA:
-                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.name} is no topic but the log itself")
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.name} is the log, not a topic")
             case r.PartitionRecord():
                 _check_partition(record.partition_id)
                 for replica in record.replicas:
@@ -55,22 +55,22 @@ def check_record(record: r.MetadataRecord) -> None:
 
 
 def check_voters(voters: VoterSet) -> None:
-    """Raises MetadataError."""
+    """Raises MetadataError if a voter is invalid."""
     try:
         for voter in voters.voters:
             check_node_id(voter.id)
             for endpoint in voter.endpoints:
                 check_address(endpoint.host, endpoint.port)
     except KafkaError as error:
-        raise MetadataError(f"a voter: {error.message}") from None
+        raise MetadataError(f"invalid voter: {error.message}") from None
 
 
 def _check_registered(name: str, host: str, port: int) -> None:
-    # Brokers of an earlier release that listen on every interface registered without a host.
+    # Brokers of an earlier release registered without a host if they listened on every interface.
     if host:
         check_endpoint(name, host, port)
 
 
 def _check_partition(number: int) -> None:
     if not 0 <= number <= PARTITION_MAX:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no partition has the number {number}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"invalid partition number {number}")
