@@ -1,4 +1,4 @@
-"""The leader's view of one partition. `on_append` lies on the path of every produced batch: it allocates nothing."""
+"""The leader's state of one partition. `on_append` runs for every produced batch, so it allocates nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class IsrProposal(NamedTuple):
 
 
 class FollowerProgress:
-    """What the leader knows of one follower, all of it from its fetches."""
+    """What the leader knows about one follower, all from its fetches."""
 
     __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch", "log_start")
 
@@ -26,10 +26,10 @@ class FollowerProgress:
         self.end = UNKNOWN_OFFSET
         self.log_start = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_EPOCH
-        """Of the incarnation that said so: a broker that restarted may hold less than it once did (KIP-903)."""
+        """The epoch of the fetching broker's incarnation: after a restart it may hold less than before (KIP-903)."""
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = UNKNOWN_OFFSET
-        # A new leader grants everybody one full lag time before it judges them.
+        # A new leader grants every follower a full lag time before it judges them.
         self.caught_up_ms = now_ms
 
 
@@ -90,27 +90,27 @@ class Leader:
         assert node_id in self.replicas
         self._check_isr()
         self._quiet_until_ms = float("-inf")
-        """The controller refused a proposal: it would refuse the same again at once."""
+        """No proposals before this time, because the controller refused one and would refuse the same again."""
         self.under_min_isr = False
-        """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs only those."""
+        """Too few in-sync replicas for acks=all. A topic with fewer replicas than the minimum needs all of them."""
         self.stranded = False
-        """Cut off from the controller and from a replica that every commit must wait for."""
+        """Cut off from both the controller and a replica that every commit must wait for."""
         self.refuses_acks_all = False
-        """For one of the two reasons above: nothing that is appended now can be committed soon."""
+        """One of the two conditions above holds: records appended now cannot be committed soon."""
         self._alone = False
         self._counted: tuple[FollowerProgress, ...] = ()
-        """Those of the maximal ISR beside the leader."""
+        """The members of the maximal ISR other than the leader."""
         self._recount()
 
-    # -- the log grew ------------------------------------------------------------------------------------------------
+    # -- log growth --------------------------------------------------------------------------------------------------
 
     def on_append(self, end: int, stable_end: int) -> int:
-        """The log now ends at `end`, of which all below `stable_end` may be counted. Returns the high watermark."""
+        """The log now ends at `end`, and is stable up to `stable_end`. Returns the high watermark."""
         self.end = end
         self.stable_end = stable_end
         if not self._alone:
             return self._advance()
-        # Turning `flush.*` on at run time lowers the stable end; what readers have seen stays seen.
+        # Enabling `flush.*` at run time lowers the stable end; records that were readable stay readable.
         if stable_end > self.high_watermark:
             self.high_watermark = stable_end
         return self.high_watermark
@@ -124,22 +124,22 @@ class Leader:
     def on_fetch(
         self, replica: int, offset: int, now_ms: float, *, broker_epoch: int = UNKNOWN_EPOCH, eligible: bool = True
     ) -> IsrProposal | None:
-        """A follower asks for `offset`: it holds everything before it. May move the high watermark.
+        """A follower fetches from `offset`, so it holds everything before it. May move the high watermark.
 
-        `eligible` is false for a broker that is fenced, shutting down or not of the registered incarnation: it may
-        follow but not join the ISR (KIP-841, KIP-903). What an earlier incarnation still had under way is ignored.
+        `eligible` is false for a broker that is fenced, shutting down or not the registered incarnation: it may follow
+        but not join the ISR (KIP-841, KIP-903). Fetches that an earlier incarnation had in flight are ignored.
         """
         follower = self.followers[replica]
         if broker_epoch < follower.broker_epoch:
             return None
         if broker_epoch > follower.broker_epoch:
             follower.broker_epoch = broker_epoch
-            # What its last incarnation had reached says nothing about this one.
+            # The progress of its previous incarnation says nothing about this one.
             follower.leader_end_at_fetch = UNKNOWN_OFFSET
         if offset >= self.end:
             follower.caught_up_ms = now_ms
         elif offset >= follower.leader_end_at_fetch >= 0:
-            # It has what the leader had when it last asked, so it was caught up then, however fast the log grows.
+            # It has everything the leader had at its last fetch, so it was caught up then, however fast the log grows.
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.end = offset
         follower.fetched_ms = now_ms
@@ -150,10 +150,10 @@ class Leader:
         return None if now_ms < self._quiet_until_ms else self._propose((*self.isr, replica))
 
     def tick(self, now_ms: float) -> IsrProposal | None:
-        """Propose to drop the members of the ISR that have not been caught up for `replica.lag.time.max.ms`.
+        """Proposes to drop ISR members that have not been caught up for `replica.lag.time.max.ms`.
 
-        A follower at the end of the log need not ask for anything, so that it was caught up is noted here: call this
-        several times in that span.
+        A follower at the end of the log need not fetch, so this method also notes that it is caught up: call it several
+        times within that span.
         """
         for follower in self.followers.values():
             if follower.end >= self.end:
@@ -161,7 +161,7 @@ class Leader:
         return self.drop(now_ms, self.lag_time_max_ms, self.isr)
 
     def drop(self, now_ms: float, lag_time_max_ms: float, suspects: Iterable[int]) -> IsrProposal | None:
-        """Propose an ISR without those of the suspects that have been behind for longer than this."""
+        """Proposes an ISR without those suspects that have been behind for longer than `lag_time_max_ms`."""
         if self.proposed is not None or now_ms < self._quiet_until_ms:
             return None
         lagging = [one for one in suspects if one in self.isr and self._lags(one, now_ms, lag_time_max_ms)]
@@ -170,9 +170,9 @@ class Leader:
         return self._propose(tuple(replica for replica in self.isr if replica not in lagging))
 
     def expand(self, now_ms: float, eligible: Callable[[int, int], bool]) -> IsrProposal | None:
-        """Propose the followers that have everything and were not eligible, or not proposed, when they last asked.
+        """Proposes followers that have everything but were not eligible, or not proposed, at their last fetch.
 
-        They need not ask again while nothing is appended. `eligible(replica, broker epoch)`.
+        They need not fetch again while nothing is appended. Call as `eligible(replica, broker epoch)`.
         """
         if self.proposed is not None or now_ms < self._quiet_until_ms or len(self.isr) == len(self.replicas):
             return None
@@ -187,7 +187,7 @@ class Leader:
         return self._propose((*self.isr, *joining)) if joining else None
 
     def give_up(self, now_ms: float) -> IsrProposal | None:
-        """Propose an ISR without this leader, whose own log turned out to be damaged: another member is to lead."""
+        """Proposes an ISR without this leader, because its own log is damaged: another member should lead."""
         others = tuple(replica for replica in self.isr if replica != self.node_id)
         if not others or self.proposed is not None or now_ms < self._quiet_until_ms:
             return None
@@ -196,7 +196,7 @@ class Leader:
     # -- the controller ----------------------------------------------------------------------------------------------
 
     def on_isr(self, replicas: Iterable[int], isr: Iterable[int], partition_epoch: int, now_ms: float) -> int:
-        """The controller recorded this, whoever proposed it; older news is ignored. Returns the high watermark."""
+        """The controller recorded this ISR, proposed or not; older updates are ignored. Returns the high watermark."""
         if partition_epoch <= self.partition_epoch:
             return self.high_watermark
         self.partition_epoch = partition_epoch
@@ -212,7 +212,7 @@ class Leader:
         return self._recount()
 
     def on_refused(self, quiet_until_ms: float = float("-inf")) -> int:
-        """The controller refused the proposal for good. On a timeout say nothing: it may have been recorded.
+        """The controller refused the proposal. Do not call it on a timeout: the proposal may have been recorded.
 
         Nothing is proposed before `quiet_until_ms`.
         """
@@ -231,13 +231,13 @@ class Leader:
 
     @property
     def low_watermark(self) -> int:
-        """Where the log starts on every in-sync follower: what lies before is gone for good. -1 if one has not said."""
+        """The smallest log start of the in-sync followers; records before it are gone. -1 if one is unknown."""
         starts = [self.followers[replica].log_start for replica in self.isr if replica != self.node_id]
         return min(starts, default=self.end)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """Every replica that may be in the ISR the controller holds by now."""
+        """Every replica that may be in the controller's ISR by now."""
         if self.proposed is None:
             return self.isr
         return self.isr + tuple(replica for replica in self.proposed if replica not in self.isr)
@@ -263,7 +263,8 @@ class Leader:
         return self._advance()
 
     def _may_join(self, follower: FollowerProgress) -> bool:
-        # At the epoch's start it has also truncated what an older leader gave it alone (KAFKA-7128).
+        # It must also have reached the epoch's start, where it has truncated what only an older leader had
+        # (KAFKA-7128).
         return follower.end >= self.high_watermark and follower.end >= self.epoch_start
 
     def _lags(self, replica: int, now_ms: float, lag_time_max_ms: float) -> bool:
@@ -278,5 +279,5 @@ class Leader:
         return IsrProposal(isr, self.leader_epoch, self.partition_epoch)
 
     def _check_isr(self) -> None:
-        assert self.node_id in self.isr, f"a leader outside its ISR: {self.node_id} not in {self.isr}"
+        assert self.node_id in self.isr, f"leader {self.node_id} is not in its ISR {self.isr}"
         assert all(replica in self.replicas for replica in self.isr)

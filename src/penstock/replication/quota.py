@@ -1,10 +1,10 @@
-"""How many bytes a second may be copied: a rate over sliding windows, as Kafka's replication quotas have it.
+"""A limit on copied bytes per second, measured over sliding windows like Kafka's replication quotas.
 
-Bytes are counted in windows of a second, of which the last eleven are remembered. The rate is what they hold by the
-time since the oldest of them began, at least one window. So a burst is paid for afterwards: who copied ten megabytes at
-once, at one megabyte a second, copies nothing for ten seconds.
+Bytes are counted in windows of one second, and the last eleven are kept. The rate is their sum divided by the time
+since the oldest began, at least one window. So a burst is paid for afterwards: after copying ten megabytes at once with
+a limit of one megabyte per second, nothing is copied for ten seconds.
 
-Pure: the time is an argument. `pause_ms` is what Kafka does without, because its fetchers ask again and again.
+Pure: the time is an argument. `pause_ms` has no counterpart in Kafka, whose fetchers poll instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WINDOW_MS = 1_000.0
 
 
 class ReplicationQuota:
-    """Bytes a second, for all that shares it."""
+    """A limit in bytes per second, shared by all users of this object."""
 
     __slots__ = ("_samples", "_total", "_window_ms", "_windows", "limit_bytes")
 
@@ -27,15 +27,15 @@ class ReplicationQuota:
         assert windows >= 1
         assert window_ms > 0
         self.limit_bytes = limit_bytes
-        """Settable at run time; what was counted stays counted."""
+        """May be changed at run time; the bytes counted so far are kept."""
         self._windows = windows
         self._window_ms = window_ms
         self._samples: deque[list[float]] = deque()
-        """Oldest first: when it began, and how much it holds."""
+        """(start time, bytes) of each window, oldest first."""
         self._total = 0.0
 
     def record(self, size_bytes: int, now_ms: float) -> None:
-        """So much was copied, whether or not it should have been."""
+        """Counts copied bytes, whether or not they were within the limit."""
         self._forget(now_ms)
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._window_ms:
@@ -44,7 +44,7 @@ class ReplicationQuota:
         self._total += size_bytes
 
     def rate(self, now_ms: float) -> float:
-        """Bytes a second."""
+        """The current rate in bytes per second."""
         self._forget(now_ms)
         if not self._samples:
             return 0.0
@@ -61,7 +61,7 @@ class ReplicationQuota:
         total = self._total
         free_ms = now_ms
         for began_ms, held in self._samples:
-            # While a window is the oldest the rate goes down because time passes; then it is forgotten.
+            # The rate falls as the oldest window ages, and again when that window is dropped.
             span_ms = total * 1000 / self.limit_bytes if self.limit_bytes else kept_ms
             within_ms = max(began_ms + max(self._window_ms, span_ms), free_ms)
             if within_ms < began_ms + kept_ms:
