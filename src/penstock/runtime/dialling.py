@@ -1,4 +1,4 @@
-"""What can go wrong while a connection is opened, as one kind of error."""
+"""Turns every failure to open a connection into one kind of error."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["only_connection_errors"]
 
 @contextmanager
 def only_connection_errors(host: str, port: int) -> Iterator[None]:
-    """Turn whatever the resolver and the socket make of a strange address into ConnectionError.
+    """Converts any error of the resolver or the socket into ConnectionError.
 
-    A host of 64 letters is a UnicodeError in `getaddrinfo`, a port of 65,536 an OverflowError, a NUL in a name a
-    ValueError. Hosts come from other nodes, so no caller may be surprised by any of these.
+    A host of 64 letters causes a UnicodeError in `getaddrinfo`, a port of 65,536 an OverflowError, a NUL in a name a
+    ValueError. Hosts come from other nodes, so callers must not have to expect these.
     """
     try:
         yield

@@ -1,9 +1,9 @@
-"""Structured events a person can read: one line per noteworthy event, none per request.
+"""A log of structured events for people: one line per noteworthy event, none per request.
 
     2026-11-15 20:52:43.120 INFO  ready            listener=127.0.0.1:9092 partitions=12
 
-or, on request, one JSON object per line. Events that a peer can cause at will are rate-limited by name, and the
-line that gets through says how many were left out. What usually passes by itself is INFO until it persists.
+or, on request, one JSON object per line. Events that a peer can cause at will are rate-limited by name, and the next
+line reports how many were suppressed. Usually transient conditions are INFO until they persist.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from typing import Protocol, TextIO
 
 LIMITED_EVENT_INTERVAL_MS = 1_000
 PERSISTS_AFTER_MS = 10_000
-"""What happens again and again for so long will not pass by itself: someone should look."""
+"""A condition that recurs for this long is not transient, and is logged as a warning."""
 OVER_AFTER_MS = 5_000
-"""What has not happened for so long is over."""
+"""A condition that has not recurred for this long is over."""
 RECURRENCES_MAX = 10_000
 
 
 class EventLog(Protocol):
-    """What the engine says to whoever watches it."""
+    """The engine's log."""
 
     def info(self, event: str, **fields: object) -> None: ...
     def warning(self, event: str, **fields: object) -> None: ...
     def error(self, event: str, **fields: object) -> None: ...
     def limited(self, event: str, **fields: object) -> None:
-        """A warning that a peer can cause at will: at most one line per second and event name."""
+        """Logs a warning that a peer can cause at will: at most one line per second and event name."""
 
     def recurring(self, event: str, subject: object, **fields: object) -> None:
-        """Something that usually passes, such as a retry while other nodes start or take over.
+        """Logs a usually transient condition, such as a retry while other nodes start or take over.
 
-        INFO at first; a warning if it goes on for `PERSISTS_AFTER_MS` for the same subject (a partition, a node).
-        At most one line per second, level and event name.
+        INFO at first; a warning if it persists for `PERSISTS_AFTER_MS` for the same subject (a partition, a node). At
+        most one line per second, level and event name.
         """
 
 
 class Recurrences:
-    """Since when something happens again and again."""
+    """Since when each condition has recurred."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, object], tuple[int, int]] = {}
-        """The first time and the last."""
+        """The first and the last time."""
 
     def persists(self, event: str, subject: object, now_ms: int) -> bool:
         key = (event, subject)
@@ -109,5 +109,5 @@ class StreamEventLog:
 
 def _plain(value: object) -> str:
     text = str(value)
-    # A peer chose some of these: no control character of its own may reach the terminal.
+    # Peers supply some of these values: none of their control characters may reach the terminal.
     return json.dumps(text) if " " in text or '"' in text or not text.isprintable() or not text else text

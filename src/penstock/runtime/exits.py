@@ -1,4 +1,4 @@
-"""What the exit codes of a broker mean. They follow sysexits(3), so that supervisors can tell them apart."""
+"""The exit codes of a broker. They follow sysexits(3), so that supervisors can tell them apart."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EXIT_USAGE = 2
 """The command line is wrong."""
 
 EXIT_UNAVAILABLE = 69
-"""A listener's address cannot be had: the port is in use, or the address is not this machine's."""
+"""A listener cannot bind: the port is in use, or the address does not belong to this machine."""
 
 EXIT_BUG = 70
-"""An internal error: what was acknowledged is safe, and the log says where it happened."""
+"""An internal error: acknowledged records are safe, and the log says where it happened."""
 
 EXIT_STORAGE = 74
-"""The disk failed (an I/O error, or no space). Restarting without looking at the disk may lose data."""
+"""The disk failed (an I/O error, or no space). Check the disk before restarting, or data may be lost."""
 
 EXIT_IN_USE = 75
 """Another process holds the data directory."""
@@ -35,4 +35,4 @@ EXIT_CONFIG = 78
 """The configuration is wrong or incomplete; the message names the property."""
 
 EXIT_INTERRUPTED = 130
-"""Interrupted twice: stopped at once, as a crash would."""
+"""Interrupted twice: stopped at once, like a crash."""

@@ -1,15 +1,15 @@
-"""Files of the real disk: lazily opened descriptors, reads that do not wait, syncs in a group.
+"""Files of the real disk: lazily opened descriptors, non-blocking reads, grouped syncs.
 
-Threads. A disk belongs to the thread that made it, the loop's. Only that thread takes and gives back descriptors, so
-the hot calls (`pwrite`, `try_pread_into`) need no lock. Work in other threads holds a *pin* taken on the loop before
-it starts and returned on the loop after it ended, and a pinned descriptor is never closed: a descriptor closed too
-early would be reused by the next open, and bytes would go to a foreign file. `File.read`, `File.size` and the methods
-of the disk may be called from `Runtime.offload`ed code as well: they use a descriptor of their own, or none.
+Threads. A disk belongs to the thread that created it, the loop's. Only that thread opens and closes descriptors, so the
+hot calls (`pwrite`, `try_pread_into`) need no lock. Work in other threads holds a *pin*, taken on the loop before it
+starts and released on the loop after it ended. A pinned descriptor is never closed: one closed too early would be
+reused by the next open, and bytes would go to the wrong file. `File.read`, `File.size` and the methods of the disk may
+also be called from `Runtime.offload`ed code: they use a descriptor of their own, or none.
 
-Descriptors. At most `descriptors_max` are open; the one to close is found by the clock algorithm (a used file gets
-a second chance), because marking a file as used must cost the hot path no more than a store. Pinned and retained
-files are passed over, so the limit can be exceeded by as many as are in use. Closing a descriptor does not lose what
-was written through it, nor an error of writing it back: Linux reports that to the next descriptor that syncs.
+Descriptors. At most `descriptors_max` are open. The clock algorithm (a used file gets a second chance) picks the one to
+close, because marking a file as used must cost the hot path only a store. Pinned and retained files are skipped, so the
+limit can be exceeded by as many as are in use. Closing a descriptor loses neither the data written through it nor a
+write-back error: Linux reports that to the next descriptor that syncs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IO_THREADS_DEFAULT = 8
 IO_THREAD_NAMES = "penstock-io"
 
 SENDFILE_PROBE_BYTES = 64 * 1024
-"""The page cache reads ahead and reclaims in pieces about as large: a byte of each tells of the rest."""
+"""The page cache reads ahead and reclaims in pieces of about this size, so one byte of each stands for the rest."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ _RWF_NOWAIT = os.RWF_NOWAIT
 
 
 def descriptors_max_default() -> int:
-    """A quarter of what the process may open: most of the rest is for connections."""
+    """A quarter of the process's limit: most of the rest is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return DESCRIPTORS_MAX
@@ -62,14 +62,14 @@ def descriptors_max_default() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Take all the descriptors the process may have: each connection needs one, and shells often give only 1024."""
+    """Raises the descriptor limit to the maximum: each connection needs one, and shells often allow only 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RealFile:
-    """A file by its path below the root; its descriptor comes and goes."""
+    """A file by its path below the root; its descriptor is opened and closed as needed."""
 
     __slots__ = ("__weakref__", "_descriptor", "_disk", "_gone", "_pins", "_retained", "_used", "path")
 
@@ -106,12 +106,12 @@ class RealFile:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOTSUP):
                 raise
-            # The file system (an old overlay, some network ones) cannot say whether it would wait.
+            # The file system (an old overlay, some network ones) cannot tell whether it would wait.
             self._disk._read_flags = 0
             return _preadv(descriptor, (buffer,), position)
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
-        """See `DirectSocket.send_file`. Asks for a byte here and there: `sendfile` waits for what is not there."""
+        """See `DirectSocket.send_file`. Probes single bytes first: `sendfile` waits for pages not in the cache."""
         byte = memoryview(bytearray(1))
         last = position + size - 1
         for probe in range(position, last, SENDFILE_PROBE_BYTES):
@@ -148,7 +148,7 @@ class RealFile:
 
     def sync(self) -> Future[None]:
         if self._gone and self._descriptor < 0:
-            # Nothing of an unlinked file can survive, so there is nothing to wait for.
+            # An unlinked file does not survive, so there is nothing to wait for.
             return self._disk._done()
         descriptor = self._pin()
         return self._disk.syncer.ask(self, partial(os.fdatasync, descriptor), shared=True, finished=self._unpin)
@@ -170,8 +170,8 @@ class RealFile:
             self._disk._close_descriptor(self)
 
     def __del__(self) -> None:
-        # Until this has ended another thread can still get at the file through the registry, and bring it back to life:
-        # it must then open a descriptor of its own, not use one that is closed here.
+        # Until this has ended, another thread can still get the file from the registry and resurrect it. It must then
+        # open a new descriptor, not use the one that is closed here.
         descriptor, self._descriptor = self._descriptor, CLOSED
         if descriptor >= 0 or not self._gone:
             self._disk._collected(self, descriptor)
@@ -194,7 +194,7 @@ class RealFile:
 
 
 class RealDisk:
-    """A directory of the machine. See the module for which threads may call what.
+    """A directory of the machine. The module's docstring says which threads may call what.
 
     (The builtin is spelled `List` below because the method `list` hides it inside the class.)
     """
@@ -217,7 +217,7 @@ class RealDisk:
         self._read_flags: int = _RWF_NOWAIT
         self._io_threads = ThreadPoolExecutor(io_threads, thread_name_prefix=IO_THREAD_NAMES)
         self._retired_io_threads: List[ThreadPoolExecutor] = []
-        # Files by directory and name, so that renaming a directory need not look at every file of the disk.
+        # Files by directory and name, so that renaming a directory need not visit every file of the disk.
         self._files: dict[str, dict[str, ref[RealFile]]] = {}
         self._descriptors: OrderedDict[int, ref[RealFile]] = OrderedDict()
         self._locks: List[RealLock] = []
@@ -238,7 +238,7 @@ class RealDisk:
         return file
 
     def new_file(self, path: str) -> RealFile:
-        """For disks whose files do more than these: see `penstock.testing`."""
+        """Creates the file object; subclasses in `penstock.testing` override it."""
         return RealFile(self, path)
 
     def exists(self, path: str) -> bool:
@@ -323,7 +323,7 @@ class RealDisk:
         return len(self._descriptors)
 
     def stop(self) -> None:
-        """Finish the syncs that were asked for, end the threads, close every file and let go of the locks."""
+        """Finishes the requested syncs, ends the threads, closes every file and releases the locks."""
         self.syncer.stop()
         for threads in (*self._retired_io_threads, self._io_threads):
             threads.shutdown(wait=True)
@@ -350,13 +350,13 @@ class RealDisk:
         return [directory for directory in List(self._files) if directory == path or directory.startswith(prefix)]
 
     def _keep_retained(self, path: str) -> None:
-        """Before a name goes away: those who retain the file shall go on reading it, so open it while one can."""
+        """Before a name is removed, opens the file if it is retained, so that its users can continue reading."""
         file = self._known(path)
         if file is not None and file._retained and file._descriptor < 0:
             self._open_descriptor(file)
 
     def _detach(self, path: str) -> None:
-        """The name is gone, or names another file now."""
+        """Handles a name that is gone or now names another file."""
         directory, name = split(path)
         names = self._files.get(directory)
         if names is None:
@@ -389,7 +389,7 @@ class RealDisk:
                     file.path = join(moved, file_name)
 
     def _collected(self, file: RealFile, descriptor: int) -> None:
-        """Nobody holds `file` any more, which had this descriptor."""
+        """Cleans up after `file` was garbage-collected with this descriptor."""
         if descriptor >= 0:
             self._descriptors.pop(descriptor, None)
             os.close(descriptor)
@@ -397,7 +397,7 @@ class RealDisk:
         names = self._files.get(directory)
         if names is not None:
             known = names.get(name)
-            # A newer file may have the name by now.
+            # The name may belong to a newer file by now.
             if known is not None and known() in (None, file):
                 del names[name]
                 if not names:
@@ -413,7 +413,7 @@ class RealDisk:
             os.close(os.open(self._real(file.path), os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, FILE_MODE))
 
     def _open_descriptor(self, file: RealFile, flags: int = 0) -> int:
-        # The lock is for `offload`ed unlinks of files that someone retains: they open too (see `_keep_retained`).
+        # The lock is for `offload`ed unlinks of retained files, which open descriptors too (see `_keep_retained`).
         with self._opening:
             if file._descriptor >= 0:
                 return file._descriptor
@@ -428,7 +428,7 @@ class RealDisk:
         return descriptor
 
     def _close_idle(self, newest: RealFile) -> None:
-        # Two rounds: the first may only take second chances away.
+        # Two rounds: the first may only clear second-chance marks.
         for _ in range(2 * len(self._descriptors)):
             if len(self._descriptors) <= self.descriptors_max:
                 return
@@ -453,7 +453,7 @@ class RealDisk:
         self._descriptors.pop(descriptor, None)
         file._descriptor = CLOSED
         if file._gone:
-            # The last close of an unlinked file frees its blocks, which takes milliseconds when there are many.
+            # The last close of an unlinked file frees its blocks, which takes milliseconds if there are many.
             self._io_threads.submit(os.close, descriptor)
         else:
             os.close(descriptor)
@@ -461,7 +461,7 @@ class RealDisk:
     # --- threads -------------------------------------------------------------------------------------------
 
     def use_io_threads(self, count: int) -> None:
-        """From now on. What was given to the threads before is finished by them."""
+        """Takes effect for new work; the old threads finish what they were given."""
         self._io_threads.shutdown(wait=False)
         self._retired_io_threads.append(self._io_threads)
         self._io_threads = ThreadPoolExecutor(count, thread_name_prefix=IO_THREAD_NAMES)

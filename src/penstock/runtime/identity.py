@@ -1,4 +1,4 @@
-"""Random identifiers as Kafka makes them."""
+"""Random identifiers in Kafka's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UUID_BYTES = 16
 
 
 def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """A version 4 UUID. Its version bits keep it apart from Kafka's reserved ones, whose upper half is zero.
+    """A version 4 UUID. Its version bits distinguish it from Kafka's reserved ids, whose upper half is zero.
 
     Like Kafka's, its text form never starts with '-', which a command line would take for an option.
     """

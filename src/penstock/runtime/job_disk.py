@@ -1,4 +1,4 @@
-"""The real disk in the subprocess of a job: plain system calls on the broker's own files."""
+"""The real disk in a job's subprocess: plain system calls on the broker's files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RealJobDisk"]
 
 
 class RealJobDisk:
-    """`penstock.runtime.JobDisk`. Nothing but its root, so that it can be pickled."""
+    """`penstock.runtime.JobDisk`. It holds only its root, so that it can be pickled."""
 
     __slots__ = ("root",)
 
@@ -34,8 +34,8 @@ class RealJobDisk:
             written = os.pwrite(descriptor, data, position)
             if written != len(data):
                 write_rest(descriptor, data, position, written)
-            # Not for safety: the broker syncs what it takes over, together with what producers wait for, and a
-            # gigabyte would take too long there.
+            # Not for durability: the broker later syncs these files together with data that producers wait for, and
+            # writing a gigabyte then would take too long.
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

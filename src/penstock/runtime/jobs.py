@@ -1,6 +1,6 @@
-"""CPU work in a subprocess: one worker of low priority, started when it is first needed.
+"""CPU work in a subprocess: one low-priority worker, started on first use.
 
-A thread would not do: a Python thread that computes takes the interpreter from the loop for milliseconds at a time.
+A thread would not do: a computing Python thread takes the interpreter from the loop for milliseconds at a time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["JobRunner"]
 WORKERS = 1
 NICENESS = 10
 GIVE_WAY_INTERVAL_S = 0.0005
-"""How often the worker offers the processor. A low priority alone is not enough: when the broker wakes up, the
-scheduler lets whoever runs finish a slice of some milliseconds first, and requests wait for it."""
+"""How often the worker yields the processor. Low priority alone is not enough: when the broker wakes up, the
+scheduler first lets the running process finish a slice of some milliseconds, and requests wait for it."""
 
 
 class JobRunner:
-    """Runs "package.module:function" with picklable arguments elsewhere. Any thread may ask."""
+    """Runs "package.module:function" with picklable arguments in the subprocess. Thread-safe."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
@@ -39,12 +39,12 @@ class JobRunner:
             try:
                 return self._submit(function, *args)
             except BrokenProcessPool:
-                # The worker died in an earlier job, which has failed; this one gets a new worker.
+                # The worker died in an earlier job, which has failed; start a new worker for this one.
                 self._pool = None
                 return self._submit(function, *args)
 
     def stop(self) -> None:
-        """End the worker, after what it is doing. The next job starts another."""
+        """Ends the worker after its current job. The next job starts a new one."""
         with self._starting:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -53,12 +53,12 @@ class JobRunner:
     def _submit(self, function: str, *args: object) -> ConcurrentFuture[Any]:
         if self._pool is not None:
             return self._pool.submit(_call, function, *args)
-        # Forking a process that has threads and a running loop can deadlock the child.
+        # Not fork: forking a process that has threads and a running loop can deadlock the child.
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(WORKERS, mp_context=context, initializer=_begin)
         running = self._pool.submit(_call, function, *args)
         for worker in multiprocessing.active_children():
-            # It does so itself, but only after it has imported what it needs, which is half a second of work.
+            # The worker sets its priority itself too, but only after half a second of imports.
             if worker.pid is not None:
                 _be_nice(worker.pid)
         return running
@@ -78,7 +78,7 @@ def _give_way(_number: int, _frame: FrameType | None) -> None:
 
 
 def _begin() -> None:
-    """In the worker: be nice, leave signals to the broker, and never outlive it."""
+    """Runs in the worker: lowers its priority, leaves signals to the broker, and ends with the broker."""
     _be_nice(os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _give_way)

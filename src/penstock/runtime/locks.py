@@ -1,4 +1,4 @@
-"""An exclusive hold on a data directory."""
+"""An exclusive lock on a data directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCK_NAME = ".lock"
 
 
 class RealLock:
-    """`flock` on a file: the kernel lets go of it when the process ends, however it ends."""
+    """`flock` on a file: the kernel releases it when the process ends for any reason."""
 
     def __init__(self, directory: str) -> None:
         real_path = os.path.join(directory, LOCK_NAME)

@@ -8,7 +8,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def normal(path: str) -> str:
-    """One spelling for each path; the root is ''."""
+    """The normal form of a path; the root is ''."""
     if path in ("", "."):
         return ""
     assert not path.startswith("/"), f"{path!r}: paths are relative to the root of the disk"
@@ -17,7 +17,7 @@ def normal(path: str) -> str:
 
 
 def split(path: str) -> tuple[str, str]:
-    """The directory and the name in it."""
+    """(directory, name)."""
     directory, _, name = path.rpartition("/")
     return directory, name
 

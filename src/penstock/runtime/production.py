@@ -1,15 +1,15 @@
 """The real runtime: uvloop, files, sockets, threads for system calls, a subprocess for CPU work.
 
-`run` is the frame of a server process: it makes the loop, turns SIGTERM and SIGINT into `Runtime.on_stop`, runs the
-main coroutine to its end and takes everything down again.
+`run` is the frame of a server process: it creates the loop, maps SIGTERM and SIGINT to `Runtime.on_stop`, runs the
+main coroutine to its end and cleans up.
 
-What goes wrong inside:
+Failures:
 
-- an exception that escapes from a callback, or from a task that nobody awaits, is logged and counted
-  (`unhandled_errors`), and the process goes on: most belong to one connection or one request;
+- an exception that escapes from a callback, or from a task that nothing awaits, is logged and counted
+  (`unhandled_errors`), and the process continues: most concern one connection or one request;
 - one that escapes from an essential task, or that came from the disk, is fatal;
-- `fatal` logs the reason and ends the process at once, with a code of `penstock.runtime.exits`. Nothing is unwound and
-  nobody gets an answer: that is the point.
+- `fatal` logs the reason and ends the process at once, with a code of `penstock.runtime.exits`. It deliberately skips
+  all cleanup and answers no request.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ __all__ = ["ProductionRuntime", "RealListener", "run"]
 
 OFFLOAD_THREADS = 4
 ACCEPTS_PER_PASS = 8
-"""libuv accepts one connection for each listening descriptor in a pass of the loop. On a busy broker that would be a
-hundred in a second, so a listening socket has several descriptors."""
+"""libuv accepts one connection per listening descriptor and loop iteration. On a busy broker that would be a hundred
+per second, so a listening socket gets several descriptors."""
 JOB_IDLE_S = 300
-"""After so long without a job its subprocess ends: it holds more memory than the broker."""
+"""The job subprocess ends after being idle for this long: it uses more memory than the broker."""
 # Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
 # only makes the loop stop more often. But large requests hold up to a million objects for a while, and a collection
 # holds the loop for 0.1 µs or more for each that is younger than the last one of its kind: at most 100,000 in a middle
@@ -82,7 +82,7 @@ def run(
     descriptors_max: int | None = None,
     events: EventLog | None = None,
 ) -> T:
-    """Run `main(runtime)` to its end, with `root` as its disk, and return its result."""
+    """Runs `main(runtime)` to its end, with `root` as its disk, and returns its result."""
     raise_descriptor_limit()
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -98,13 +98,13 @@ def run(
     finally:
         asyncio.set_event_loop(None)
         with warnings.catch_warnings():
-            # Connections that are still open end here, and nobody needs to hear of each.
+            # Connections that are still open are closed here; that is not worth a log line each.
             warnings.simplefilter("ignore", ResourceWarning)
             loop.close()
 
 
 class ProductionRuntime:
-    """The world, as a process on a real machine sees it."""
+    """The runtime of a process on a real machine."""
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class ProductionRuntime:
         self._jobs = JobRunner()
         self._jobs_running = 0
         self._jobs_timer: asyncio.TimerHandle | None = None
-        # asyncio itself holds tasks only weakly.
+        # Strong references: asyncio itself holds tasks only weakly.
         self._tasks: dict[Task[Any], None] = {}
         self._stop_callbacks: list[Callable[[], object]] = []
         self._stop_requested = False
 
-    # --- time, chance, tasks -------------------------------------------------------------------------------------
+    # --- time, randomness, tasks ---------------------------------------------------------------------------------
 
     def now_ms(self) -> float:
         return time.monotonic() * 1000
@@ -184,7 +184,7 @@ class ProductionRuntime:
         factory: Callable[[], BufferedProtocol],
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
     ) -> RealListener:
-        """Raises OSError with `errno.EADDRINUSE` or `EADDRNOTAVAIL` where the address cannot be had."""
+        """Raises OSError with `errno.EADDRINUSE` or `EADDRNOTAVAIL` if it cannot bind the address."""
         server = await self._loop.create_server(
             factory, host or None, port, backlog=options.backlog, reuse_address=True, start_serving=False
         )
@@ -199,7 +199,7 @@ class ProductionRuntime:
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         with only_connection_errors(host, port):
-            # uvloop sets TCP_NODELAY itself, here and on what a listener accepts.
+            # uvloop sets TCP_NODELAY itself, here and on accepted connections.
             _, protocol = await self._loop.create_connection(factory, host, port)
         return protocol
 
@@ -219,7 +219,7 @@ class ProductionRuntime:
         if self._jobs_timer is not None:
             self._jobs_timer.cancel()
             self._jobs_timer = None
-        # In a thread: it takes milliseconds to start the worker.
+        # In a thread: starting the worker takes milliseconds.
         self._offload_threads.submit(self._begin_job, future, function, args)
         return future
 
@@ -247,14 +247,14 @@ class ProductionRuntime:
 
     def start(self) -> None:
         self._loop.set_exception_handler(self._on_unhandled)
-        # Signals belong to the main thread; a runtime in another one is stopped by its owner.
+        # Only the main thread can handle signals; a runtime in another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(signal.SIGTERM, self._on_signal, signal.SIGTERM)
             self._loop.add_signal_handler(signal.SIGINT, self._on_signal, signal.SIGINT)
         self._stalls.start()
 
     def stop(self) -> None:
-        """After the main coroutine: end background tasks, threads and the subprocess."""
+        """Runs after the main coroutine: ends background tasks, threads and the subprocess."""
         self._stalls.stop()
         if self._jobs_timer is not None:
             self._jobs_timer.cancel()
@@ -262,7 +262,7 @@ class ProductionRuntime:
         self._offload_threads.shutdown(wait=True)
         self._jobs.stop()
         self.disk.stop()
-        # What the last syncs and reads have to say arrives through the loop.
+        # The results of the last syncs and reads arrive through the loop.
         self._loop.run_until_complete(asyncio.sleep(0))
 
     def on_stop(self, callback: Callable[[], object]) -> None:
@@ -271,7 +271,7 @@ class ProductionRuntime:
             self._loop.call_soon(callback)
 
     def request_stop(self) -> None:
-        """What SIGTERM does."""
+        """Asks the process to stop, like SIGTERM."""
         if not self._stop_requested:
             self._stop_requested = True
             for callback in self._stop_callbacks:
@@ -295,7 +295,7 @@ class ProductionRuntime:
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
-            # Even if the log cannot be written: to go on would be worse than to go silently.
+            # Exit even if the log cannot be written: continuing would be worse.
             os._exit(code)
 
     def _on_signal(self, number: signal.Signals) -> None:
@@ -316,7 +316,7 @@ class ProductionRuntime:
         for task in tasks:
             task.cancel()
         if tasks:
-            # Their errors are of no interest any more.
+            # Their errors no longer matter.
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
@@ -368,7 +368,7 @@ class RealListener:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
 
     def add(self, server: asyncio.AbstractServer) -> None:
-        """Another that accepts from the same socket."""
+        """Adds a server that accepts from the same socket."""
         self._others.append(server)
 
     def close(self) -> None:

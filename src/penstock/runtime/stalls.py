@@ -1,4 +1,4 @@
-"""Measures by how much the event loop is late."""
+"""Measures how late the event loop is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SAMPLES_MAX = 6_000
 
 
 class StallMeter:
-    """Sets a timer ten times a second and notes how late it comes: a turn of the loop that took long delays it.
+    """Sets a timer ten times a second and records how late it fires: a long loop iteration delays it.
 
-    The samples of ten minutes are kept for whoever asks; older ones are dropped, the maximum is not.
+    Samples of the last ten minutes are kept for the next reader; older ones are dropped, but not the maximum.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -28,7 +28,7 @@ class StallMeter:
         self._due_s = 0.0
 
     def start(self) -> None:
-        # Not the loop's own clock: uvloop reads it once per turn, in whole milliseconds.
+        # Not the loop's own clock: uvloop reads it once per iteration, in whole milliseconds.
         self._due_s = time.monotonic() + INTERVAL_S
         self._timer = self._loop.call_later(INTERVAL_S, self._measure)
 

@@ -1,12 +1,12 @@
 """Group commit: one thread that makes files, names and small replacements durable.
 
-Whoever wants durability asks and gets a future. While the thread waits for the device, the next asks gather; then
-it takes all of them as one round, syncs each file once however often it was asked for, and wakes the loop once.
-So a thousand waiting producers cost as many syncs as there are dirty files, and the loop never waits for a device.
+A caller asks for durability and gets a future. While the thread waits for the device, further requests queue up. Then
+it takes all of them as one round, syncs each file once however often it was requested, and wakes the loop once. So a
+thousand waiting producers cost only as many syncs as there are dirty files, and the loop never waits for a device.
 
-A failed sync is final. Linux marks the pages clean when it reports the error, so a second `fdatasync` of the same
-file would succeed although the bytes are gone. Therefore the thread remembers what failed and fails every later ask
-for it, including those that were in its queue before anyone heard of the failure.
+A failed sync is final. Linux marks the pages clean when it reports the error, so a second `fdatasync` of the same file
+would succeed although the bytes are lost. Therefore the thread remembers failed files and fails every later request for
+them, including requests queued before the failure was reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Ask:
 
 
 class SyncThread:
-    """Runs durable work in the order it was asked for, grouped into rounds."""
+    """Runs sync work in the order requested, grouped into rounds."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.rounds = 0
@@ -51,10 +51,10 @@ class SyncThread:
         shared: bool,
         finished: Callable[[], None] | None = None,
     ) -> Future[None]:
-        """Have `work` done by the thread, and `finished` called on the loop before the future is resolved.
+        """Runs `work` in the thread, then `finished` on the loop, then resolves the future.
 
-        `subject` is what a failure spoils for good. If `shared`, one run of `work` in a round answers every ask of
-        that round for the same subject.
+        `subject` identifies what is broken for good by a failure. If `shared`, one run of `work` in a round serves
+        every request of that round for the same subject.
         """
         if self._thread is None:
             self._thread = Thread(target=self._run, name="penstock-sync", daemon=True)
@@ -64,7 +64,7 @@ class SyncThread:
         return future
 
     def stop(self) -> None:
-        """Do what was asked for, then end the thread."""
+        """Finishes the requested work, then ends the thread."""
         if self._thread is not None:
             self._asked.put(None)
             self._thread.join(THREAD_STOP_TIMEOUT_S)
@@ -79,7 +79,7 @@ class SyncThread:
             is_over = len(asks) < len(gathered)
             gathered.clear()
             self._run_round(asks)
-            # The loop may be closed already when a process stops without waiting for its last syncs.
+            # The loop may already be closed if a process stops without waiting for its last syncs.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._resolve, asks)
             if is_over:
@@ -102,7 +102,7 @@ class SyncThread:
 
     @staticmethod
     def _resolve(asks: list[_Ask]) -> None:
-        # The thread must not be the last to know a file: it would be collected there, while the loop may open it again.
+        # The thread must not hold the last reference to a file: it would be collected here while the loop reopens it.
         mine = asks.copy()
         asks.clear()
         for ask in mine:

@@ -1,4 +1,4 @@
-"""System calls that do the whole of what was asked, or raise."""
+"""System calls that complete the whole request, or raise."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FILE_MODE = 0o644
 
 
 def write_rest(descriptor: int, data: Buffer, position: int, written: int) -> None:
-    """After a short write: ask for the rest, so that the kernel says why (a full disk raises ENOSPC here)."""
+    """After a short write: writes the rest, so that the kernel reports the reason (a full disk raises ENOSPC here)."""
     view = memoryview(data)
     while written < len(view):
         count = os.pwrite(descriptor, view[written:], position + written)
         if count == 0:
-            raise OSError(errno.EIO, f"wrote {written} of {len(view)} bytes and no more")
+            raise OSError(errno.EIO, f"short write: {written} of {len(view)} bytes")
         written += count
 
 

@@ -1,7 +1,7 @@
-"""Background tasks: what becomes of a failure that nobody waits for.
+"""Failures of background tasks that nothing awaits.
 
-`watch_task` hands it to whoever decides: `Runtime.spawn` reports it and goes on, `Runtime.spawn_essential` ends the
-process. `keep_running` is for work that the node needs for as long as it lives and that may be begun again.
+`watch_task` passes a failure to a handler: `Runtime.spawn` reports it and continues, `Runtime.spawn_essential` ends the
+process. `keep_running` is for work that the node always needs and that can be restarted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RESTART_MAX_MS = 10_000
 def watch_task(
     task: Task[Any], loop: AbstractEventLoop, failed: Callable[[str, BaseException], object]
 ) -> None:
-    """Call `failed(name, error)` if the task fails and nobody was waiting for it at that moment."""
+    """Calls `failed(name, error)` if the task fails while nothing is waiting for it."""
 
     def done(task: Task[Any]) -> None:
         if not task.cancelled() and _is_unseen(task):
-            # Whoever awaits the task is woken in this turn of the loop, after this callback: look again in the next.
+            # Tasks that await this one are woken in this iteration of the loop, after this callback: check in the next.
             loop.call_soon(look_again)
 
     def look_again() -> None:
@@ -41,27 +41,27 @@ def watch_task(
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether an error that nobody handled came from the node's own disk.
+    """Whether an unhandled error came from the node's disk.
 
-    `Runtime.connect` raises only ConnectionError and TimeoutError, so every other OSError of the engine is the disk's.
+    `Runtime.connect` raises only ConnectionError and TimeoutError, so any other OSError in the engine is the disk's.
     """
     return isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))
 
 
 def report_failure(loop: AbstractEventLoop, fatal: Fatal, name: str, error: BaseException) -> None:
-    """Of a task that the node survives, unless the disk failed under it."""
+    """Reports a failed task that the node survives, unless the disk failed."""
     if is_disk_failure(error):
         fatal(f"the disk failed under {name!r}: {error}", error)
     loop.call_exception_handler({"message": f"background task {name!r} failed", "exception": error})
 
 
 def end_node(fatal: Fatal, name: str, error: BaseException) -> None:
-    """Of an essential task."""
+    """Ends the process because an essential task failed."""
     fatal(f"essential task {name!r} failed: {error!r}", error)
 
 
 async def keep_running(runtime: Runtime, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-    """Do `work` to its end. If it fails, report that, pause, and begin it again; the pause doubles."""
+    """Runs `work` to its end. If it fails: reports that, pauses and starts it again; the pause doubles each time."""
     pause_ms = RESTART_FIRST_MS
     while True:
         try:
@@ -74,5 +74,5 @@ async def keep_running(runtime: Runtime, work: Callable[[], Coroutine[Any, Any, 
 
 
 def _is_unseen(task: Task[Any]) -> bool:
-    # asyncio's own mark of an exception that was not retrieved; there is no public way to ask.
+    # asyncio's private flag for an exception that was not retrieved; there is no public way to ask.
     return bool(task._log_traceback)
