@@ -313,7 +313,7 @@ def test_a_batch_that_is_cut_off_is_not_decoded() -> None:
 
 def test_a_batch_that_unfolds_to_too_much_is_refused() -> None:
     data = build_batch([Record(timestamp=1, value=bytes(1_000_000))], codec=Codec.ZSTD)
-    with pytest.raises(CorruptBatch, match="unfold to more than the 1000"):
+    with pytest.raises(CorruptBatch, match="expand to more than the limit of 1000"):
         rows(data, max_decompressed_bytes=1000)
 
 

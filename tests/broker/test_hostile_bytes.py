@@ -178,8 +178,8 @@ def metadata_of_many(count: int) -> bytes:
 
 def test_more_elements_than_an_api_may_have_are_refused_before_they_are_made() -> None:
     async def scenario(s: Session) -> None:
-        await is_closed(s, metadata_of_many(100_001), saying="more than it may")
-        await is_closed(s, metadata_of_many(2_000_000), saying="more than it may")
+        await is_closed(s, metadata_of_many(100_001), saying="exceed the limit of the message")
+        await is_closed(s, metadata_of_many(2_000_000), saying="exceed the limit of the message")
 
     attack(scenario)
 

@@ -119,7 +119,7 @@ def test_elements_are_counted_over_the_whole_message() -> None:
     request = FetchRequest(topics=[FetchTopic(partitions=[FetchPartition() for _ in range(10)]) for _ in range(10)])
     data = to_bytes(request, 13)
     assert decode(FetchRequest, 13, data, limits=Limits(max_elements=110))[0] == request
-    with pytest.raises(WireError, match="more than it may"):
+    with pytest.raises(WireError, match="exceed the limit of the message"):
         decode(FetchRequest, 13, data, limits=Limits(max_elements=109))
 
 
@@ -130,12 +130,12 @@ def test_elements_are_counted_over_the_whole_message() -> None:
         ("ffffffff", 0, "may not be null"),
         ("00000001 ffff", 0, "may not be null"),
         ("00000001 8000", 0, "a length of -32768"),
-        ("00000001 0005 6162", 0, "a length of 5 where 2 bytes are left"),
+        ("00000001 0005 6162", 0, "a length of 5 exceeds the 2 bytes left"),
         ("00000001 0002 c328", 0, "not UTF-8"),
         ("00", 1, "cut off"),
-        ("ffffffffff", 9, "beyond 32 bits"),
-        ("ffffffff7f", 9, "beyond 32 bits"),
-        ("02 ffffffffff7f", 9, "beyond 32 bits"),
+        ("ffffffffff", 9, "exceeds 32 bits"),
+        ("ffffffff7f", 9, "exceeds 32 bits"),
+        ("02 ffffffffff7f", 9, "exceeds 32 bits"),
     ],
 )
 def test_what_breaks_the_rules_is_named(data: str, version: int, reason: str) -> None:

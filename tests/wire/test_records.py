@@ -157,7 +157,7 @@ def test_batches_stand_one_after_another() -> None:
     cut = data[:-1]
     assert [header.base_offset for header, _ in iter_batches(cut, partial_tail=True)] == [0]
     assert [header.base_offset for header, _ in iter_batches(data[: len(first) + 20], partial_tail=True)] == [0]
-    with pytest.raises(WireError, match="are left"):
+    with pytest.raises(WireError, match="bytes left"):
         list(iter_batches(cut))
     with pytest.raises(WireError, match="too few"):
         list(iter_batches(data + b"x"))
@@ -205,13 +205,13 @@ def test_a_records_count_that_lies_is_refused(count: int) -> None:
     ("record", "reason"),
     [
         ("0c 00 00 00 01 01 00", None),
-        ("0e 00 00 00 01 01 00 00", "of 7 bytes whose fields take 6"),
-        ("0c 00 00 00 02 61 01", "cut off"),
-        ("0c 00 00 00 02 61 01 00", "of 6 bytes whose fields take 7"),
-        ("0c 00 00 00 10 01 00 0000000000000000", "a field of 8 bytes where 2 are left"),
-        ("0c 00 00 00 01 03 00", "a field of -2 bytes"),
-        ("0c 00 00 00 01 01 0e 0000000000000000", "7 record headers in 0 bytes"),
-        ("10 00 00 00 01 01 02 01 01", "without a name"),
+        ("0e 00 00 00 01 01 00 00", "of 7 bytes has fields of 6"),
+        ("0c 00 00 00 02 61 01", "truncated"),
+        ("0c 00 00 00 02 61 01 00", "of 6 bytes has fields of 7"),
+        ("0c 00 00 00 10 01 00 0000000000000000", "a field of 8 bytes exceeds the 2 bytes left"),
+        ("0c 00 00 00 01 03 00", "invalid length -2"),
+        ("0c 00 00 00 01 01 0e 0000000000000000", "7 record headers cannot fit into 0 bytes"),
+        ("10 00 00 00 01 01 02 01 01", "has no name"),
         ("0c 00 00 0e 01 01 00", "offset delta 7"),
         ("0a 00 00 00 01 01 00", "a record of 5 bytes"),
         ("7e 00 00 00 01 01 00", "a record of 63 bytes"),
@@ -237,7 +237,7 @@ def test_a_header_name_that_is_not_utf_8_is_read_as_javas_clients_do() -> None:
 
 def test_a_header_that_is_cut_off_or_of_another_magic_is_refused() -> None:
     batch = build_batch(SOME[:1])
-    with pytest.raises(WireError, match="61 bytes, but 60 are left"):
+    with pytest.raises(WireError, match="61 bytes, but only 60 are left"):
         records.read_header(batch[:60])
     old = bytearray(batch)
     old[records.MAGIC_POSITION] = 1

@@ -47,7 +47,7 @@ def test_other_hosts_are_refused_with_a_reason_that_prints(host: str) -> None:
     with pytest.raises(KafkaError) as refused:
         valid.check_host(host)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
-    assert "is not the name or address of a host: " in refused.value.message
+    assert "is not a host name or address: " in refused.value.message
     assert refused.value.message.isprintable()
     assert len(refused.value.message) < 400
 

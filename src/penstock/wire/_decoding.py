@@ -1,12 +1,12 @@
-"""Writes the Python function that decodes one version of one message.
+"""Generates the Python function that decodes one version of one message.
 
-The function reads a message front to back with all nested structs inlined. Fields of fixed size that stand next to
-each other are read by a single `unpack_from`, together with the length or count that follows them: in flexible
-versions that is the first byte of a varint, which is nearly always its only one.
+The function reads a message front to back with all nested structs inlined. Adjacent fixed-size fields are read by a
+single `unpack_from`, together with the length or count that follows them: in flexible versions that is the first byte
+of a varint, which is nearly always its only one.
 
-Bounds: `unpack_from` and indexing raise by themselves where the buffer ends, slices do not, so every length is
-compared with what is left. Counts are compared with the bytes they would need at least and with the budget of
-elements for the whole message, before anything is allocated.
+Bounds: `unpack_from` and indexing raise at the end of the buffer, but slices do not, so every length is compared with
+the bytes left. Counts are compared with the bytes they need at least and with the element budget of the whole message,
+before anything is allocated.
 """
 
 from collections.abc import Callable, Generator
@@ -34,7 +34,7 @@ SlicedDecoder = Callable[[Buffer, int, int, int], Generator[None, None, tuple[M,
 VARINT_SIZE_MAX = 5
 STRING_BYTES_MAX = 32_767
 SMALL_ARRAY = 32
-TAGGED_FIELD_SIZE_MIN = 2  # its tag and its size
+TAGGED_FIELD_SIZE_MIN = 2  # one byte for its tag, one for its size
 
 
 def compile_decoder(cls: type[M], version: int) -> Decoder[M]:
@@ -43,7 +43,7 @@ def compile_decoder(cls: type[M], version: int) -> Decoder[M]:
 
 
 def compile_sliced_decoder(cls: type[M], version: int) -> SlicedDecoder[M]:
-    """The same as a generator, which yields again and again while it works and returns its result at the end."""
+    """The same as a generator, which yields while it works and returns its result at the end."""
     return _compiled(cls, version, sliced=True)  # type: ignore[return-value]
 
 
@@ -69,7 +69,8 @@ class _Writer:
     def write(self) -> None:
         add, block = self.source.add, self.source.block
         with block("def decode(buf, pos, elements, tags):"):
-            # Plain bytes are faster to index and cut than a view; records must not be copied, so those keep it.
+            # Plain bytes are faster to index and slice than a view; messages with records keep the view to avoid a
+            # copy.
             add("" if self.views else "buf = bytes(buf)", "end = len(buf)")
             if self.sliced:
                 add("yield")
@@ -83,7 +84,7 @@ class _Writer:
                 add(f"raise WireError('{self.cls.__name__} v{self.version}: a string is not UTF-8') from None")
 
     def struct(self, cls: type[Message]) -> str:
-        """Reads a struct; returns the expression that makes it, once what is pending was read."""
+        """Reads a struct; returns the expression that constructs it, valid once the pending fields are read."""
         shape = layout(cls, self.version)
         values: dict[str, str] = {}
         for field in shape.tagged:
@@ -98,7 +99,7 @@ class _Writer:
     def construct(self, cls: type[Message], values: dict[str, str]) -> str:
         names = list(cls.__struct_fields__)
         while names and names[-1] not in values:
-            names.pop()  # the class has defaults for the rest
+            names.pop()  # the class has defaults for the remaining fields
         arguments = [values[name] if name in values else self.default(cls, name) for name in names]
         return f"{self.source.constant('Class', cls)}({', '.join(arguments)})"
 
@@ -135,7 +136,7 @@ class _Writer:
         return variable
 
     def blob(self, kind: str, path: str, nullable: bool) -> str:
-        """A string, bytes or records: a length, then that many bytes."""
+        """A string, bytes or records field: a length, then that many bytes."""
         add = self.source.add
         count, stop, variable = self.source.name("n"), self.source.name("e"), self.source.name("v")
         self.length("h" if kind == "string" else "i", count)
@@ -158,7 +159,7 @@ class _Writer:
         return f"buf[pos:{stop}]"
 
     def length(self, plain_format: str, variable: str) -> None:
-        """Reads a length or count into a variable that is −1 for null, whatever the encoding."""
+        """Reads a length or count into a variable, as −1 for null in every encoding."""
         self.pending.append(("B" if self.flexible else plain_format, variable))
         self.flush()
         if self.flexible:
@@ -217,7 +218,7 @@ class _Writer:
             add(f"{variable}.append({expression})")
 
     def plain_struct(self, cls: type[Message]) -> tuple[str, int, list[str], str] | None:
-        """(formats, size, variables, expression) of a struct that is nothing but fixed fields."""
+        """(formats, size, variables, expression) of a struct that has only fixed-size fields; None for others."""
         shape = layout(cls, self.version)
         kinds = [field.type for field in shape.fields if isinstance(field.type, str) and not field.array]
         if shape.flexible or not kinds or len(kinds) < len(shape.fields) or any(k not in FIXED_FORMATS for k in kinds):
@@ -252,7 +253,7 @@ class _Writer:
                 add(f"pos = {stop}")
 
     def flush(self) -> None:
-        """Reads all pending fixed fields at once."""
+        """Reads all pending fixed-size fields at once."""
         if not self.pending:
             return
         formats = "".join(formats for formats, _ in self.pending)
@@ -266,7 +267,7 @@ class _Writer:
 
 
 def default_of(cls: type[Message], name: str) -> object:
-    """The default that the class gives to this field."""
+    """The class's default for this field."""
     default: object = getattr(cls(), name)
     return default
 
@@ -292,7 +293,7 @@ def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def _varint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """An unsigned varint of 32 bits whose first byte was read already and says that more follow."""
+    """The rest of an unsigned 32-bit varint whose first byte was read already."""
     value = first & 0x7F
     for shift in range(7, 7 * VARINT_SIZE_MAX, 7):
         byte = buffer[position]
@@ -302,11 +303,11 @@ def _varint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
             if value > 0xFFFF_FFFF:
                 break
             return value, position
-    raise WireError("a varint beyond 32 bits")
+    raise WireError("a varint exceeds 32 bits")
 
 
 def skip_tagged(buffer: Buffer, position: int, end: int, count: int, left: int) -> tuple[int, int]:
-    """Jumps over tagged fields that this version of ours does not know."""
+    """Skips tagged fields that this version does not know."""
     if count > 127:
         count, position = _varint_rest(buffer, position, count)
     left -= count
@@ -324,7 +325,7 @@ def skip_tagged(buffer: Buffer, position: int, end: int, count: int, left: int) 
 def _bad_length(path: str, length: int, left: int) -> NoReturn:
     if length == -1:
         raise WireError(f"{path} may not be null")
-    raise WireError(f"{path}: a length of {length} where {left} bytes are left")
+    raise WireError(f"{path}: a length of {length} exceeds the {left} bytes left")
 
 
 def _bad_count(path: str, count: int, left: int) -> NoReturn:
@@ -338,19 +339,19 @@ def _bad_tagged(path: str, size: int) -> NoReturn:
 
 
 def _too_many_elements(path: str, count: int) -> NoReturn:
-    raise WireError(f"{path}: with {count} more elements the message has more than it may")
+    raise WireError(f"{path}: {count} more elements exceed the limit of the message")
 
 
 def _too_many_tagged(count: int) -> NoReturn:
-    raise WireError(f"with {count} more tagged fields the message has more than it may, or than could follow")
+    raise WireError(f"{count} more tagged fields exceed the limit of the message, or the bytes left")
 
 
 _SMALL_ARRAYS: dict[str, list[Callable[[Buffer, int], tuple[object, ...]]]] = {}
 def _string_length_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Strings are no longer in flexible versions than in those whose lengths have two bytes."""
+    """Limits strings in flexible versions to the length that the two-byte lengths of older versions allow."""
     length, position = _varint_rest(buffer, position, first)
     if length > STRING_BYTES_MAX + 1:
-        raise WireError(f"a string of {length - 1} bytes, where {STRING_BYTES_MAX} is the most")
+        raise WireError(f"a string of {length - 1} bytes exceeds the maximum of {STRING_BYTES_MAX}")
     return length, position
 
 

@@ -1,10 +1,9 @@
-"""Writes the Python function that encodes one version of one message.
+"""Generates the Python function that encodes one version of one message.
 
-What costs time in Python is the number of steps, so the generated function gathers as much as it can into one
-`pack`: neighbouring fixed fields, the length or count behind them, and whole arrays of integers between them (the
-`struct` for such a run depends on the lengths of its arrays and is remembered by them). A compact length takes one byte
-if it is below 128; the rare longer one takes the slow road, piece by piece. Both roads are written from the
-same list of pieces, so they cannot drift apart.
+The cost in Python is the number of steps, so the generated function puts as much as possible into one `pack`: adjacent
+fixed-size fields, the length or count after them, and whole arrays of integers in between (the `struct` for such a run
+depends on the lengths of its arrays and is cached by them). A compact length below 128 takes one byte; the rare longer
+ones take a slow path, piece by piece. Both paths are generated from the same list of pieces, so they cannot diverge.
 """
 
 from collections.abc import Callable, Generator
@@ -20,7 +19,7 @@ M = TypeVar("M", bound=Message)
 Encoder = Callable[[M, bytearray], None]
 SlicedEncoder = Callable[[M, bytearray], Generator[None, None, None]]
 
-# Runs with at most so many array elements in all are packed at once, and so many shapes of a run are remembered.
+# The largest number of array elements packed at once, and the number of cached shapes per run.
 RUN_ELEMENTS_MAX = 100
 RUN_SHAPES_MAX = 512
 
@@ -31,7 +30,7 @@ def compile_encoder(cls: type[M], version: int) -> Encoder[M]:
 
 
 def compile_sliced_encoder(cls: type[M], version: int) -> SlicedEncoder[M]:
-    """The same as a generator, which yields again and again while it works."""
+    """The same as a generator, which yields while it works."""
     return _compiled(cls, version, sliced=True)  # type: ignore[return-value]
 
 
@@ -45,7 +44,7 @@ def _compiled(cls: type[Message], version: int, *, sliced: bool) -> object:
 
 
 class _Piece:
-    """Something that waits to be written: `expression` in `formats`, or as a varint, or an array with its count."""
+    """A value to be written: `expression` in `formats`, or as a varint, or an array with its count."""
 
     def __init__(self, formats: str, expression: str, *, varint: bool = False, array: str = "") -> None:
         self.formats = formats
@@ -169,7 +168,7 @@ class _Writer:
                     self.tagged_value(field, f"{owner}.{field.name}")
 
     def tagged_value(self, field: Field, expression: str) -> None:
-        """The value goes into a buffer of its own first, because its size stands before it."""
+        """Writes the value into its own buffer first, because its size precedes it."""
         outer, inner = self.out, self.source.name("x")
         self.source.add(f"{inner} = bytearray()")
         self.out = inner
@@ -181,7 +180,7 @@ class _Writer:
         )
 
     def differs(self, cls: type[Message], field: Field, expression: str) -> str:
-        """Whether a tagged field must be written: only what is not the default travels."""
+        """The condition for writing a tagged field: only values other than the default are sent."""
         default = default_of(cls, field.name)
         if default is None and not isinstance(field.type, str) and not field.array:
             if is_nullable(field, self.version):
@@ -193,7 +192,7 @@ class _Writer:
         return f"{expression} != {default!r}"
 
     def flush(self) -> None:
-        """Writes everything that waits, in one `pack` where it can be."""
+        """Writes all pending pieces, in one `pack` if possible."""
         pieces, self.pending = self.pending, []
         if not pieces:
             return
@@ -254,7 +253,7 @@ class _Writer:
 
 
 class _Run(dict[tuple[int, ...], Callable[..., bytes]]):
-    """The packers of one run of fields and integer arrays, by the lengths of the arrays."""
+    """The packers of one run of fields and integer arrays, cached by the lengths of the arrays."""
 
     def __init__(self, template: str) -> None:
         self.template = template

@@ -1,4 +1,4 @@
-"""What both code generators share: lines with indentation, fresh names, and constants for the compiled function."""
+"""Shared by both code generators: indented lines, fresh names, and constants for the compiled function."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from types import CodeType
 
 
 class Source:
-    """Python source in the making."""
+    """Python source being generated."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self.namespace = namespace
@@ -30,7 +30,7 @@ class Source:
         return f"{stem}{self._names}"
 
     def constant(self, stem: str, value: object) -> str:
-        """A global of the compiled function that holds `value`; the same value is held once."""
+        """The name of a global of the compiled function that holds `value`; equal values share one."""
         for name, held in self.namespace.items():
             if held is value:
                 return name
@@ -39,7 +39,7 @@ class Source:
         return name
 
     def method(self, formats: str, method: str) -> str:
-        """A global that holds a bound method of the `struct` with these formats."""
+        """The name of a global that holds a bound method of the `struct` with these formats."""
         key = f"{method}_{formats.replace('?', 'bool_')}"
         if key not in self.namespace:
             self.namespace[key] = getattr(Struct(">" + formats), method)

@@ -1,11 +1,11 @@
-"""Bytes ↔ messages, one specialised function per (class, version), made when first needed.
+"""Decodes and encodes messages with one specialised function per (class, version), compiled on first use.
 
     message, position = decode(MetadataRequest, 12, frame, header.body_position)
     encode(response, 12, out)
 
 `decoder` and `encoder` return the functions themselves, for callers that keep a table of them. `decode_in_slices` and
-`encode_in_slices` are generators that do the same and yield after every element, for callers that have other things to
-do meanwhile.
+`encode_in_slices` are generators that do the same but yield after every element, so that a caller can run other work
+in between.
 """
 
 from collections.abc import Generator
@@ -43,7 +43,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much one message may hold, counted over all its arrays and structs."""
+    """The size limits of one message, counted over all its arrays and structs."""
 
     max_elements: int = 100_000
     max_tagged_fields: int = 1_000
@@ -53,7 +53,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Encoded(Message):
-    """A message whose bytes are there already, in the version that was asked for."""
+    """A message that is already encoded, in the version requested."""
 
     body: bytes
 
@@ -67,7 +67,7 @@ _sliced_encoders: dict[tuple[type[Message], int], SlicedEncoder[Message]] = {}
 def decode(
     cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[M, int]:
-    """The message that starts at `position`, and where it ends. Raises WireError if the bytes break the rules.
+    """The message at `position`, and its end. Raises WireError if the bytes are invalid.
 
     The buffer must end where the frame ends. Record data is not copied: given a memoryview, `records` are views of it.
     """
@@ -77,7 +77,7 @@ def decode(
 def decode_in_slices(
     cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
 ) -> Generator[None, None, tuple[M, int]]:
-    """What `decode` does, with a `yield` before every element of an array."""
+    """Like `decode`, but yields before every element of an array."""
     function = _sliced_decoders.get((cls, version))
     if function is None:
         function = _sliced_decoders[cls, version] = compile_sliced_decoder(cls, version)
@@ -87,7 +87,7 @@ def decode_in_slices(
 def decode_whole(
     cls: type[M], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
 ) -> M:
-    """The message that fills the buffer from `position` to its end, and nothing behind it."""
+    """Decodes a message that must fill the buffer from `position` to its end."""
     message, end = decode(cls, version, buffer, position, limits=limits)
     if end != len(buffer):
         raise WireError(f"{len(buffer) - end} bytes after the end of {cls.__name__} v{version}")
@@ -95,7 +95,7 @@ def decode_whole(
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:
-    """Appends the message. A value that the protocol cannot hold raises and leaves `out` as it was."""
+    """Appends the message. A value that the protocol cannot represent raises and leaves `out` unchanged."""
     start = len(out)
     try:
         encoder(type(message), version)(message, out)
@@ -105,7 +105,7 @@ def encode(message: Message, version: int, out: bytearray) -> None:
 
 
 def encode_in_slices(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
-    """What `encode` does, with a `yield` before every element of an array. After an error `out` is of no use."""
+    """Like `encode`, but yields before every element of an array. After an error `out` is unusable."""
     cls = type(message)
     function = _sliced_encoders.get((cls, version))
     if function is None and cls is Encoded:
@@ -116,7 +116,7 @@ def encode_in_slices(message: Message, version: int, out: bytearray) -> Generato
 
 
 def to_bytes(message: Message, version: int) -> bytes:
-    """The message alone."""
+    """The encoded message, without a header."""
     out = bytearray()
     encoder(type(message), version)(message, out)
     return bytes(out)

@@ -1,8 +1,8 @@
-"""OffsetCommit as clients nearly always send it, read and answered without an object for each partition.
+"""A fast path for OffsetCommit as clients nearly always send it, without an object per partition.
 
 Without metadata and tagged fields an entry has a fixed size. So a topic's entries are one slice of the request, which
-is checked and unpacked as a whole, and the answer that all went well is made of the same bytes. Everything else is
-what `penstock.wire.codec` makes of it: `decode_commit` returns one or the other, and `PlainCommit.request` translates.
+is checked and unpacked as a whole, and the success response is built from the same bytes. Any other request is decoded
+by `penstock.wire.codec`: `decode_commit` returns one or the other, and `PlainCommit.request` converts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAIN_FROM: Final = 8
 TOPIC_IDS_FROM: Final = 10
 ID_BYTES: Final = 16
 SHORT_MAX: Final = 127
-"""A length that takes one byte."""
+"""Larger lengths take more than one byte."""
 
 _ENTRY: Final = Struct(">iqiBB")  # partition, offset, leader epoch, length of the metadata, tagged fields
 _METADATA_AT: Final = 16
@@ -39,9 +39,9 @@ class PlainTopic(NamedTuple):
     """The offsets of one topic."""
 
     topic: bytes
-    """Its name in UTF-8, or its id."""
+    """The name in UTF-8, or the topic id."""
     head: bytes
-    """The same as it was on the wire, and the count behind it."""
+    """The name or id as on the wire, and the count after it."""
     entries: bytes
 
     def unpacked(self) -> PlainEntries:
@@ -49,7 +49,7 @@ class PlainTopic(NamedTuple):
 
 
 class PlainCommit(Message):
-    """A request all of whose entries are plain."""
+    """A request in which every entry is plain."""
 
     group_id: str
     generation: int
@@ -63,7 +63,7 @@ class PlainCommit(Message):
         return decode(OffsetCommitRequest, self.version, self.body)[0]
 
     def succeeded(self) -> Encoded:
-        """The answer that says so of every partition."""
+        """The response that reports success for every partition."""
         out = bytearray(4)  # not throttled
         write_unsigned_varint(out, len(self.topics) + 1)
         for _, head, entries in self.topics:
@@ -80,7 +80,7 @@ class PlainCommit(Message):
 def decode_commit(
     cls: type[OffsetCommitRequest], version: int, buffer: Buffer, position: int = 0, *, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[PlainCommit | OffsetCommitRequest, int]:
-    """The request in whichever form it fits."""
+    """The request as a `PlainCommit` if possible, else as decoded by the codec."""
     if version >= PLAIN_FROM:
         body = bytes(memoryview(buffer)[position:])
         plain = _plain(version, body, limits.max_elements)
@@ -126,7 +126,7 @@ def _topic(version: int, body: bytes, position: int, elements_max: int) -> tuple
         position += size
         topic = body[start + 1 : position]
         if not topic.isascii():
-            topic.decode()  # a name that is no UTF-8 is for the codec to refuse
+            topic.decode()  # a name that is not UTF-8 is left for the codec to refuse
     count, position = read_unsigned_varint(body, position)
     count -= 1
     end = position + count * _ENTRY.size
@@ -147,4 +147,4 @@ def _short_string(body: bytes, position: int) -> tuple[str, int]:
 
 
 class _NotPlainError(Exception):
-    """It is another kind of request, or a broken one: the codec will tell."""
+    """Not a plain request, or an invalid one: the codec decides."""

@@ -1,9 +1,9 @@
-"""The five codecs of a record batch, bounded in what they may unfold to.
+"""The five compression codecs of record batches, with bounded output.
 
-A compressed batch is a stranger's claim: a few kilobytes may unfold to gigabytes. So data is always unpacked *into* a
-buffer of our own size, which is never larger than the caller allows. The buffer starts with what the data claims to
-unfold to (`_claimed_bytes`), so that honest data is unpacked once. If it claims too little, the buffer grows
-geometrically while the codec says it is too small. If it claims too much, memory is set aside that nothing touches.
+The size of compressed data cannot be trusted: a few kilobytes may expand to gigabytes. So data is always decompressed
+*into* a buffer of our own, which is never larger than the caller allows. The buffer starts with the size that the data
+claims (`_claimed_bytes`), so that valid data is decompressed once. If it claims too little, the buffer grows
+geometrically while the codec reports it as too small. If it claims too much, the extra memory stays untouched.
 
 How clients frame their data:
 
@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 P = ParamSpec("P")
 T = TypeVar("T")
 PANIC = "PanicException"
-"""What pyo3 raises for a panic; it cannot be imported."""
+"""The exception type of a Rust panic in pyo3; it cannot be imported."""
 
 
 class Codec(IntEnum):
@@ -42,11 +42,11 @@ class Codec(IntEnum):
 
 
 class CompressionError(WireError):
-    """The data is not what its codec says it is."""
+    """The data is not valid for its codec."""
 
 
 class DecompressedTooLarge(CompressionError):
-    """The data unfolds to more than the caller allows."""
+    """The data expands to more than the caller allows."""
 
 
 DEFAULT_LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
@@ -55,7 +55,7 @@ _FIRST_BYTES_MIN = 64 * 1024
 _GROWTH = 4
 
 _CLAIM_BLOCKS_MAX = 64
-"""So many blocks are looked at to learn how large a buffer is needed. They hold 4 MB of lz4, 8 MB of zstd."""
+"""The number of blocks examined to estimate the buffer size. They hold 4 MB of lz4, 8 MB of zstd."""
 _DEFLATE_RATIO_MAX = 1032
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_RAW, _ZSTD_RLE = 0, 1
@@ -63,7 +63,7 @@ _ZSTD_RAW, _ZSTD_RLE = 0, 1
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
-# A snappy copy yields at most 64 bytes from 3: a block that claims more than this ratio lies.
+# A snappy copy yields at most 64 bytes from 3, so a block that claims a larger ratio is invalid.
 _SNAPPY_RATIO_MAX = 22
 
 # Magic, independent blocks of at most 64 KB without checksums, and the descriptor's checksum.
@@ -74,7 +74,7 @@ _LZ4_STORED = 0x8000_0000
 
 
 def _without_panics(function: Callable[P, T]) -> Callable[P, T]:
-    """A panic in the codecs' Rust is no `Exception`: handlers of all that is unexpected would let it pass."""
+    """Converts a panic in the codecs' Rust code, which is not an `Exception` and would escape general handlers."""
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -90,7 +90,7 @@ def _without_panics(function: Callable[P, T]) -> Callable[P, T]:
 
 @_without_panics
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as a Kafka client would compress it; snappy has no levels, lz4 is fast unless one is given."""
+    """Compresses `data` as a Kafka client would; snappy has no levels, lz4 is fast unless a level is given."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
@@ -106,10 +106,10 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 @_without_panics
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> memoryview:
-    """What `data` unfolds to. Raises DecompressedTooLarge beyond `max_bytes`, CompressionError if it is damaged."""
+    """The decompressed data. Raises DecompressedTooLarge beyond `max_bytes`, CompressionError if it is damaged."""
     if codec == Codec.NONE:
         if len(data) > max_bytes:
-            raise DecompressedTooLarge(f"{len(data)} bytes where {max_bytes} are allowed")
+            raise DecompressedTooLarge(f"{len(data)} bytes, the limit is {max_bytes}")
         return memoryview(data)
     if codec == Codec.SNAPPY:
         return _decompress_snappy(data, max_bytes)
@@ -127,19 +127,19 @@ def _decompress_growing(
         except cramjam.DecompressionError as error:
             if not _says_buffer_is_full(error):
                 raise CompressionError(f"damaged {codec.name.lower()} data: {error}") from None
-        del buffer  # before the next one, so that never two of them take memory
+        del buffer  # before the next one is allocated, so that there are never two
         if size >= max_bytes:
             raise DecompressedTooLarge(
-                f"{len(data)} bytes of {codec.name.lower()} unfold to more than the {max_bytes} that are allowed"
+                f"{len(data)} bytes of {codec.name.lower()} expand to more than the limit of {max_bytes}"
             )
         size = min(max_bytes, size * _GROWTH)
 
 
 def _claimed_bytes(codec: Codec, data: Buffer) -> int:
-    """The most that the data unfolds to if it is honest and one frame. Nothing may rely on it.
+    """The largest decompressed size if the data is valid and one frame. Only an estimate.
 
     Kafka's clients do not write the size into a frame's header, because they compress as a stream. But each block of a
-    frame unfolds to a certain size at most, and all but the last to just that.
+    frame has a maximum decompressed size, and all but the last have exactly that.
     """
     if codec == Codec.GZIP:
         return min(int.from_bytes(data[-4:], "little"), len(data) * _DEFLATE_RATIO_MAX)
@@ -157,7 +157,7 @@ def _claimed_by_lz4(data: Buffer) -> int:
     for _ in range(_CLAIM_BLOCKS_MAX):
         size = int.from_bytes(data[position : position + 4], "little")
         if not size:
-            break  # the end, of the frame or of the data
+            break  # the end of the frame or of the data
         stored = size & ~_LZ4_STORED
         claimed += stored if size & _LZ4_STORED else block_bytes
         position += 4 + stored + checksum_bytes
@@ -180,7 +180,7 @@ def _claimed_by_zstd(data: Buffer) -> int:
 
 
 def _says_buffer_is_full(error: Exception) -> bool:
-    # cramjam has one exception type for everything; a test pins this text for every codec.
+    # cramjam has one exception type for all errors; a test checks this text for every codec.
     return "failed to write whole buffer" in str(error)
 
 
@@ -209,12 +209,12 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     left_bytes = max_bytes
     position = len(_XERIAL_HEADER)
     if len(view) < position:
-        raise CompressionError("damaged snappy data: its header is cut off")
+        raise CompressionError("damaged snappy data: its header is truncated")
     while position < len(view):
         size = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if size > len(view) - position:
-            raise CompressionError(f"damaged snappy data: a block of {size} bytes is cut off")
+            raise CompressionError(f"damaged snappy data: a block of {size} bytes is truncated")
         block = _decompress_snappy_block(view[position : position + size], left_bytes)
         position += size
         left_bytes -= len(block)
@@ -228,7 +228,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise CompressionError(f"damaged snappy data: {len(block)} bytes claim to hold {size}")
         if size > max_bytes:
-            raise DecompressedTooLarge(f"snappy data unfolds to more than the {max_bytes} bytes that are allowed")
+            raise DecompressedTooLarge(f"snappy data expands to more than the limit of {max_bytes} bytes")
         buffer = bytearray(size)
         cramjam.snappy.decompress_raw_into(block, buffer)
     except cramjam.DecompressionError as error:
@@ -238,7 +238,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytearray:
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     if level is not None:
-        # Independent blocks: Kafka's Java clients read no others.
+        # Independent blocks: Kafka's Java clients can read only those.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))
         return bytes(compressor.finish())

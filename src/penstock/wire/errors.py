@@ -1,8 +1,7 @@
-"""Kafka's error codes, each with what it means, and the exceptions that carry them.
+"""Kafka's error codes, each with its meaning, and the exceptions that carry them.
 
-`ErrorCode` is what travels: a number with Kafka's name. `KafkaError` is what engine code raises when a request
-cannot be served; one place in the broker turns it into the answer. `WireError` is for bytes that cannot be
-understood at all.
+`ErrorCode` is the number on the wire, with Kafka's name. Engine code raises `KafkaError` when a request cannot be
+served; one place in the broker turns it into the response. `WireError` is for bytes that cannot be decoded.
 """
 
 from enum import IntEnum
@@ -10,11 +9,11 @@ from typing import Self
 
 
 class WireError(Exception):
-    """Bytes that break the protocol's rules: cut off, out of bounds, or beyond a limit."""
+    """The bytes violate the protocol: truncated, out of bounds, or beyond a limit."""
 
 
 class KafkaError(Exception):
-    """A request that is refused with one of the protocol's own codes and a message that says why."""
+    """A request is refused with one of the protocol's codes and a message that says why."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
         self.code = ErrorCode(code)
@@ -26,7 +25,7 @@ class KafkaError(Exception):
 
 
 class ErrorCode(IntEnum):
-    """Every code of the protocol. A retriable one tells the client that the same request may succeed later."""
+    """Every code of the protocol. A retriable one means that the same request may succeed later."""
 
     _value_: int
     retriable: bool
@@ -41,7 +40,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
-        """A code that only a newer release can name is an error nonetheless."""
+        """Maps a code that only a newer release knows to UNKNOWN_SERVER_ERROR."""
         return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
     UNKNOWN_SERVER_ERROR = -1, False, "The broker met an error it did not expect; its log says more."

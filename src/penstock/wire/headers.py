@@ -1,8 +1,8 @@
-"""What stands before every request and every response.
+"""Request and response headers.
 
-A request header is the API's key and version, a correlation id that the answer repeats, and the client's id. Flexible
-versions of an API (KIP-482) add tagged fields, to requests and responses alike. One exception: the answer
-to ApiVersions never has them (KIP-511), because a client that asks does not know yet what the broker speaks.
+A request header has the API's key and version, a correlation id that the response repeats, and the client id. Flexible
+versions of an API (KIP-482) add tagged fields to the headers of requests and responses. One exception: the header of
+an ApiVersions response never has them (KIP-511), because the client does not know yet what the broker supports.
 """
 
 from struct import Struct, error
@@ -23,7 +23,7 @@ _NEVER: Final = 1 << 15
 
 
 class RequestHeader(NamedTuple):
-    """A request's header; `body_position` is where the request itself begins."""
+    """A request's header; `body_position` is where the request body begins."""
 
     api_key: int
     api_version: int
@@ -33,9 +33,9 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buffer: Buffer, position: int = 0) -> RequestHeader:
-    """The header of the request at `position`, in the form (v1 or v2) that its API and version have.
+    """The header of the request at `position`, in the form (v1 or v2) of its API and version.
 
-    For an API we do not know the header is read as v1: key, version and correlation id are right in any case.
+    The header of an unknown API is read as v1: key, version and correlation id are correct in any case.
     """
     try:
         api_key, api_version, correlation_id, size = _REQUEST.unpack_from(buffer, position)
@@ -44,20 +44,20 @@ def read_request_header(buffer: Buffer, position: int = 0) -> RequestHeader:
         if size >= 0:
             stop = position + size
             if stop > len(buffer):
-                raise WireError(f"a client id of {size} bytes where {len(buffer) - position} are left")
+                raise WireError(f"a client id of {size} bytes exceeds the {len(buffer) - position} bytes left")
             client_id = str(buffer[position:stop], "utf-8")
             position = stop
         elif size != -1:
-            raise WireError(f"a client id of {size} bytes")
+            raise WireError(f"a client id has the invalid length {size}")
         if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER):
             count = buffer[position]
             position += 1
             if count:
                 position, _ = skip_tagged(buffer, position, len(buffer), count, HEADER_TAGGED_FIELDS_MAX)
     except (error, IndexError):
-        raise WireError("a request header that is cut off") from None
+        raise WireError("the request header is truncated") from None
     except UnicodeDecodeError:
-        raise WireError("a client id that is not UTF-8") from None
+        raise WireError("the client id is not UTF-8") from None
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
@@ -73,19 +73,19 @@ def write_request_header(
 
 
 def has_tagged_response_header(api_key: int, api_version: int) -> bool:
-    """Whether the answer's header is v1, the one with tagged fields."""
+    """Whether the response's header is v1, the one with tagged fields."""
     return api_key != API_VERSIONS_KEY and api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
 
 
 def write_response_header(out: bytearray, api_key: int, api_version: int, correlation_id: int) -> None:
-    """Appends the header of an answer: the correlation id, and no tagged fields where there could be some."""
+    """Appends a response header: the correlation id, and an empty set of tagged fields if the version has them."""
     out += _CORRELATION.pack(correlation_id)
     if has_tagged_response_header(api_key, api_version):
         out.append(0)
 
 
 def read_response_header(buffer: Buffer, api_key: int, api_version: int, position: int = 0) -> tuple[int, int]:
-    """(correlation id, position of the response itself)."""
+    """(correlation id, position of the response body)."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(buffer, position)
         position += 4
@@ -95,5 +95,5 @@ def read_response_header(buffer: Buffer, api_key: int, api_version: int, positio
             if count:
                 position, _ = skip_tagged(buffer, position, len(buffer), count, HEADER_TAGGED_FIELDS_MAX)
     except (error, IndexError):
-        raise WireError("a response header that is cut off") from None
+        raise WireError("the response header is truncated") from None
     return correlation_id, position

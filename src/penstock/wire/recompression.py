@@ -1,4 +1,4 @@
-"""The same records under another codec, for topics that choose theirs (`compression.type`)."""
+"""Recompresses batches with another codec, for topics with a `compression.type`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from penstock.wire.records import (
 )
 
 UNCOMPRESSED = 1 << Codec.NONE
-"""As `codecs_in` has it."""
+"""A bit mask like the result of `codecs_in`."""
 
 
 class Recompression(NamedTuple):
-    """How a topic stores its batches, whatever the producer chose."""
+    """How a topic compresses its batches, whatever the producer chose."""
 
     codec: Codec
     level: int | None = None
 
     def changes(self, codecs: int) -> bool:
-        """Whether a batch among those with these codecs (`codecs_in`) has to be compressed again."""
+        """Whether any batch with these codecs (`codecs_in`) must be recompressed."""
         return codecs & ~(1 << self.codec) != 0
 
 
 def codecs_in(records: Buffer) -> int:
-    """The codecs of the batches, as bits: 1 << codec. Where the bytes are no batches, of those before."""
+    """The codecs of the batches, as bits: 1 << codec. Stops at the first bytes that are not a batch."""
     found, position, left = 0, 0, len(records)
     while left >= HEADER_SIZE:
         found |= 1 << (records[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK)
@@ -45,7 +45,7 @@ def codecs_in(records: Buffer) -> int:
 
 
 def recompressed(batch: Buffer, payload: Buffer, to: Recompression) -> bytearray:
-    """The batch with `payload`, its decompressed records, under another codec. All else in its header is kept."""
+    """The batch with `payload`, its decompressed records, under another codec. Other header fields are kept."""
     attributes = (read_header(batch).attributes & ~CODEC_MASK) | to.codec
     again = bytearray(batch[:HEADER_SIZE])
     again += payload if to.codec is Codec.NONE else compress(to.codec, payload, to.level)

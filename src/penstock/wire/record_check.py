@@ -1,8 +1,8 @@
-"""Checks every record of a batch that a producer sent, and says which are wrong.
+"""Validates every record of a producer's batch, and reports the invalid ones.
 
-The work is done by a kernel (`penstock.kernel.record_walk`). Here its findings become the error that Kafka would give:
-INVALID_TIMESTAMP if a timestamp is out of range, otherwise INVALID_RECORD, with an entry for each bad record
-(KIP-467), so that a producer can tell the bad records of a batch from those that were refused along with them.
+A kernel does the work (`penstock.kernel.record_walk`). This module turns its findings into Kafka's errors:
+INVALID_TIMESTAMP if a timestamp is out of range, otherwise INVALID_RECORD, with an entry per invalid record (KIP-467),
+so that a producer can tell the invalid records of a batch from those that were refused with them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = [
 TIMESTAMP_MIN = record_walk.TIMESTAMP_MIN
 TIMESTAMP_MAX = record_walk.TIMESTAMP_MAX
 RECORD_ERRORS_MAX = 1_000
-"""The most that is told of one batch. The walk ends there: what follows would be refused in any case."""
+"""The most errors reported per batch. The walk ends there, since the batch is refused anyway."""
 ERRORS_IN_MESSAGE = 3
 NO_DETAILS: list[Problem] = []
-"""For callers of `walk` that want nothing but its verdict; with a limit of 0 nothing is ever added."""
+"""For callers of `walk` that want only its result; with a limit of 0 nothing is ever added."""
 
 
 class RecordError(NamedTuple):
     batch_index: int
-    """Which record of the batch, from 0."""
+    """The index of the record in the batch, from 0."""
     message: str
 
 
 class RecordsRefused(KafkaError):
-    """A batch with bad records in it."""
+    """A batch was refused because of invalid records."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(code, message)
@@ -51,7 +51,7 @@ class RecordsRefused(KafkaError):
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of records beyond their format."""
+    """A topic's requirements on records beyond their format."""
 
     earliest_ms: int = TIMESTAMP_MIN
     latest_ms: int = TIMESTAMP_MAX
@@ -59,7 +59,7 @@ class RecordRules(NamedTuple):
 
 
 def check_records(payload: Buffer, count: int, base_timestamp: int, rules: RecordRules) -> int:
-    """The largest timestamp of the `count` records that `payload` consists of; RecordsRefused if any is wrong."""
+    """The largest timestamp of the `count` records in `payload`; raises RecordsRefused if any is invalid."""
     problems: list[Problem] = []
     largest = walk(payload, 0, count, base_timestamp, *rules, problems, RECORD_ERRORS_MAX)
     if problems:
@@ -79,7 +79,7 @@ def _refusal(problems: list[Problem], count: int, rules: RecordRules) -> Records
     )
     index, kind, detail = problems[-1]
     if kind == record_walk.TRAILING_BYTES:
-        # No record is to blame: the count or the sizes of the whole batch are wrong.
+        # No single record is at fault: the count or the sizes of the whole batch are wrong.
         return RecordsRefused(code, f"{detail} bytes follow the last of the {index} records of the batch", errors)
     if kind == record_walk.CUT_OFF and len(errors) == 1:
         return RecordsRefused(code, f"the batch says it has {count} records, but record {index} does not fit", errors)
@@ -94,7 +94,7 @@ def _message(kind: int, detail: int, rules: RecordRules) -> str:
     if kind == record_walk.NO_KEY:
         return "Compacted topic cannot accept message without key"
     if kind == record_walk.WRONG_OFFSET:
-        return f"offset delta {detail} is not the record's place in the batch"
+        return f"offset delta {detail} is not the record's position in the batch"
     if kind == record_walk.WRONG_TIMESTAMP:
         return (
             f"timestamp {detail} is not between {rules.earliest_ms} and {rules.latest_ms} "

@@ -1,9 +1,9 @@
 """Record batches, version 2: the unit that producers send, logs store and consumers fetch.
 
-A batch is a fixed header of 61 bytes and a payload of records, compressed as a whole. The checksum covers what
-follows it, so a broker may stamp the base offset and the leader epoch, which stand before it, without touching
-the rest. Hot paths read headers with `HEADER.unpack_from` and never look at records; `iter_records` is for those
-who must, and trusts nothing: neither lengths nor counts nor what the payload unfolds to.
+A batch is a fixed header of 61 bytes and a payload of records, compressed as a whole. The checksum covers what follows
+it, so a broker may set the base offset and the leader epoch, which precede it, without touching the rest. Hot paths
+read headers with `HEADER.unpack_from` and never decode records. `iter_records` decodes them, and trusts neither
+lengths nor counts nor the decompressed size.
 
     offset  size  field                       offset  size  field
          0     8  base offset                     27     8  base timestamp
@@ -46,7 +46,7 @@ CODEC_MASK = 0x07
 TIMESTAMP_TYPE_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
-DELETE_HORIZON_FLAG = 0x40  # the base timestamp is when tombstones and markers may go (KIP-534)
+DELETE_HORIZON_FLAG = 0x40  # the base timestamp is when tombstones and markers may be removed (KIP-534)
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -56,7 +56,7 @@ NO_LEADER_EPOCH = -1
 SEQUENCE_MODULUS = 1 << 31  # sequence numbers count up to 2³¹ − 1, then from 0
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-# Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.
+# Length, attributes, timestamp delta, offset delta, key length, value length, header count: at least one byte each.
 RECORD_SIZE_MIN = 7
 RECORD_HEADER_SIZE_MIN = 2
 VARINT_SIZE_MAX = 5
@@ -70,7 +70,7 @@ class TimestampType(IntEnum):
 
 
 class ControlRecordType(IntEnum):
-    """What the key of a control record says it is."""
+    """The type in the key of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -151,7 +151,7 @@ def codec_of(attributes: int) -> Codec:
     try:
         return Codec(attributes & CODEC_MASK)
     except ValueError:
-        raise WireError(f"a batch with the unknown compression type {attributes & CODEC_MASK}") from None
+        raise WireError(f"unknown compression type {attributes & CODEC_MASK}") from None
 
 
 def timestamp_type_of(attributes: int) -> TimestampType:
@@ -171,39 +171,39 @@ def has_delete_horizon(attributes: int) -> bool:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; nothing is checked but that it is all there."""
+    """The header at `position`; checks only that it is complete."""
     try:
         return BatchHeader._make(HEADER.unpack_from(buffer, position))
     except struct.error:
         raise WireError(
-            f"a batch header has {HEADER_SIZE} bytes, but {max(0, len(buffer) - position)} are left"
+            f"a batch header has {HEADER_SIZE} bytes, but only {max(0, len(buffer) - position)} are left"
         ) from None
 
 
 def batch_crc(batch: Buffer) -> int:
-    """The checksum that belongs into the header of this whole batch."""
+    """The checksum for the header of this complete batch."""
     return int(crc32c(memoryview(batch)[CRC_START:]))
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
-    """The header of exactly one whole batch, after its length, magic, counts and checksum proved right."""
+    """The header of exactly one complete batch, after verifying its length, magic, counts and checksum."""
     header = read_header(batch)
     if header.size_bytes != len(batch) or len(batch) < HEADER_SIZE:
-        raise WireError(f"a batch of {len(batch)} bytes says it has {header.size_bytes}")
+        raise WireError(f"a batch of {len(batch)} bytes states a size of {header.size_bytes}")
     if header.magic != MAGIC:
         raise WireError(f"a batch with magic {header.magic}: only version {MAGIC} is supported")
     if header.last_offset_delta < 0 or not 0 <= header.records_count <= header.last_offset_delta + 1:
         raise WireError(f"a batch of {header.records_count} records with last offset delta {header.last_offset_delta}")
     if (crc := batch_crc(batch)) != header.crc:
-        raise WireError(f"a batch with checksum {header.crc:#010x} where its bytes give {crc:#010x}")
+        raise WireError(f"the batch's checksum is {header.crc:#010x}, but its bytes give {crc:#010x}")
     return header
 
 
 def iter_batches(data: Buffer, *, partial_tail: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches that stand one after another in `data`, each as its header and its bytes (a view, no copy).
+    """The consecutive batches in `data`, each as its header and its bytes (a view, no copy).
 
-    With `partial_tail` a last batch that is cut off ends the iteration, as in the answer to a size-limited fetch;
-    otherwise it raises. Payloads and checksums are not looked at: see `check_batch`.
+    With `partial_tail` an incomplete last batch ends the iteration, as in the response to a size-limited fetch;
+    otherwise it raises. Payloads and checksums are not checked: see `check_batch`.
     """
     view = memoryview(data)
     position = 0
@@ -216,13 +216,13 @@ def iter_batches(data: Buffer, *, partial_tail: bool = False) -> Iterator[tuple[
         header = read_header(view, position)
         size = header.size_bytes
         if size < HEADER_SIZE:
-            raise WireError(f"a batch that says it has {size} bytes, fewer than its header")
+            raise WireError(f"a batch states a size of {size} bytes, less than its header")
         if header.magic != MAGIC:
             raise WireError(f"a batch with magic {header.magic}: only version {MAGIC} is supported")
         if size > end - position:
             if partial_tail:
                 return
-            raise WireError(f"a batch of {size} bytes where {end - position} are left")
+            raise WireError(f"a batch of {size} bytes exceeds the {end - position} bytes left")
         yield header, view[position : position + size]
         position += size
 
@@ -230,14 +230,14 @@ def iter_batches(data: Buffer, *, partial_tail: bool = False) -> Iterator[tuple[
 def iter_records(
     batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, verify_crc: bool = True
 ) -> Iterator[Record]:
-    """The records of one whole batch, decoded one at a time; raises WireError where the bytes are wrong."""
+    """The records of one complete batch, decoded lazily; raises WireError if the bytes are invalid."""
     view = memoryview(batch)
     header = check_batch(view) if verify_crc else read_header(view)
-    # Plain bytes: indexing and cutting a view costs about twice as much.
+    # Plain bytes: indexing and slicing a view costs about twice as much.
     payload = bytes(decompress(codec_of(header.attributes), view[HEADER_SIZE:], max_decompressed_bytes))
     count = header.records_count
     if count < 0 or count * RECORD_SIZE_MIN > len(payload):
-        raise WireError(f"a batch that says it has {count} records in {len(payload)} bytes")
+        raise WireError(f"a batch states {count} records in {len(payload)} bytes")
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     log_append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else None
@@ -248,7 +248,7 @@ def iter_records(
             size, position = read_varint(payload, position)
             record_end = position + size
             if size < RECORD_SIZE_MIN - 1 or record_end > end:
-                raise WireError(f"a record of {size} bytes where {end - position} are left")
+                raise WireError(f"a record of {size} bytes exceeds the {end - position} bytes left")
             timestamp_delta, position = read_varlong(payload, position + 1)
             offset_delta, position = read_varint(payload, position)
             if not 0 <= offset_delta <= header.last_offset_delta:
@@ -257,11 +257,11 @@ def iter_records(
             value, position = _read_bytes(payload, position, record_end)
             headers, position = _read_headers(payload, position, record_end)
             if position != record_end:
-                raise WireError(f"a record of {size} bytes whose fields take {size + position - record_end}")
+                raise WireError(f"a record of {size} bytes has fields of {size + position - record_end} bytes")
             timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
             yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     except IndexError:
-        raise WireError("a record that is cut off") from None
+        raise WireError("a record is truncated") from None
     if position != end:
         raise WireError(f"{end - position} bytes after the last of {count} records")
 
@@ -283,10 +283,10 @@ def build_batch(
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """One whole batch.
+    """Builds one complete batch.
 
-    The records get consecutive offsets from `base_offset`, whatever their own `offset` says, unless `keep_offsets`
-    asks to keep them, as compaction must; it then also states the original `last_offset_delta`.
+    The records get consecutive offsets from `base_offset`, whatever their own `offset` is. With `keep_offsets` they
+    keep them, as compaction needs, and the batch keeps the original `last_offset_delta`.
     """
     records = list(records)
     timestamps = [record.timestamp for record in records]
@@ -297,7 +297,7 @@ def build_batch(
     delta = -1
     for index, record in enumerate(records):
         previous, delta = delta, record.offset - base_offset if keep_offsets else index
-        assert delta > previous, "offsets rise within a batch"
+        assert delta > previous, "offsets must increase within a batch"
         write_record(payload, record, timestamp_delta=record.timestamp - base_timestamp, offset_delta=delta)
     if last_offset_delta is None:
         last_offset_delta = delta
@@ -339,7 +339,7 @@ def build_keyed_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> bytearray:
-    """One batch of records that have a key, no headers, and all the same time: what coordinators write, and often."""
+    """A batch of records with a key, no headers, and one timestamp; a fast path for coordinators."""
     parts: list[bytes] = []
     varints = _VARINTS
     key_size = value_size = UNKNOWN_SIZE
@@ -349,7 +349,7 @@ def build_keyed_batch(
             parts += (varints[len(body)], body)
             continue
         if len(key) != key_size or len(value) != value_size:
-            # Most are as long as the one before: the offsets of one commit.
+            # Most have the length of the previous one, like the offsets of one commit.
             key_size, value_size = len(key), len(value)
             key_length, value_length = varints[key_size], varints[value_size]
             size = 3 + len(key_length) + key_size + len(value_length) + value_size
@@ -370,7 +370,7 @@ def build_keyed_batch(
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Writes the checksum of a batch whose covered bytes were changed."""
+    """Writes the checksum of a batch after its bytes were changed."""
     struct.pack_into(">I", batch, CRC_POSITION, batch_crc(batch))
 
 
@@ -407,17 +407,17 @@ def end_marker(committed: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
 
 
 def parse_control_key(key: bytes | None) -> int:
-    """The type that a control record's key states; not always one we know."""
+    """The type in a control record's key; may be unknown."""
     if key is None or len(key) < 4:
-        raise WireError("a control record without a version and a type in its key")
+        raise WireError("the key of a control record has no version and type")
     version, record_type = struct.unpack_from(">hh", key)
     if version < 0:
-        raise WireError(f"a control record with key version {version}")
+        raise WireError(f"unknown key version {version} of a control record")
     return int(record_type)
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, size_max: int = VARINT_SIZE_MAX) -> tuple[int, int]:
-    """(value, next position); IndexError where the buffer ends, WireError where the number does not."""
+    """(value, next position). Raises IndexError at the end of the buffer, WireError if the number is too long."""
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
@@ -429,7 +429,7 @@ def read_unsigned_varint(buffer: Buffer, position: int, size_max: int = VARINT_S
             return value | byte << shift, index + 1
         value |= (byte & 0x7F) << shift
         shift += 7
-    raise WireError(f"a varint of more than {size_max} bytes")
+    raise WireError(f"a varint has more than {size_max} bytes")
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -443,7 +443,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
         return (value >> 1) ^ -(value & 1), position + 2
     value, position = read_unsigned_varint(buffer, position)
     if value > 0xFFFF_FFFF:
-        raise WireError("a varint beyond 32 bits")
+        raise WireError("a varint exceeds 32 bits")
     return (value >> 1) ^ -(value & 1), position
 
 
@@ -458,7 +458,7 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
         return (value >> 1) ^ -(value & 1), position + 2
     value, position = read_unsigned_varint(buffer, position, VARLONG_SIZE_MAX)
     if value > 0xFFFF_FFFF_FFFF_FFFF:
-        raise WireError("a varlong beyond 64 bits")
+        raise WireError("a varlong exceeds 64 bits")
     return (value >> 1) ^ -(value & 1), position
 
 
@@ -471,7 +471,7 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """A zigzag-coded signed number, 32 or 64 bits alike."""
+    """Appends a zigzag-coded signed number of 32 or 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -480,12 +480,12 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """As `write_varint` writes it."""
+    """The bytes that `write_varint` would append."""
     return _VARINTS[value]
 
 
 class _Varints(dict[int, bytes]):
-    """Those that were needed before: lengths and offset deltas are small numbers, again and again."""
+    """A cache: lengths and offset deltas are mostly the same small numbers."""
 
     REMEMBERED_MAX = 16_384
 
@@ -507,11 +507,11 @@ def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[bytes | None, i
     size, position = read_varint(buffer, position)
     if size < 0:
         if size != -1:
-            raise WireError(f"a field of {size} bytes")
+            raise WireError(f"a field has the invalid length {size}")
         return None, position
     stop = position + size
     if stop > end:
-        raise WireError(f"a field of {size} bytes where {max(0, end - position)} are left")
+        raise WireError(f"a field of {size} bytes exceeds the {max(0, end - position)} bytes left")
     return buffer[position:stop], stop
 
 
@@ -528,13 +528,13 @@ def _read_headers(buffer: bytes, position: int, end: int) -> tuple[Sequence[tupl
     if count == 0:
         return (), position
     if count < 0 or count * RECORD_HEADER_SIZE_MIN > end - position:
-        raise WireError(f"{count} record headers in {max(0, end - position)} bytes")
+        raise WireError(f"{count} record headers cannot fit into {max(0, end - position)} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _read_bytes(buffer, position, end)
         if name is None:
-            raise WireError("a record header without a name")
+            raise WireError("a record header has no name")
         value, position = _read_bytes(buffer, position, end)
-        # Brokers take any bytes as a name, and Java's clients show them like this.
+        # Brokers accept any bytes as a name, and Java's clients display them like this.
         headers.append((name.decode(errors="replace"), value))
     return headers, position

@@ -1,11 +1,11 @@
-"""The language in which messages describe themselves.
+"""The schema language of messages.
 
-Every message class carries a `Schema`: the versions it exists in, those that are flexible (KIP-482: compact lengths
-and tagged fields), and its fields in wire order. The words are those of Kafka's own schema files: `"3+"`, `"0-4"`,
-`"[]int32"` becomes `array=True`, and so on. The Python defaults of the class are the protocol's defaults.
+Every message class carries a `Schema`: its versions, which of them are flexible (KIP-482: compact lengths and tagged
+fields), and its fields in wire order. The terms are those of Kafka's schema files: `"3+"`, `"0-4"`, `"[]int32"` becomes
+`array=True`, and so on. The Python defaults of the class are the protocol's defaults.
 
-A field in a version where it does not exist keeps its default when decoded and is not written when encoded.
-One deviation keeps frequent answers cheap: a *tagged* struct that was not sent is `None`, not a struct of defaults.
+A field that does not exist in a version keeps its default when decoded and is not encoded. One deviation keeps frequent
+responses cheap: a *tagged* struct that was not sent is `None`, not a struct of defaults.
 """
 
 from functools import lru_cache
@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-# What `struct` calls the types of fixed size, and how many bytes each has.
+# The `struct` format and size of each fixed-size type.
 FIXED_FORMATS: Final = {
     "bool": "?",
     "int8": "b",
@@ -40,7 +40,7 @@ VERSION_MAX: Final = 32_767
 
 
 class Message(msgspec.Struct, gc=False):
-    """The base of all messages. They form no cycles, so the garbage collector need not look at them."""
+    """The base of all messages. They form no cycles, so the garbage collector does not track them."""
 
     schema: ClassVar["Schema"]
 
@@ -58,7 +58,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """What a class is on the wire."""
+    """The wire format of a class."""
 
     versions: str
     flexible: str
@@ -66,7 +66,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A schema seen from one version."""
+    """A schema in one version."""
 
     flexible: bool
     fields: tuple[Field, ...]
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def version_range(versions: str) -> range:
-    """`"3+"`, `"0-4"`, `"2"`, or nothing at all."""
+    """Parses `"3+"`, `"0-4"`, `"2"`, or an empty string."""
     if not versions or versions == "none":
         return range(0)
     if versions.endswith("+"):
@@ -107,7 +107,7 @@ def is_nullable(field: Field, version: int) -> bool:
 
 
 def wire_size_min(cls: type[Message], version: int) -> int:
-    """The fewest bytes that a struct can take: what bounds the count of an array before anything is read."""
+    """The smallest size of a struct, which bounds the count of an array before anything is read."""
     shape = layout(cls, version)
     return sum(_field_size_min(field, version, shape.flexible) for field in shape.fields) + shape.flexible
 

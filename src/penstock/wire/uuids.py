@@ -1,7 +1,7 @@
-"""Kafka's uuids: sixteen bytes on the wire, twenty-two characters of base64url for people.
+"""Kafka's UUIDs: sixteen bytes on the wire, twenty-two characters of base64url as text.
 
-Everywhere in the engine an id is the plain sixteen `bytes`, because it is compared, hashed and written
-far more often than it is shown. All zero bytes mean "none".
+In the engine an id is always the plain sixteen `bytes`, because it is compared, hashed and written far more often than
+it is displayed. All zero bytes mean "none".
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -13,7 +13,7 @@ ZERO_UUID = bytes(UUID_SIZE)
 # The topic id of the metadata log (KIP-500).
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
-# Directory ids with a meaning of their own, and how many are set aside for such (KIP-858).
+# Directory ids with a special meaning, and how many are reserved (KIP-858).
 DIRECTORY_MIGRATING = ZERO_UUID
 DIRECTORY_UNASSIGNED = bytes(15) + b"\x01"
 DIRECTORY_LOST = bytes(15) + b"\x02"
@@ -39,5 +39,5 @@ def parse_uuid(text: str) -> bytes:
 
 
 def is_reserved(uuid: bytes) -> bool:
-    """Whether Kafka gives this id a meaning of its own, so that no topic or directory may be born with it."""
+    """Whether Kafka reserves this id, so that no topic or directory may get it."""
     return uuid < RESERVED_UUIDS.to_bytes(UUID_SIZE, "big")
