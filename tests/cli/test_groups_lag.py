@@ -69,7 +69,7 @@ def test_every_verdict_is_told_by_what_was_committed(
         catching_up: "shrinking",
         up_to_date: "steady",
     }
-    assert told[rewound]["reason"] == "it went back from offset 60 to 21 and has not come back; 76 records wait"
+    assert told[rewound]["reason"] == "it went back from offset 60 to 21 and has not caught up since; 76 records wait"
     assert told[slow]["trend_records_per_second"] == pytest.approx(9 * rounds_per_s, rel=0.3)
     assert told[catching_up]["seconds_to_zero"] == pytest.approx(20 / (20 * rounds_per_s), rel=0.3)
     for partition in (stalled, rewound, slow, catching_up):
@@ -174,7 +174,7 @@ def test_samples_do_without_the_history(on: Run, bootstrap: str, topic: str, gro
     assert one["source"] == "samples"
     told = partitions(one)[0]
     assert (told["lag"], told["verdict"], told["complete"]) == (6, "STOP", 1.0)
-    assert "nobody reads it" in str(told["reason"])
+    assert "no member owns it" in str(told["reason"])
 
 
 def test_where_the_history_cannot_be_read_samples_are_taken(
@@ -258,4 +258,4 @@ def test_a_budget_that_is_used_up_leaves_what_was_read(
     commit(bootstrap, group, topic, {0: 4})
     monkeypatch.setattr(group_history, "READ_BYTES_MAX", -1)
     one = partitions(described(on, group))[0]
-    assert (one["verdict"], one["reason"]) == ("OK", "no commit was seen, so nothing can be told")
+    assert (one["verdict"], one["reason"]) == ("OK", "no commit was seen, so there is no verdict")

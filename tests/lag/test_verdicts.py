@@ -174,7 +174,7 @@ def test_commits_that_do_not_move_are_a_stall() -> None:
     history = commits((10, 5), (10, 6), (10, 7))
     told = judge(history, 10, 7, NOW_MS)
     assert told.verdict is Verdict.STALL
-    assert told.reason == "commits go on, but always offset 10; 7 records wait"
+    assert told.reason == "it keeps committing offset 10; 7 records wait"
 
 
 def test_a_stall_is_told_though_lag_does_not_grow() -> None:
@@ -188,7 +188,7 @@ def test_lag_that_never_fell_is_a_warning() -> None:
     history = commits((10, 5), (20, 5), (30, 9))
     told = judge(history, 30, 9, NOW_MS)
     assert told.verdict is Verdict.WARN
-    assert told.reason == "commits move but lag never fell in 3 of them; 9 records wait"
+    assert told.reason == "offsets advance, but lag did not fall in 3 commits; 9 records wait"
 
 
 def test_lag_that_fell_once_is_ok() -> None:

@@ -153,10 +153,10 @@ def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
             cluster.node(2)
         with pytest.raises(ValueError, match="itself"):
             cluster.cut(1, 1)
-        with pytest.raises(NodeFailed, match="runs already"):
+        with pytest.raises(NodeFailed, match="is already running"):
             cluster.node(1).start()
         cluster.node(1).kill()
-        with pytest.raises(NodeFailed, match="does not run"):
+        with pytest.raises(NodeFailed, match="is not running"):
             cluster.node(1).pause()
 
 

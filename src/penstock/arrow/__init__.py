@@ -1,4 +1,4 @@
-"""Raw record batches → Arrow, at the speed of memory rather than of Python objects.
+"""Decodes raw record batches to Arrow at memory speed, without a Python object per record.
 
     decoder = RecordDecoder("orders", 0, start=0, end=1_000_000)
     for fetched in fetch_range(cluster, "orders", 0, 0, 1_000_000):
@@ -7,16 +7,16 @@
 
 Theory of operation
 -------------------
-A record is a length and then fields whose lengths are varints, so where a field begins depends on all before it, in
-this record and in those before. Decoding them one by one costs Python some two microseconds each. Here only one thing
-is followed from record to record, the length (`positions`), and even that in step over all batches at once. Knowing
-where each record begins, every other field is read for all records together, with numpy (`fields`, `varints`,
+A record is a length and then fields whose lengths are varints, so the position of a field depends on everything before
+it, in this record and in earlier ones. Decoding record by record costs some two microseconds each in Python. Here only
+the record lengths are followed from record to record (`positions`), and even that in parallel over all batches. Once
+the start of each record is known, every other field is read for all records together, with numpy (`fields`, `varints`,
 `headers`). Keys and values are then copied once, by Arrow (`columns`): an array is laid over the raw bytes whose
-elements are, in turn, a value and what stands between two values, and `take` picks every second one.
+elements alternate between a value and the bytes up to the next value, and `take` picks every second one.
 
-What must not reach a reader is left out by batch, before any record is looked at (`batches`): control batches, aborted
-transactions (`transactions`), batches outside the wanted offsets. Checksums are verified. Batches that break the rules
-raise `CorruptBatch`, which names the partition and the offset; lengths and counts are checked before they are used.
+Batches that a reader must not see are left out before any record is decoded (`batches`): control batches, aborted
+transactions (`transactions`), batches outside the requested offsets. Checksums are verified. Invalid batches raise
+`CorruptBatch`, which names the partition and the offset; lengths and counts are checked before they are used.
 
 numpy and pyarrow are needed, which `pip install penstock-streaming[spark]` brings.
 """

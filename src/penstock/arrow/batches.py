@@ -1,4 +1,4 @@
-"""The headers of many batches, as columns: what stands in a header is wanted for all batches at once."""
+"""The headers of many batches as columns, so that a field is read for all batches at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ assert _HEADER.itemsize == HEADER_SIZE
 
 
 class BadBatch(Exception):
-    """A batch that breaks the rules, and its base offset as far as it can be told."""
+    """An invalid batch, and its base offset as far as it can be determined."""
 
     def __init__(self, offset: int, reason: str) -> None:
         self.offset = offset
@@ -93,7 +93,7 @@ class Batches(NamedTuple):
 
 
 def read_batches(raw: memoryview, data: Bytes, *, check_crcs: bool) -> Batches:
-    """The batches that fill the data, one behind the other; BadBatch names the first that does not."""
+    """The consecutive batches that fill the data; raises BadBatch for the first invalid one."""
     positions = _positions(raw)
     headers = _headers(data, positions)
     batches = Batches(
@@ -124,7 +124,7 @@ def _positions(raw: memoryview) -> Ints:
         if length < HEADER_SIZE - LENGTH_OVERHEAD or position > end:
             left = end - positions[-1]
             offset = int.from_bytes(raw[positions[-1] : positions[-1] + LENGTH_POSITION], signed=True)
-            raise BadBatch(offset, f"it says it has {length + LENGTH_OVERHEAD} bytes, {left} are left")
+            raise BadBatch(offset, f"it states a size of {length + LENGTH_OVERHEAD} bytes, but {left} are left")
     return np.array(positions, np.int64)
 
 
@@ -137,10 +137,10 @@ def _headers(data: Bytes, positions: Ints) -> npt.NDArray[np.void]:
 def _check(batches: Batches, headers: npt.NDArray[np.void]) -> None:
     for wrong, reason in (
         (headers["magic"] != MAGIC, f"its format is not the supported one, magic {MAGIC}"),
-        (batches.last_offset_deltas < 0, "its last offset lies before its first"),
+        (batches.last_offset_deltas < 0, "its last offset is before its first"),
         (
             (batches.counts < 0) | (batches.counts > batches.last_offset_deltas + 1),
-            "it says it has more records than offsets, or fewer than none",
+            "its record count is negative, or larger than its number of offsets",
         ),
         (
             (batches.base_offsets < 0) | (batches.base_offsets > OFFSET_MAX - 1 - batches.last_offset_deltas),

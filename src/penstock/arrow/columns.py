@@ -1,4 +1,4 @@
-"""The columns: those of Spark's Kafka source, by name and type."""
+"""The columns of Spark's Kafka source, with its names and types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMESTAMP_TYPE = pa.timestamp("us", "UTC")
 
 
 def arrow_schema(include_headers: bool = False) -> pa.Schema:
-    """What every RecordBatch of a decoder looks like."""
+    """The schema of every RecordBatch of a decoder."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -29,7 +29,7 @@ def arrow_schema(include_headers: bool = False) -> pa.Schema:
 
 
 def binary_array(data: pa.Buffer, starts: Ints, lengths: Ints) -> pa.BinaryArray:
-    """The pieces of `data` that start there, which lie in order and do not overlap; −1 is the length of a null."""
+    """The slices of `data` at these starts, which are in order and do not overlap; a length of −1 is a null."""
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
@@ -44,14 +44,14 @@ def binary_array(data: pa.Buffer, starts: Ints, lengths: Ints) -> pa.BinaryArray
 
 
 def timestamp_array(timestamps_ms: Ints) -> pa.TimestampArray:
-    """Milliseconds as Arrow's microseconds; what lies beyond some 292,000 years is cut off there."""
+    """Milliseconds as Arrow's microseconds; clamped at some 292,000 years."""
     if int(timestamps_ms.max()) > TIMESTAMP_MS_MAX or int(timestamps_ms.min()) < -TIMESTAMP_MS_MAX:
         timestamps_ms = np.clip(timestamps_ms, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
     return pa.Array.from_buffers(TIMESTAMP_TYPE, len(timestamps_ms), [None, pa.py_buffer(timestamps_ms * US_PER_MS)])
 
 
 class Constant:
-    """A column with one value, made once and cut to size."""
+    """A column with one value, created once and sliced to size."""
 
     def __init__(self, value: str | int, kind: pa.DataType) -> None:
         self._scalar = pa.scalar(value, kind)

@@ -1,4 +1,4 @@
-"""Raw record batches → `pyarrow.RecordBatch`."""
+"""Decodes raw record batches to `pyarrow.RecordBatch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.wire.records import HEADER_SIZE, codec_of
 
 MIB: Final = 1024 * 1024
 BATCH_BYTES: Final = 16 * MIB
-# Arrow's plain binary columns count to 2³¹; a RecordBatch stays well below that.
+# Arrow's binary columns have 32-bit offsets, so a RecordBatch must stay well below 2³¹ bytes.
 BATCH_BYTES_MAX: Final = 512 * MIB
 MAX_DECOMPRESSED_BYTES: Final = 256 * MIB
 
@@ -43,9 +43,9 @@ class RecordDecoder:
         batch_bytes: int = BATCH_BYTES,
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        """`batch_bytes`: when to end one RecordBatch and begin another; the records of a batch stay together."""
+        """`batch_bytes`: the size at which to start a new RecordBatch; the records of a batch stay together."""
         assert 0 < batch_bytes <= BATCH_BYTES_MAX, f"a RecordBatch has at most {BATCH_BYTES_MAX} bytes and a batch"
-        assert 0 < max_decompressed_bytes <= BATCH_BYTES_MAX, f"at most {BATCH_BYTES_MAX} bytes are unpacked"
+        assert 0 < max_decompressed_bytes <= BATCH_BYTES_MAX, f"the decompressed limit is {BATCH_BYTES_MAX} bytes"
         self.topic = topic
         self.partition = partition
         self.schema = arrow_schema(include_headers)
@@ -60,10 +60,10 @@ class RecordDecoder:
         self._timestamp_types = (Constant(0, pa.int32()), Constant(1, pa.int32()))
 
     def decode(self, data: Buffer, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[pa.RecordBatch]:
-        """The records in `data`, which is whole batches, one after another; never an empty RecordBatch.
+        """The records in `data`, which must be complete consecutive batches; never yields an empty RecordBatch.
 
-        Control batches are left out, and so is what belongs to the `aborted` transactions, (producer id, first offset),
-        that came with the data. Raises CorruptBatch; what was given out before is right.
+        Leaves out control batches and the `aborted` transactions, (producer id, first offset), that came with the data.
+        Raises CorruptBatch; RecordBatches yielded before are valid.
         """
         raw = memoryview(data)
         if not len(raw):
@@ -81,9 +81,9 @@ class RecordDecoder:
             raise CorruptBatch(self.topic, self.partition, error.offset, error.reason) from None
 
     def _groups(self, raw: memoryview, batches: Batches) -> Iterator[tuple[Batches, Spans, memoryview]]:
-        """As many batches at a time as make one RecordBatch, where their records are, and in which bytes."""
+        """Groups of batches that make one RecordBatch, with the positions of their records and their bytes."""
         compressed = batches.are_compressed
-        # Compressed and plain batches may be mixed, but seldom are: a group has one kind.
+        # Compressed and plain batches may be mixed, but seldom are, so a group has only one kind.
         edges = [0, *(np.flatnonzero(compressed[1:] != compressed[:-1]) + 1).tolist(), len(compressed)]
         for first, last in pairwise(edges):
             if first < last:
@@ -91,7 +91,7 @@ class RecordDecoder:
                 yield from self._unpacked(raw, run) if compressed[first] else self._plain(raw, run)
 
     def _plain(self, raw: memoryview, batches: Batches) -> Iterator[tuple[Batches, Spans, memoryview]]:
-        """Plain batches stay where they are: headers, and whatever was not wanted, lie between their records."""
+        """Plain batches are used in place: headers and unwanted batches lie between their records."""
         ends = batches.positions + batches.sizes
         first = 0
         while first < len(ends):
@@ -126,7 +126,7 @@ class RecordDecoder:
             raise BadBatch(int(batches.base_offsets[index]), str(error)) from None
 
     def _build(self, batches: Batches, spans: Spans, raw: memoryview) -> pa.RecordBatch | None:
-        """One RecordBatch of these batches; None if no record of theirs is wanted."""
+        """One RecordBatch of these batches; None if none of their records is wanted."""
         data = np.frombuffer(raw, np.uint8)
         fields = read_fields(raw, data, batches, spans)
         if batches.base_offsets[0] < self._start or batches.last_offsets[-1] >= self._end:

@@ -1,4 +1,4 @@
-"""What is wrong with a batch, and where it is."""
+"""The error for an invalid batch, with its position."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from penstock.wire.errors import WireError
 
 
 class CorruptBatch(WireError):
-    """A record batch that cannot be what was written."""
+    """A record batch that is corrupt."""
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
         self.topic = topic
         self.partition = partition
         self.offset = offset
-        """The batch's base offset, as far as it can be told."""
+        """The batch's base offset, as far as it can be determined."""
         self.reason = reason
         super().__init__(f"{topic}-{partition}: the batch at offset {offset} is corrupt: {reason}")
 

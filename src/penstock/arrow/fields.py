@@ -1,4 +1,4 @@
-"""The fields of all records of some batches, each field for all records at once."""
+"""Reads the fields of all records of some batches, one field at a time for all records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.arrow.varints import VARLONG_SIZE_MAX, Bytes, Ints, read_varints
 
 
 class Fields(NamedTuple):
-    """One element per record; positions are those in the data. A length of −1 is a null."""
+    """One element per record; positions refer to the data. A length of −1 is a null."""
 
     offsets: Ints
     timestamps_ms: Ints
@@ -30,7 +30,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(raw: memoryview, data: Bytes, batches: Batches, spans: Spans) -> Fields:
-    """The fields of the records in these spans; BadBatch names the batch that has none such."""
+    """The fields of the records in these spans; raises BadBatch for a batch with an invalid record."""
     counts = spans.counts
     try:
         starts = record_starts(raw, data, spans)
@@ -47,7 +47,7 @@ def read_fields(raw: memoryview, data: Bytes, batches: Batches, spans: Spans) ->
     value_lengths, value_starts = read_varints(data, key_starts + np.maximum(key_lengths, 0))
     header_counts, header_starts = read_varints(data, value_starts + np.maximum(value_lengths, 0))
 
-    # Positions only grow, so if the last one lies within the record, all do.
+    # Positions only grow, so if the last one is within the record, all are.
     right = np.where(header_counts == 0, header_starts == ends, header_starts < ends)
     right &= (lengths >= 0) & (key_lengths >= -1) & (value_lengths >= -1) & (header_counts >= 0)
     right &= (offset_deltas >= 0) & (offset_deltas <= np.repeat(batches.last_offset_deltas, counts))
@@ -55,7 +55,7 @@ def read_fields(raw: memoryview, data: Bytes, batches: Batches, spans: Spans) ->
         record = int(right.argmin())
         batch = int(np.searchsorted(np.cumsum(counts), record, side="right"))
         which = record - int(counts[:batch].sum())
-        raise BadBatch(int(batches.base_offsets[batch]), f"its record {which} has fields that are impossible")
+        raise BadBatch(int(batches.base_offsets[batch]), f"its record {which} has invalid fields")
 
     timestamps_ms = np.repeat(batches.base_timestamps, counts) + timestamp_deltas
     timestamp_types = np.repeat(batches.timestamp_types, counts)

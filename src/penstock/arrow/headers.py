@@ -13,11 +13,11 @@ from penstock.wire.errors import WireError
 from penstock.wire.records import RECORD_HEADER_SIZE_MIN, read_varint
 
 TOGETHER_MIN = 16
-"""When fewer records than this have yet more headers, they are finished one by one."""
+"""When fewer records than this have more headers, those are finished one by one."""
 
 
 class Misshapen(Exception):
-    """The headers of a record break the rules; `record` is its index."""
+    """The headers of a record are invalid; `record` is its index."""
 
     def __init__(self, record: int, reason: str) -> None:
         self.record = record
@@ -26,7 +26,7 @@ class Misshapen(Exception):
 
 
 class _Places(NamedTuple):
-    """Where names and values are, for all headers of all records."""
+    """The positions of names and values, for all headers of all records."""
 
     name_starts: Ints
     name_lengths: Ints
@@ -35,7 +35,7 @@ class _Places(NamedTuple):
 
 
 def header_array(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, counts: Ints) -> pa.ListArray:
-    """The column. `positions` are behind the counts; a record without headers gets a null, as in Spark's source."""
+    """The column. `positions` are after the counts; a record without headers gets a null, as in Spark's source."""
     too_many = np.flatnonzero(counts * RECORD_HEADER_SIZE_MIN > ends - positions)
     if too_many.size:
         raise Misshapen(int(too_many[0]), f"{counts[too_many[0]]} headers do not fit into it")
@@ -55,7 +55,7 @@ def _names(raw: pa.BinaryArray) -> pa.StringArray:
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
-        # Brokers do not look at names. Java reads what is not UTF-8 with U+FFFD in its place.
+        # Brokers do not check names. Java replaces invalid UTF-8 by U+FFFD.
         return pa.array([name.decode("utf-8", "replace") for name in raw.to_pylist()], pa.string())
 
 
@@ -64,7 +64,7 @@ def _find(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, counts: Int
     records = np.flatnonzero(counts)
     at = positions[records]
     done = 0
-    # The first headers of all records, then the second ones of those that have a second, and so on.
+    # The first header of every record, then the second of those that have one, and so on.
     while len(records) >= TOGETHER_MIN:
         slots = firsts[records] + done
         name_lengths, name_starts = read_varints(data, at)
@@ -98,12 +98,12 @@ def _finish(raw: memoryview, places: _Places, record: int, position: int, end: i
                 starts[slot], lengths[slot] = position, length
                 position += max(length, 0)
     except (IndexError, WireError):
-        raise Misshapen(record, "a header that is cut off") from None
+        raise Misshapen(record, "a header is truncated") from None
     if position != end:
-        raise Misshapen(record, f"{end - position} bytes behind its last header")
+        raise Misshapen(record, f"{end - position} bytes after its last header")
 
 
 def _check_ends(records: Ints, at: Ints, ends: Ints) -> None:
     wrong = np.flatnonzero(at != ends[records])
     if wrong.size:
-        raise Misshapen(int(records[wrong[0]]), "bytes behind its last header")
+        raise Misshapen(int(records[wrong[0]]), "bytes after its last header")

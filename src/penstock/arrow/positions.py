@@ -1,11 +1,11 @@
-"""Where every record begins: the one thing that has to be followed from record to record.
+"""Finds where every record begins: the only thing that must be followed from record to record.
 
-Each record starts with its length, and only that leads to the next one. Followed in Python this costs more than all
-the rest of decoding (0.2 to 0.4 µs a record, most of it waiting for memory), so it is done in step: numpy goes one
-record further in all batches at once. That pays from some dozens of batches on. A large batch is cut into runs first,
-at places that look like the beginning of a record: a zero (no headers), a length, a zero (attributes), and an offset
-that counts on. Such a guess may be wrong without harm: the run before it must arrive exactly there, else everything is
-followed from its beginning, record by record.
+Each record starts with its length, which alone leads to the next one. Following it in Python costs more than the rest
+of decoding (0.2 to 0.4 µs per record, most of it waiting for memory), so it is done in parallel: numpy advances one
+record in all batches at once. That pays from some dozens of batches on. A large batch is first cut into runs, at
+positions that look like the beginning of a record: a zero (no headers), a length, a zero (attributes), and an offset
+that continues the sequence. A wrong guess does no harm: the run before it must arrive exactly there, or else everything
+is followed from its beginning, record by record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.wire.errors import WireError
 from penstock.wire.records import RECORD_SIZE_MIN, read_varint, read_varlong
 
 IN_STEP_MIN = 32
-"""With fewer runs than this, numpy's calls cost more than Python's loop."""
+"""With fewer runs than this, numpy's calls cost more than a Python loop."""
 RUN_RECORDS_MIN = 32
 RUN_RECORDS_MAX = 256
 GUESSES_MAX = 4
@@ -30,7 +30,7 @@ _LOOKS_LIKE_A_RECORD = re.compile(rb"\0(?:[\x0c-\x7e]|[\x80-\xff][\0-\x7f]|[\x80
 
 
 class Spans(NamedTuple):
-    """Where in the data the records of each batch are, and how many."""
+    """The byte ranges of the records of each batch, and their counts."""
 
     starts: Ints
     ends: Ints
@@ -38,7 +38,7 @@ class Spans(NamedTuple):
 
 
 class NotThere(Exception):
-    """The records of a batch do not lead from its beginning to its end."""
+    """The record lengths of a batch do not add up to its size."""
 
     def __init__(self, batch: int, reason: str) -> None:
         self.batch = batch
@@ -61,7 +61,7 @@ def record_starts(raw: memoryview, data: Bytes, spans: Spans) -> Ints:
 
 
 def _in_step(raw: memoryview, data: Bytes, at: Ints, ends: Ints, steps_max: int) -> Ints | None:
-    """The records of all runs; None where a run does not arrive at its end."""
+    """The records of all runs; None if a run does not arrive at its end."""
     found: list[Ints] = []
     for _ in range(steps_max):
         if at.size < IN_STEP_MIN:
@@ -79,20 +79,21 @@ def _in_step(raw: memoryview, data: Bytes, at: Ints, ends: Ints, steps_max: int)
             return None
     if rest:
         found.append(np.array(rest, np.int64))
-    # Runs lie one behind the other, so the order of positions is the order of records.
+    # Runs follow each other, so the order of positions is the order of records.
     starts = np.concatenate(found)
     starts.sort()
     return starts
 
 
 def _next(data: Bytes, at: Ints) -> Ints:
-    """The positions of the records behind these."""
+    """The positions of the next records."""
     first = data.take(at)
     second = data.take(at + 1, mode="clip")
     long = first > 0x7F
     size = (first >> 1).astype(np.int64) + 1
     if long.any():
-        # Two bytes: seven bits of the first without its flag, the second above them; half of that, and two bytes.
+        # Two-byte varint: seven bits of the first byte, the second byte above them; then zigzag, plus its own two
+        # bytes.
         size += np.where(long, (second.astype(np.int64) << 6) - 63, 0)
         longer = np.flatnonzero(long & (second > 0x7F))
         if longer.size:
@@ -111,12 +112,12 @@ def _one_by_one(raw: memoryview, spans: Spans) -> Ints:
     for index, (start, end, count) in enumerate(zip(*(column.tolist() for column in spans), strict=True)):
         before = len(starts)
         if _follow(raw, start, end, starts) != end or len(starts) - before != count:
-            raise NotThere(index, f"its {count} records do not lead from its beginning to its end")
+            raise NotThere(index, f"the lengths of its {count} records do not add up to its size")
     return np.array(starts, np.int64)
 
 
 def _follow(raw: memoryview, start: int, end: int, starts: list[int]) -> int:
-    """Appends the positions of the records from `start` on; where the last one ends."""
+    """Appends the positions of the records from `start` on; returns the end of the last one."""
     data = bytes(raw[start:end])
     size = end - start
     append = starts.append
@@ -143,7 +144,7 @@ def _follow(raw: memoryview, start: int, end: int, starts: list[int]) -> int:
 
 def _runs(raw: memoryview, spans: Spans) -> tuple[Ints, Ints]:
     """(starts, ends) of the batches, large ones cut where records seem to begin."""
-    # A cut costs about a third of a step, so that this length is the best for one large batch.
+    # A cut costs about a third of a step, which makes this length the best for one large batch.
     run_records = isqrt(int(spans.counts.sum()) // 3)
     run_records = min(max(run_records, RUN_RECORDS_MIN), RUN_RECORDS_MAX)
     if int(spans.counts.max()) < 2 * run_records:
@@ -161,7 +162,7 @@ def _runs(raw: memoryview, spans: Spans) -> tuple[Ints, Ints]:
 
 
 def _beginning(raw: memoryview, after: int, end: int) -> int | None:
-    """Where a record seems to begin, soon after a position."""
+    """A position soon after `after` where a record seems to begin."""
     for _ in range(GUESSES_MAX):
         match = _LOOKS_LIKE_A_RECORD.search(raw, after, end)
         if match is None:
@@ -177,7 +178,7 @@ def _beginning(raw: memoryview, after: int, end: int) -> int | None:
 
 
 def _peek(raw: memoryview, position: int) -> tuple[int, int]:
-    """(offset delta, position behind the record), if there is a record at that position."""
+    """(offset delta, position after the record), if there is a record at that position."""
     length, position = read_varint(raw, position)
     _, after = read_varlong(raw, position + 1)
     offset_delta, _ = read_varint(raw, after)

@@ -1,7 +1,7 @@
-"""Which batches belong to aborted transactions, as Kafka's consumer decides it.
+"""Finds the batches of aborted transactions, as Kafka's consumer does.
 
-With READ_COMMITTED an answer names the aborted transactions that reach into it: a producer and the first offset. From
-there on the producer's transactional batches are left out, until its abort marker: what it writes then is another
+With READ_COMMITTED a response lists the aborted transactions that overlap it: a producer and the first offset. From
+there on the producer's transactional batches are left out, until its abort marker: later batches belong to another
 transaction.
 """
 
@@ -20,7 +20,7 @@ MARKER_BYTES_MAX = 64 * 1024
 
 
 def aborted_batches(raw: memoryview, batches: Batches, aborted: Sequence[tuple[int, int]]) -> Bools:
-    """Which of the batches, those of one answer in order, must not be seen."""
+    """Which of these batches, all of one response in order, belong to aborted transactions."""
     hidden = np.zeros(len(batches.positions), np.bool_)
     if not aborted:
         return hidden
@@ -46,7 +46,7 @@ def _is_abort(raw: memoryview, batches: Batches, index: int) -> bool:
     position = int(batches.positions[index])
     batch = raw[position : position + int(batches.sizes[index])]
     try:
-        # A marker is a batch of one record; compaction may have left the batch without it.
+        # A marker is a batch of one record, which compaction may have removed from the batch.
         for record in iter_records(batch, max_decompressed_bytes=MARKER_BYTES_MAX, verify_crc=False):
             return parse_control_key(record.key) == ControlRecordType.ABORT
     except WireError as error:

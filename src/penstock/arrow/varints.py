@@ -1,4 +1,4 @@
-"""Zigzag varints of many records at once."""
+"""Decodes zigzag varints of many records at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 VARINT_SIZE_MAX = 5
 VARLONG_SIZE_MAX = 10
 MANY = 4
-"""When one in so many numbers goes on, reading on in all is cheaper than picking them out."""
+"""If more than one in this many numbers has further bytes, reading on in all is cheaper than selecting those."""
 
 
 def read_varints(data: Bytes, positions: Ints, size_max: int = VARINT_SIZE_MAX) -> tuple[Ints, Ints]:
-    """The numbers at these positions, and the positions behind them.
+    """The numbers at these positions, and the positions after them.
 
-    A position behind the data reads its last byte again, and a number that does not end within `size_max` bytes ends
-    there: the positions then lie behind where the record ends, which is what callers check.
+    A position beyond the data reads its last byte again, and a number that does not end within `size_max` bytes ends
+    there. The resulting positions are then beyond the end of the record, which callers check.
     """
     byte = data.take(positions, mode="clip")
     values = byte.astype(np.int64)
@@ -29,7 +29,7 @@ def read_varints(data: Bytes, positions: Ints, size_max: int = VARINT_SIZE_MAX) 
     longer = byte > 0x7F
     shift = 7
     while longer.any():
-        # Taking away the flag of the byte before is part of adding this one. The sums wrap, as 64 bits do.
+        # Adding this byte also removes the continuation flag of the byte before. The sums wrap at 64 bits.
         flag = 1 << shift if shift < 63 else -1 << 63
         if np.count_nonzero(longer) * MANY < len(longer):
             which = np.flatnonzero(longer)

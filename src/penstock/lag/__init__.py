@@ -1,38 +1,37 @@
 """Consumer lag: how far a group is behind, whether it catches up, and whether something is wrong with it. Pure.
 
-Three figures are told for each partition that a group reads, and a verdict.
+It reports three figures and a verdict for each partition that a group reads.
 
-**Lag in records** is the end of the log (the high watermark) minus the committed offset. It is Kafka's own number; it
-counts offsets, so what compaction or aborted transactions left out counts too.
+**Lag in records** is the end of the log (the high watermark) minus the committed offset. It is Kafka's own number. It
+counts offsets, so records removed by compaction or aborted transactions count too.
 
 **Lag in time** is the age of the oldest unread record: now minus the timestamp of the first record at or after the
-committed offset, and zero when nothing is unread. It says how long the record that waits longest has been waiting,
-which is what an agreement with users is about. It is measured against now and not against the newest record's
-timestamp: the last record before a quiet night would otherwise be "0 s behind" until the morning. A timestamp is what
-the producer or the broker wrote (`message.timestamp.type`); one in the future counts as no age, a missing one as not
-known.
+committed offset, and zero when nothing is unread. It is the waiting time of the record that has waited longest, which
+is what a service agreement is about. It is measured against now, not against the newest record's timestamp: otherwise
+the last record before a quiet night would be "0 s behind" until the morning. Timestamps are those of the producer or
+the broker (`message.timestamp.type`); one in the future counts as age zero, a missing one as unknown.
 
 **Trend** is the slope of a straight line through the lags seen in the window, in records per second (`trend.py`):
 growing, shrinking or steady. A jump, when offsets are reset, is no trend.
 
-**Verdict** is LinkedIn Burrow's: no thresholds, but rules over a sliding window of the last commits (`verdicts.py`):
+**Verdict** follows LinkedIn's Burrow: no thresholds, but rules over a window of the last commits (`verdicts.py`):
 
-- OK      up to date, or was at some point in the window, or lag falls somewhere in it.
+- OK      up to date now or at some point in the window, or lag falls somewhere in it.
 - WARN    the consumer moves, but its lag never fell: it is too slow.
 - STALL   the consumer commits, and always the same offset, while records wait: it is stuck.
 - STOP    the consumer has not committed for longer than the whole window spans, while records wait: it is gone.
 - REWIND  the consumer went back to an older offset and has not come back to where it was. A deliberate reset, made
           while the group has no members, is none.
 
-A group is as bad as its worst partition: OK, WARN, or ERR for any of the other three.
+A group's verdict is that of its worst partition: OK, WARN, or ERR for any of the other three.
 
 How it is used
 --------------
-`History` holds what was seen of one partition. It is filled with `Observation`s: from the records of
-`__consumer_offsets` (`commits.py` reads those; they are what Burrow reads), or by asking for the committed offset again
-and again (`Source.SAMPLES`: then the time of a commit is not known, and STOP and STALL can only be told apart by
-whether the partition has an owner). `Position` is where the partition stands now. `assess_partition` and `assess_group`
-make reports of them. Nothing here asks a clock: the time is an argument.
+`History` holds the observations of one partition. It is filled with `Observation`s: from the records of
+`__consumer_offsets` (decoded by `commits.py`; Burrow reads those too), or by polling the committed offset
+(`Source.SAMPLES`: then the time of a commit is unknown, and STOP and STALL can only be told apart by whether the
+partition has an owner). `Position` is the current state of the partition. `assess_partition` and `assess_group` turn
+them into reports. Nothing here reads a clock: the time is an argument.
 """
 
 from penstock.lag.commits import (

@@ -39,9 +39,9 @@ class Commit(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int | None
-    """None where the offset was deleted."""
+    """None if the offset was deleted."""
     timestamp_ms: int
-    """When the coordinator took it; −1 for a deletion, which does not say."""
+    """When the coordinator received it; −1 for a deletion, which has no time."""
 
 
 class MembersChange(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def decode_members_change(key: bytes | None, value: bytes | None) -> MembersChan
 
 
 def decode_commit(key: bytes | None, value: bytes | None) -> Commit | None:
-    """The commit in a record; None if it is another kind of record, or in a version that is not known yet."""
+    """The commit in a record; None if the record is of another kind or an unknown version."""
     if key is None or int.from_bytes(key[:_VERSION_BYTES], "big") not in COMMIT_KEY_VERSIONS:
         return None
     try:
@@ -110,11 +110,11 @@ def decode_commit(key: bytes | None, value: bytes | None) -> Commit | None:
 
 
 def partition_of_group(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group: the absolute value of Java's hash of its name."""
+    """The partition of `__consumer_offsets` for a group: the absolute value of Java's hash of its name."""
     digest = 0
     data = group.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
         digest = (digest * 31 + (data[position] << 8) + data[position + 1]) & 0xFFFFFFFF
     signed = digest - (1 << 32) if digest & 0x80000000 else digest
-    # Java has no positive number for the smallest one; Kafka takes 0 then.
+    # The smallest 32-bit number has no positive counterpart; Kafka uses 0 then.
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions

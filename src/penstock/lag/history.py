@@ -1,4 +1,4 @@
-"""What was seen of one partition of a group: the sliding window that verdicts and trends are made of."""
+"""The observations of one partition of a group: the sliding window for verdicts and trends."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from enum import StrEnum
 import msgspec
 
 INTERVALS = 10
-"""How many commits the window holds; Burrow's `intervals`."""
+"""The number of commits in the window; Burrow's `intervals`."""
 MIN_DISTANCE_MS = 1_000
-"""Commits that follow each other faster count as one; Burrow's `min-distance`, as its own configuration has it."""
+"""Commits closer together than this count as one; Burrow's `min-distance`, as in its own configuration."""
 RECENT_MS = 100_000
-"""How far back "was up to date recently" looks: Burrow keeps ten ends of the log, ten seconds apart."""
+"""How far back "was up to date recently" looks: Burrow keeps ten log ends, ten seconds apart."""
 
 
 class Source(StrEnum):
-    """Where observations come from."""
+    """The source of observations."""
 
     COMMITS = "commits"
-    """Each is a commit, with the time it was made."""
+    """Each observation is a commit, with its time."""
     SAMPLES = "samples"
-    """Each is the committed offset at the time somebody asked for it."""
+    """Each observation is the committed offset at the time of a poll."""
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Observation(msgspec.Struct, frozen=True):
     offset: int
     timestamp_ms: int
     lag: int | None = None
-    """None where the end of the log at that time is not known; such an observation says nothing about lag."""
+    """None if the end of the log at that time is unknown; such an observation says nothing about lag."""
     last_ms: int = -1
     """When the last of several commits that count as one was made; −1 if it was a single one."""
     is_from_outside: bool = False
@@ -39,26 +39,26 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def lag_at_ms(self) -> int:
-        """The time that the lag belongs to."""
+        """The time at which the lag was valid."""
         return self.timestamp_ms if self.last_ms < 0 else self.last_ms
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be set about verdicts; the defaults are Burrow's."""
+    """Settings for verdicts; the defaults are Burrow's."""
 
     intervals: int = INTERVALS
     min_distance_ms: int = MIN_DISTANCE_MS
     allowed_lag: int = 0
-    """So many unread records count as none."""
+    """This many unread records count as none."""
     minimum_complete: float = 0.0
-    """A window that is filled less than this is OK whatever is in it."""
+    """A window filled less than this is OK whatever it contains."""
 
 
 DEFAULT_RULES = Rules()
 
 
 class History:
-    """The last observations of one partition, oldest first, never more than `rules.intervals`."""
+    """The last observations of one partition, oldest first, at most `rules.intervals`."""
 
     def __init__(
         self, observations: Sequence[Observation] = (), *, source: Source = Source.COMMITS, rules: Rules = DEFAULT_RULES
@@ -67,15 +67,15 @@ class History:
         self.source = source
         self.rules = rules
         self.silent_since_ms: int | None = None
-        """The time since which every commit would have been seen; None where older ones may have been missed."""
+        """The time since which every commit would have been seen; None if older ones may have been missed."""
         self.recent_end: int | None = None
-        """The end of the log some RECENT_MS ago, None if not known. An older end is never larger, so one is enough."""
+        """The end of the log about RECENT_MS ago; None if unknown. An older end is never larger, so one is enough."""
         self._observations: deque[Observation] = deque(maxlen=rules.intervals)
         for observation in observations:
             self.add(observation)
 
     def add(self, observation: Observation) -> None:
-        """The next observation. One that follows too fast takes the place of the last, but keeps its time.
+        """Adds an observation. One that follows too closely replaces the last, but keeps that one's time.
 
         If it kept its own time, a consumer that commits several times a second would never fill the window. A step back
         always has its place: it says more than the commit before it.
@@ -104,7 +104,7 @@ class History:
         self._observations[index] = msgspec.structs.replace(one, lag=max(end, reached) - one.offset)
 
     def clear(self) -> None:
-        """The offset was deleted: what was before says nothing about what comes."""
+        """Clears the window after the offset was deleted: earlier observations no longer apply."""
         self._observations.clear()
 
     @property
@@ -113,5 +113,5 @@ class History:
 
     @property
     def complete(self) -> float:
-        """How much of the window is filled, 0 to 1."""
+        """The filled share of the window, 0 to 1."""
         return len(self._observations) / self.rules.intervals

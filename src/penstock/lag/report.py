@@ -1,4 +1,4 @@
-"""Where a group stands: figures, trend and verdict per partition, and for the whole."""
+"""The state of a group: figures, trend and verdict per partition, and for the whole group."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from penstock.lag.verdicts import GroupVerdict, Verdict, group_verdict, judge
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group stands in one partition, as the cluster tells it; None is what it could not tell."""
+    """A group's position in one partition, as reported by the cluster; None for unknown values."""
 
     topic: str
     partition: int
     committed: int | None
-    """The offset that is read next."""
+    """The offset of the next record to read."""
     start: int | None = None
     end: int | None = None
-    """The high watermark: the offset of the next record that is written."""
+    """The high watermark: the offset of the next record to be written."""
     unread_timestamp_ms: int | None = None
     """The timestamp of the first unread record."""
     is_owned: bool = True
-    """Whether a member of the group has the partition."""
+    """Whether a member of the group owns the partition."""
 
     @property
     def lag_records(self) -> int | None:
-        """How many records are unread. An end that was asked for before the commit may be the smaller one."""
+        """The number of unread records; 0 if the end was read before the commit and is smaller."""
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How old the oldest unread record is."""
+        """The age of the oldest unread record."""
         if self.lag_records == 0:
             return 0
         if self.lag_records is None or self.unread_timestamp_ms is None or self.unread_timestamp_ms < 0:
@@ -43,14 +43,14 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deleted_unread(self) -> int:
-        """How many records retention took before the group read them."""
+        """The number of records that retention deleted before the group read them."""
         if self.committed is None or self.start is None:
             return 0
         return max(0, self.start - self.committed)
 
 
 class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to say about one partition."""
+    """The report for one partition."""
 
     position: Position
     lag_records: int | None
@@ -62,26 +62,26 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to say about a group."""
+    """The report for a group."""
 
     group: str
     verdict: GroupVerdict
     partitions: Sequence[PartitionLag]
     total_lag: int
-    """Over the partitions whose lag is known."""
+    """The sum over the partitions whose lag is known."""
     lag_ms_max: int | None
-    """The oldest unread record of all partitions; None if no age is known."""
+    """The age of the oldest unread record of all partitions; None if no age is known."""
     complete: float
     """The share of partitions whose window is full."""
 
     @property
     def worst(self) -> PartitionLag | None:
-        """The partition to look at first: the worst verdict, and among equals the largest lag."""
+        """The partition to look at first: the one with the worst verdict, then the largest lag."""
         return max(self.partitions, key=lambda one: (one.verdict, one.lag_records or 0), default=None)
 
 
 def assess_partition(position: Position, history: History | None, now_ms: int) -> PartitionLag:
-    """Figures, trend and verdict for one partition; without a history there is no trend, and what is told is now."""
+    """Figures, trend and verdict for one partition; without a history, only the current figures."""
     lag = position.lag_records
     known = history if history is not None else History()
     judgement = judge(known, position.committed, lag, now_ms, owned=position.is_owned)
@@ -97,7 +97,7 @@ def assess_partition(position: Position, history: History | None, now_ms: int) -
 
 
 def assess_group(group: str, partitions: Sequence[PartitionLag]) -> GroupLag:
-    """The group as a whole."""
+    """The report for the whole group."""
     ages = [one.lag_ms for one in partitions if one.lag_ms is not None]
     return GroupLag(
         group=group,

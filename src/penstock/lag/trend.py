@@ -11,9 +11,9 @@ import msgspec
 from penstock.lag.history import Observation, Source
 
 STEADY_SHARE = 0.05
-"""A change over the window of less than this share of the mean lag is no trend."""
+"""A change over the window of less than this share of the mean lag is not a trend."""
 STEADY_RECORDS = 1.0
-"""Nor is one of a single record."""
+"""Nor is a change of a single record."""
 
 
 class Direction(StrEnum):
@@ -27,10 +27,10 @@ class Direction(StrEnum):
 class Trend(msgspec.Struct, frozen=True):
     direction: Direction
     records_per_s: float = 0.0
-    """The slope: positive where lag grows."""
+    """The slope: positive if lag grows."""
 
     def seconds_to_zero(self, lag: int) -> float | None:
-        """When a lag that shrinks like this is gone; None if it does not shrink."""
+        """When a lag that shrinks at this rate reaches zero; None if it does not shrink."""
         if self.direction is not Direction.SHRINKING:
             return None
         return lag / -self.records_per_s
@@ -47,9 +47,9 @@ def trend_of(
     A commit that goes back, by a reset or a mistake, makes lag jump, and that is no trend: only what followed the last
     one counts.
 
-    Lag is a saw: it grows until the consumer commits, and falls at once. The observations lie in the valleys, now lies
-    anywhere. So the lag of now joins the line only when the consumer has been quiet for longer than it ever was
-    between two commits: then it is no tooth but the trend itself.
+    Lag is a sawtooth: it grows until the consumer commits, then drops at once. The observations are the minima; the
+    current lag is anywhere on the tooth. So the current lag is included only if the consumer has been silent for longer
+    than it ever was between two commits: then it is part of the trend.
     """
     steps_back = [index for index, (one, other) in enumerate(pairwise(observations), 1) if other.offset < one.offset]
     counted = observations[steps_back[-1] :] if steps_back else observations

@@ -1,17 +1,17 @@
-"""Burrow's rules: what the last commits say about a consumer, without thresholds.
+"""Burrow's rules, which judge a consumer by its last commits, without thresholds.
 
-In the order in which they are asked, for a partition whose lag is now more than `allowed_lag` (one that is up to
-date is OK whatever happened before):
+They are checked in this order, for a partition whose lag is now more than `allowed_lag` (one that is up to date is OK
+whatever happened before):
 
 1. STOP, if the last commit is longer ago than the time from the first to the last commit of the window; unless the
-   consumer had read everything a short while ago (its last commit is at or past what was the end then): it may only
+   consumer had read everything a short while ago (its last commit is at or past the end of the log then): it may only
    be waiting for the first records after a pause. This comes first, because the window of a consumer that is gone
-   may be old, and full of good times.
-2. REWIND, if a commit went back behind the one before it (the first that did), and no later one reached that again.
-   It comes before rule 3, because a consumer that falls back to the beginning usually had no lag the moment before.
+   may be old and contain only good times.
+2. REWIND, if a commit went back behind its predecessor (the first that did), and no later one reached that again.
+   It comes before rule 3, because a consumer that falls back to the beginning usually had no lag just before.
 3. OK, if lag was zero (at most `allowed_lag`) at any commit of the window.
 4. STALL, if all commits of the window have the same offset.
-5. WARN, if lag never fell from one commit to the next. Commits whose lag is not known are passed over.
+5. WARN, if lag never fell from one commit to the next. Commits with unknown lag are skipped.
 6. OK.
 
 A deliberate reset of offsets is no REWIND: it is a step back that was committed from outside the group, and after which
@@ -35,7 +35,7 @@ from penstock.lag.history import RECENT_MS, History, Observation, Source
 
 
 class Verdict(IntEnum):
-    """About a partition; a higher one is worse. Numbers as Burrow's."""
+    """The verdict on a partition; a higher one is worse. Numbers as in Burrow."""
 
     OK = 1
     WARN = 2
@@ -45,7 +45,7 @@ class Verdict(IntEnum):
 
 
 class GroupVerdict(IntEnum):
-    """About a whole group: ERR if any partition has STOP, STALL or REWIND. Numbers as Burrow's."""
+    """The verdict on a whole group: ERR if any partition has STOP, STALL or REWIND. Numbers as in Burrow."""
 
     OK = 1
     WARN = 2
@@ -57,19 +57,19 @@ class Judgement(msgspec.Struct, frozen=True):
     reason: str
     """The verdict in words, with its figures."""
     complete: float
-    """How much of the window it rests on, 0 to 1."""
+    """The filled share of the window it is based on, 0 to 1."""
 
 
 def judge(
     history: History, committed: int | None, lag_now: int | None, now_ms: int, *, owned: bool = True
 ) -> Judgement:
-    """The verdict on one partition. `owned` says whether a member of the group has it, for samples."""
+    """The verdict on one partition. `owned`: whether a group member owns it, used with samples."""
     verdict, reason = _judge(history, committed, lag_now, now_ms, owned)
     return Judgement(verdict, reason, history.complete)
 
 
 def group_verdict(verdicts: Sequence[Verdict]) -> GroupVerdict:
-    """As bad as the worst of its partitions."""
+    """The verdict of the worst partition."""
     worst = max(verdicts, default=Verdict.OK)
     return GroupVerdict(min(worst, GroupVerdict.ERR))
 
@@ -80,13 +80,13 @@ def _judge(
     rules = history.rules
     window = history.observations
     if committed is None:
-        return Verdict.OK, "nothing is committed yet, so nothing can be told"
+        return Verdict.OK, "nothing is committed yet, so there is no verdict"
     if lag_now is None:
-        return Verdict.OK, "the end of the log is not known, so nothing can be told"
+        return Verdict.OK, "the end of the log is not known, so there is no verdict"
     if lag_now <= rules.allowed_lag:
-        return Verdict.OK, "up to date" if lag_now == 0 else f"{_waiting(lag_now)}, which is allowed"
+        return Verdict.OK, "up to date" if lag_now == 0 else f"{_waiting(lag_now)}, within allowed_lag"
     if history.complete < rules.minimum_complete:
-        return Verdict.OK, f"only {len(window)} of {rules.intervals} commits were seen, so nothing can be told"
+        return Verdict.OK, f"only {len(window)} of {rules.intervals} commits were seen, so there is no verdict"
     if not window:
         return _judge_silence(history, committed, lag_now, now_ms)
     if (reset := reset_in(window)) is not None:
@@ -100,21 +100,21 @@ def _judge(
         return Verdict.STOP, f"{_silence(seen, now_ms)}; {_waiting(lag_now)}"
     if rewound := unrecovered_rewind(window):
         before, after = rewound
-        moved = f"it went back from offset {before:,} to {after:,} and has not come back"
+        moved = f"it went back from offset {before:,} to {after:,} and has not caught up since"
         return Verdict.REWIND, f"{moved}; {_waiting(lag_now)}"
     if was_up_to_date(window, rules.allowed_lag):
         return Verdict.OK, f"it was up to date within the window; {_waiting(lag_now)} now"
     if by_samples and len(window) < 2:
-        return Verdict.OK, "one sample cannot tell"
+        return Verdict.OK, "one sample is not enough for a verdict"
     if has_stalled(window):
         if by_samples and not owned:
-            return Verdict.STOP, f"nobody reads it, and its offset stays at {committed:,}; {_waiting(lag_now)}"
+            return Verdict.STOP, f"no member owns it, and its offset stays at {committed:,}; {_waiting(lag_now)}"
         if by_samples:
             return Verdict.STALL, f"its offset stays at {committed:,} over {len(window)} samples; {_waiting(lag_now)}"
-        return Verdict.STALL, f"commits go on, but always offset {committed:,}; {_waiting(lag_now)}"
+        return Verdict.STALL, f"it keeps committing offset {committed:,}; {_waiting(lag_now)}"
     if never_fell(window):
-        return Verdict.WARN, f"commits move but lag never fell in {len(window)} of them; {_waiting(lag_now)}"
-    return Verdict.OK, f"it catches up; {_waiting(lag_now)}"
+        return Verdict.WARN, f"offsets advance, but lag did not fall in {len(window)} commits; {_waiting(lag_now)}"
+    return Verdict.OK, f"it is catching up; {_waiting(lag_now)}"
 
 
 def _judge_reset(reset: Observation, lag_now: int, now_ms: int) -> tuple[Verdict, str]:
@@ -128,14 +128,14 @@ def _judge_reset(reset: Observation, lag_now: int, now_ms: int) -> tuple[Verdict
 def _judge_silence(history: History, committed: int, lag_now: int, now_ms: int) -> tuple[Verdict, str]:
     since_ms = history.silent_since_ms
     if since_ms is None or history.source is Source.SAMPLES:
-        return Verdict.OK, "no commit was seen, so nothing can be told"
+        return Verdict.OK, "no commit was seen, so there is no verdict"
     if _was_recently_up_to_date(history, committed):
         return Verdict.OK, f"it was up to date a short while ago; {_waiting(lag_now)} now"
     return Verdict.STOP, f"no commit for {duration_text(now_ms - since_ms)} or longer; {_waiting(lag_now)}"
 
 
 def has_stopped(window: Sequence[Observation], now_ms: int) -> bool:
-    """Rule 1: it has been silent for longer than the window spans."""
+    """Rule 1: no commit for longer than the window spans."""
     first_ms, last_ms = window[0].timestamp_ms, window[-1].timestamp_ms
     return now_ms - last_ms > last_ms - first_ms
 
@@ -173,13 +173,13 @@ def has_stalled(window: Sequence[Observation]) -> bool:
 
 
 def never_fell(window: Sequence[Observation]) -> bool:
-    """Rule 5: at no commit was lag smaller than at the one before."""
+    """Rule 5: lag was never smaller than at the previous commit."""
     lags = [one.lag for one in window if one.lag is not None]
     return all(later >= earlier for earlier, later in pairwise(lags))
 
 
 def duration_text(milliseconds: int) -> str:
-    """A time span for a person, in its two largest units: `3m 20s`, `2d 4h`."""
+    """A duration as text, in its two largest units: `3m 20s`, `2d 4h`."""
     seconds = max(0, milliseconds) // 1000
     if seconds == 0:
         return f"{max(0, milliseconds)}ms"
@@ -198,7 +198,7 @@ def _was_recently_up_to_date(history: History, offset: int) -> bool:
 def _silence(window: Sequence[Observation], now_ms: int) -> str:
     silent = duration_text(now_ms - window[-1].timestamp_ms)
     if len(window) == 1:
-        return f"no commit for {silent}, after the only one that was seen"
+        return f"no commit for {silent}, after a single one"
     span = duration_text(window[-1].timestamp_ms - window[0].timestamp_ms)
     return f"no commit for {silent}, after {len(window)} within {span}"
 

@@ -1,13 +1,13 @@
-"""What a performance test counts, and how it says so. Pure: no clock, no client, no terminal.
+"""The measurements and reports of performance tests. Pure: no clock, no client, no terminal.
 
-`penstock perf` is the shell around this package: it talks to a cluster through confluent-kafka and asks here
+`penstock perf` talks to a cluster through confluent-kafka and uses this package for
 
-- what the latencies were (`Histogram`: every one is counted, in bounded memory, to within one per cent);
-- what Kafka's own tools would print (`lines`: kafka-producer-perf-test, kafka-consumer-perf-test and the end-to-end
-  latency tool, so that scripts that read those read these);
-- whether that is good enough, and for what (`classes`: the latency budget and the classes of use);
-- how fast to go (`Throttle`), what to send (`payloads`), how it looks (`plot`);
-- which codec suits the data at hand (`codecs`).
+- latencies (`Histogram`: every one is counted, in bounded memory, to within one per cent);
+- the output format of Kafka's tools (`lines`: kafka-producer-perf-test, kafka-consumer-perf-test and the end-to-end
+  latency tool, so that scripts for those work here too);
+- whether the latency is good enough, and for what (`classes`: the latency budget and the classes of use);
+- the send rate (`Throttle`), the data to send (`payloads`), charts (`plot`);
+- the choice of a codec for given data (`codecs`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Is that fast enough? The latency budget, what each class of use needs, and what each level of acks may cost.
+"""Compares latencies with the latency budget, the needs of each class of use, and the expected cost of each acks level.
 
-The budget of a record that matters: 2 ms in the producer, 3 ms in the broker, 2 ms in the consumer: 7 ms in the
-median, and 20 ms for all but one in a hundred. Classes of use ask for less or more; what is measured is compared with
-each, so that a reader sees for what a cluster is good enough now.
+The budget of an important record: 2 ms in the producer, 3 ms in the broker, 2 ms in the consumer: 7 ms in the median,
+and 20 ms at the 99th percentile. Classes of use need less or more. The measurement is compared with each, so that a
+reader sees for which uses a cluster is fast enough now.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ BUDGET_P50_MS = sum(BUDGET_PARTS_MS)
 BUDGET_P99_MS = 20.0
 
 CLASSES = (("real-time", 10.0), ("events", 50.0), ("batch", 1_000.0), ("logs", 5_000.0))
-"""The 99th percentile that each may have, from the producer's call to the consumer's hand."""
+"""The 99th percentile allowed for each, from the producer's call to the consumer's receipt."""
 REPLICATION_P99_MS = 100.0
 ACKS_P50_MS = {"0": (1.0, 2.0), "1": (5.0, 10.0), "all": (10.0, 20.0)}
-"""What a producer is told to expect of each level, in the median: from its call to the acknowledgement."""
+"""The median that a producer can expect for each level, from its call to the acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One line of the report. `met` is None where nothing was measured; `note` says why, or how far off."""
+    """One line of the report. `met` is None if nothing was measured; `note` gives the reason or the difference."""
 
     subject: str
     measure: str
@@ -43,7 +43,7 @@ class Verdict:
 def verdicts(
     end_to_end: dict[str, Histogram], acknowledged: dict[str, Histogram], replication_factor: int
 ) -> list[Verdict]:
-    """`end_to_end` and `acknowledged` by acks. The budget and the classes are judged by the safest level measured."""
+    """`end_to_end` and `acknowledged` by acks. Budget and classes are compared with the safest level measured."""
     found: list[Verdict] = []
     safest = next((acks for acks in ("all", "1", "0") if end_to_end.get(acks) and end_to_end[acks].count), None)
     if safest is not None:

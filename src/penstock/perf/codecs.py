@@ -1,16 +1,16 @@
-"""Which codec suits this data: batches as a producer makes them, what each codec makes of them, and advice.
+"""Finds the codec that suits given data: builds batches like a producer's, measures each codec on them, and advises.
 
-A producer compresses a batch, not a record, and how much there is in a batch decides what a codec can find. So the
-sample is first put into batches of `batch.size` bytes; then every candidate compresses and unpacks all of them, again
-and again until enough time has passed to believe the clock.
+A producer compresses a batch, not a record, and the size of a batch limits what a codec can find. So the sample is
+first put into batches of `batch.size` bytes; then every candidate compresses and decompresses all of them, repeatedly,
+until enough time has passed for a reliable measurement.
 
 The advice weighs what a compressed record saves against what it costs. Its bytes cross the network once to the leader,
-once to every other copy and once to every consumer; it is compressed once (in the producer; the broker stores what it
-gets) and unpacked once by every consumer.
+once to every other replica and once to every consumer. It is compressed once (in the producer; the broker stores what
+it receives) and decompressed once by every consumer.
 
-- *network-bound*: the codec that brings most through the link, if one core compresses for it;
-- *CPU-bound*: the cheapest codec that still saves a fifth of the bytes; none where nothing does;
-- *balanced*: the least time in all, processor and network together.
+- *network-bound*: the codec that gets the most data through the link, with one core compressing;
+- *CPU-bound*: the cheapest codec that still saves a fifth of the bytes; none if no codec does;
+- *balanced*: the least total time, processor and network together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["CANDIDATES", "Advice", "Candidate", "Clocks", "Measured", "Situation
 BATCH_BYTES = 16_384
 """Kafka's default `batch.size`."""
 SAVING_MIN = 0.2
-"""What a codec must save before it is worth the processor's time where that is scarce."""
+"""The minimum saving for a codec to be worth the CPU time where that is scarce."""
 MEGABYTE = 1_000_000
 ENOUGH_S = 0.2
 
@@ -42,7 +42,7 @@ class Candidate:
 
     @property
     def settings(self) -> str:
-        """What to tell a producer: Kafka's names of the settings."""
+        """The producer settings, under Kafka's names."""
         kind = self.codec.name.lower()
         level = f", compression.{kind}.level={self.level}" if self.level is not None else ""
         return f"compression.type={kind}{level}"
@@ -65,7 +65,7 @@ CANDIDATES = (
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Seconds: on the wall, and of this process's processor time."""
+    """Seconds of wall-clock time and of this process's CPU time."""
 
     wall: Callable[[], float]
     cpu: Callable[[], float]
@@ -92,7 +92,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the advice assumes. One gigabit in a second is 125 megabytes."""
+    """The assumptions of the advice. One gigabit per second is 125 megabytes."""
 
     network_mbit: float = 1_000.0
     copies: int = 3
@@ -104,7 +104,7 @@ class Situation:
 
     @property
     def crossings(self) -> int:
-        """How often a record's bytes cross the network."""
+        """How many times a record's bytes cross the network."""
         return self.copies + self.consumers
 
 
@@ -116,7 +116,7 @@ class Advice:
 
 
 def batches(records: Iterable[tuple[bytes | None, bytes | None]], size_bytes: int = BATCH_BYTES) -> Iterator[bytes]:
-    """What a codec is given: the records (key and value) of one batch after the other, in Kafka's format."""
+    """The uncompressed payloads of batches: the records (key and value) in Kafka's format."""
     payload = bytearray()
     count = 0
     for key, value in records:
@@ -126,7 +126,7 @@ def batches(records: Iterable[tuple[bytes | None, bytes | None]], size_bytes: in
             payload.clear()
             count = 0
         record = Record(offset=count, timestamp=0, key=key, value=value, headers=())
-        # A record a millisecond: what timestamps take of a batch is not nothing.
+        # One record per millisecond, since timestamps take a part of a batch too.
         write_record(payload, record, timestamp_delta=count, offset_delta=count)
         count += 1
     if count:
@@ -134,7 +134,7 @@ def batches(records: Iterable[tuple[bytes | None, bytes | None]], size_bytes: in
 
 
 def measure(candidate: Candidate, plain: Sequence[bytes], clocks: Clocks, enough_s: float = ENOUGH_S) -> Measured:
-    """Compress and unpack all batches, as often as `enough_s` takes; what comes back must be what went in."""
+    """Compresses and decompresses all batches repeatedly for `enough_s`; the result must equal the input."""
     assert plain, "nothing to compress"
     codec, level = candidate.codec, candidate.level
     total = sum(map(len, plain))
@@ -146,7 +146,7 @@ def measure(candidate: Candidate, plain: Sequence[bytes], clocks: Clocks, enough
     def unpack() -> None:
         for one, batch in zip(packed, plain, strict=True):
             if len(decompress(codec, one, len(batch))) != len(batch):
-                raise AssertionError(f"{candidate.name} did not bring back what it was given")
+                raise AssertionError(f"{candidate.name} did not reproduce its input")
 
     pack_wall_s, pack_cpu_s = _timed(pack, clocks, enough_s)
     unpack_wall_s, unpack_cpu_s = _timed(unpack, clocks, enough_s)
@@ -163,7 +163,7 @@ def measure(candidate: Candidate, plain: Sequence[bytes], clocks: Clocks, enough
 
 
 def _timed(work: Callable[[], None], clocks: Clocks, enough_s: float) -> tuple[float, float]:
-    """Seconds that one round takes: wall clock and processor."""
+    """Seconds per round: wall-clock and CPU."""
     rounds = 0
     wall_s, cpu_s = clocks.wall(), clocks.cpu()
     while not rounds or clocks.wall() - wall_s < enough_s:
@@ -173,12 +173,12 @@ def _timed(work: Callable[[], None], clocks: Clocks, enough_s: float) -> tuple[f
 
 
 def advise(measured: Sequence[Measured], situation: Situation) -> list[Advice]:
-    """Balanced first: that is the recommendation for who does not know better."""
+    """The balanced advice comes first: it is the default recommendation."""
     return [_balanced(measured, situation), _network_bound(measured, situation), _cpu_bound(measured, situation)]
 
 
 def _cpu_ms(one: Measured, situation: Situation) -> float:
-    """Processor time of one megabyte on its way from the producer to all consumers."""
+    """CPU time of one megabyte on its way from the producer to all consumers."""
     if one.candidate.codec == Codec.NONE:
         return 0.0
     return one.compress_cpu_ms_per_mb + situation.consumers * one.decompress_cpu_ms_per_mb

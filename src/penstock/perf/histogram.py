@@ -1,8 +1,8 @@
-"""Counts of latencies: all of them, in bounded memory, each to within one per cent.
+"""Counts all latencies in bounded memory, each to within one per cent.
 
 Buckets are one microsecond wide below 256 µs. From there on each doubling of the value doubles the width of its 128
-buckets, as HdrHistogram does it: a bucket is never wider than 1/128 of the values in it. Up to 2^40 µs, twelve days,
-that makes some 4,300 counters, however many values there are. Percentiles are told as the upper end of their bucket, so
+buckets, as in HdrHistogram: a bucket is never wider than 1/128 of the values in it. Up to 2^40 µs, twelve days, that
+makes some 4,300 counters, however many values there are. Percentiles are reported as the upper end of their bucket, so
 they never look better than they were; count, sum, smallest and largest are exact.
 """
 
@@ -31,11 +31,11 @@ class Histogram:
         self.record_all(values_us)
 
     def record(self, value_us: int) -> None:
-        """Count a value. What is below zero counts as zero, what is beyond the range as its end."""
+        """Counts a value. Values below zero count as zero, values beyond the range as its end."""
         self.record_all((value_us,))
 
     def record_all(self, values_us: Iterable[int]) -> None:
-        """The same for many at once: a tool that measures must not take the time of what it measures."""
+        """Counts many values at once, to take little time from what is being measured."""
         counts = self._counts
         values = [0 if value < 0 else VALUE_MAX_US if value > VALUE_MAX_US else value for value in values_us]
         if not values:
@@ -53,7 +53,7 @@ class Histogram:
         self.sum_us += sum(values)
 
     def add(self, other: Histogram) -> None:
-        """Count all that the other has counted."""
+        """Adds all counts of the other."""
         if not other.count:
             return
         self._counts = [one + two for one, two in zip(self._counts, other._counts, strict=True)]
@@ -67,11 +67,11 @@ class Histogram:
         return self.sum_us / self.count if self.count else 0.0
 
     def percentile_us(self, percent: float) -> int:
-        """The smallest value that `percent` of all values do not exceed, to the width of its bucket; 0 if none."""
+        """The smallest value that `percent` of all values do not exceed, to the width of its bucket; 0 if empty."""
         return self.percentiles_us((percent,))[0]
 
     def percentiles_us(self, percents: Iterable[float]) -> list[int]:
-        """The same for several, each looked up by itself."""
+        """The same for several percentages."""
         return [self._percentile_us(percent) for percent in percents]
 
     def _percentile_us(self, percent: float) -> int:
@@ -88,7 +88,7 @@ class Histogram:
         return self.max_us
 
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """The buckets that have something in them, in order, with their counts."""
+        """The non-empty buckets in order, with their counts."""
         return ((index, count) for index, count in enumerate(self._counts) if count)
 
 
@@ -98,6 +98,6 @@ def bucket_of(value_us: int) -> int:
 
 
 def bucket_end_us(index: int) -> int:
-    """The largest value that belongs to a bucket."""
+    """The largest value in a bucket."""
     exponent = max(0, (index >> SUB_BITS) - 1)
     return ((index - (exponent << SUB_BITS) + 1) << exponent) - 1

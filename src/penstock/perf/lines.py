@@ -1,11 +1,11 @@
-"""What Kafka's performance tools print, to the letter (Apache Kafka 4.3): scripts read these lines.
+"""The exact output of Kafka's performance tools (Apache Kafka 4.3), which scripts parse.
 
     kafka-producer-perf-test   one line per interval, one for the whole, and one without the warm-up if there was one
     kafka-consumer-perf-test   a head, and one line for the whole or, with --show-detailed-stats, one per interval
     kafka-e2e-latency          the first and every thousandth latency, the mean, three percentiles
 
-One thing differs on purpose: Kafka's producer tool keeps at most 500,000 samples and whole milliseconds, and these
-percentiles are of all records. They are printed in whole milliseconds all the same; `--json` has the fractions.
+One deliberate difference: Kafka's producer tool keeps at most 500,000 samples in whole milliseconds, while these
+percentiles cover all records. They are still printed in whole milliseconds; `--json` has the fractions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def consumer_total(
 def consumer_progress(
     time: str, total: tuple[int, int], window: tuple[int, int], elapsed_ms: int, rebalance_ms: int
 ) -> str:
-    """`total` and `window` are records and bytes, of the whole so far and of the interval."""
+    """`total` and `window` are (records, bytes), of the whole run so far and of the interval."""
     records, size_bytes = total
     window_records, window_bytes = window
     megabytes = window_bytes / MEBIBYTE

@@ -1,4 +1,4 @@
-"""What a test sends: random letters, lines of a file, or numbers."""
+"""The records of a test: random letters, lines of a file, or numbers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from random import Random
 __all__ = ["Payloads", "of_list", "of_numbers", "of_size", "split_payloads"]
 
 SEED = 0
-"""The same records in every run, as Kafka's tool sends them: what compresses well once does so again."""
+"""A fixed seed gives the same records in every run, as Kafka's tool does, so that compression is comparable."""
 LETTERS = bytes(65 + byte % 26 for byte in range(256))
 """A capital letter for every byte."""
 POOL_BYTES = 1 << 20
 
 Payloads = Callable[[int, int], list[bytes]]
-"""(number of the first record, count) → the values of so many records."""
+"""(number of the first record, count) → the values of that many records."""
 
 
 def of_size(size: int) -> Payloads:
-    """Random capital letters, cut from a pool of a megabyte at random places: to make each would take longer than to
-    send it. Two records are the same once in a million."""
+    """Random capital letters, cut from a pool of a megabyte at random positions: generating each would take longer than
+    sending it. Two records are equal once in a million."""
     random = Random(SEED)
     pool = random.randbytes(POOL_BYTES + size).translate(LETTERS)
     places = random.random
@@ -31,18 +31,18 @@ def of_size(size: int) -> Payloads:
 
 
 def of_list(payloads: list[bytes]) -> Payloads:
-    """One of them at random."""
+    """A random one of these payloads per record."""
     random = Random(SEED)
     return lambda _first, count: random.choices(payloads, k=count)
 
 
 def of_numbers() -> Payloads:
-    """The record's own number, from 0."""
+    """Each record's number, from 0."""
     return lambda first, count: [b"%d" % number for number in range(first, first + count)]
 
 
 def split_payloads(data: bytes, delimiter: bytes) -> list[bytes]:
-    """The payloads of a file. What is empty counts, except after the last delimiter."""
+    """The payloads in a file. Empty ones count, except after the last delimiter."""
     parts = data.split(delimiter)
     if parts and not parts[-1]:
         parts.pop()

@@ -1,4 +1,4 @@
-"""A series of numbers as a chart of text."""
+"""A text chart of a series of numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = len(BARS) - 1
 def plot(values: Sequence[float], *, width: int, height: int, unit: str = "") -> list[str]:
     """`height` lines of bars, one column per value, the newest at the right; the scale starts at zero.
 
-    More values than columns are put together, each column showing the largest of its values: a spike must not vanish.
+    If there are more values than columns, each column shows the largest of its values, so that no spike vanishes.
     """
     assert width > 0, "a chart needs a column"
     assert height > 0, "a chart needs a line"

@@ -1,4 +1,4 @@
-"""Real brokers inside a test process, and the ways to harm them: for the tests of whoever uses Kafka.
+"""Real brokers inside a test process, with fault injection: for the tests of applications that use Kafka.
 
     from penstock.testing import Cluster
 
@@ -10,22 +10,20 @@
 
 pytest users need no import: the fixtures of `penstock.testing.plugin` are there once Penstock is installed.
 
-How it works. Every node is the whole broker, `penstock.broker.server.Broker`, on a thread of its own with an event loop
-of its own. It listens on loopback ports that the cluster holds from its first moment to its last, so that a node that
-is killed comes back where it was, and no other process can take its place. Its data is in a temporary directory, which
-goes when the cluster goes.
+How it works. Every node is the complete broker, `penstock.broker.server.Broker`, with its own thread and event loop.
+It listens on loopback ports that the cluster reserves for its whole lifetime, so that a killed node returns at the same
+address and no other process can take it. Its data is in a temporary directory, which is removed with the cluster.
 
-Faults come in where the engine meets the world, at `penstock.runtime`: `runtime.NodeRuntime` is the production runtime
-with a disk that can be slowed (`disk`), connections that can be held (`network`), a loop that can be stopped and an end
-that ends the node and not the process. The engine above it is unchanged, and so is the client below: any Kafka client,
-in this process or another, meets what it would meet in the real fault.
+Faults are injected at the engine's interface to the outside, `penstock.runtime`: `runtime.NodeRuntime` is the
+production runtime with a disk that can be slowed (`disk`), connections that can be held (`network`), a loop that can be
+paused, and a fatal error that ends the node but not the process. The engine is unchanged, and so is the client: any
+Kafka client, in this process or another, sees what it would see in the real fault.
 
-What is not as in production: nothing is synced to the device (there is no power to lose in a test), elections and
-sessions are short, and internal topics are small. `cluster.DEFAULTS` lists the settings, `Cluster(settings=…)` changes
-them.
+Differences from production: nothing is synced to the device (a test cannot lose power), election and session timeouts
+are short, and internal topics are small. `cluster.DEFAULTS` lists the settings, `Cluster(settings=…)` overrides them.
 
-Names are loaded when they are asked for: the plugin is imported by every run of pytest on a machine that has Penstock,
-and those that use no broker shall not pay for one.
+Names are imported on first use: every pytest run on a machine with Penstock imports the plugin, and runs without a
+broker should not pay for one.
 """
 
 from __future__ import annotations

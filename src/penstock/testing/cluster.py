@@ -30,41 +30,41 @@ WAIT_TIMEOUT_S = 30.0
 WAIT_STEP_S = 0.005
 
 DEFAULTS = {
-    # A test that takes a broker away wants to see what happens next soon, not after Kafka's nine seconds; but a busy
-    # machine must not take brokers away by itself.
+    # Short timeouts, so that a test that removes a broker sees the effect soon and not after Kafka's nine seconds; but
+    # long enough that a busy machine does not lose brokers by itself.
     "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": "2000",
     "replica.lag.time.max.ms": "2000",
     "controller.quorum.election.timeout.ms": "50",
     "controller.quorum.fetch.timeout.ms": "1000",
-    # A group of one consumer need not wait for more, and the first of them not for fifty partitions of offsets.
+    # A group of one consumer need not wait for more members, nor for fifty partitions of __consumer_offsets.
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
     "num.partitions": "1",
 }
-"""What differs from the broker's own defaults; see also the replication factors in `Cluster`."""
+"""Settings that differ from the broker's defaults; see also the replication factors in `Cluster`."""
 
 
 class ClusterFailed(Exception):
-    """Something that was waited for did not happen; the message has what the nodes said."""
+    """A wait timed out; the message includes the nodes' logs."""
 
 
 class Cluster:
-    """Brokers 1 to `brokers`, which run from `start` (or `with`) to `close`.
+    """Brokers 1 to `brokers`, running from `start` (or `with`) to `close`.
 
-    `settings` are broker properties in Kafka's words, for all nodes. Topics have three copies where there are three
-    brokers, and need two of them for acks=all; a cluster of one has one.
+    `settings` are broker properties, under Kafka's names, for all nodes. With three brokers, topics have three replicas
+    and acks=all needs two of them; with one broker, they have one.
     """
 
     def __init__(
         self, brokers: int = 1, *, settings: Mapping[str, str] | None = None, directory: Path | str | None = None
     ) -> None:
-        """`directory`: an empty one for the data, which then stays for a look at it; a temporary one if not given."""
+        """`directory`: an empty directory for the data, which is kept; a temporary one is used if it is not given."""
         if not 1 <= brokers <= BROKERS_MAX:
-            raise ValueError(f"brokers={brokers}: a cluster in one process has 1 to {BROKERS_MAX}")
+            raise ValueError(f"brokers={brokers}: a cluster in one process can have 1 to {BROKERS_MAX}")
         self._keeps_data = directory is not None
         if directory is not None and Path(directory).exists() and any(Path(directory).iterdir()):
-            raise ValueError(f"{directory} is not empty: a cluster begins without data")
+            raise ValueError(f"{directory} is not empty: a cluster must start without data")
         self.directory = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="penstock-"))
         self.network = Network()
         self._held: list[socket.socket] = []
@@ -84,10 +84,10 @@ class Cluster:
     ) -> None:
         self.close()
 
-    # ---- life
+    # ---- lifecycle
 
     def start(self) -> None:
-        """Start every node that does not run; returns when all are in service as all of them see it."""
+        """Starts every node that is not running; returns when every node sees all of them in service."""
         for node in self.nodes:
             if not node.is_alive:
                 node.begin()
@@ -96,16 +96,16 @@ class Cluster:
         self.await_ready()
 
     def await_ready(self) -> None:
-        """Until every node that runs is in service, as all of them see it: after a start, or after a fault is over."""
+        """Waits until every running node sees all running nodes in service: after a start, or once a fault is over."""
         self.wait_until(self._in_service, "have every broker in service")
 
     def stop(self) -> None:
-        """A clean stop of all nodes. `start` brings them back with their data."""
+        """Stops all nodes cleanly. `start` brings them back with their data."""
         for node in reversed(self.nodes):
             node.stop()
 
     def close(self) -> None:
-        """End all nodes at once and remove their data."""
+        """Ends all nodes at once and removes their data."""
         for node in self.nodes:
             node.kill()
         for held in self._held:
@@ -113,16 +113,16 @@ class Cluster:
         if not self._keeps_data:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    # ---- what clients need
+    # ---- for clients
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes)
 
     def client_settings(self, **more: object) -> dict[str, Any]:
-        """Settings of a confluent-kafka client that reaches the cluster, and notices soon when a node comes back.
+        """Settings for a confluent-kafka client of this cluster, which notices soon when a node comes back.
 
-        Underscores in the names stand for dots: `client_settings(group_id="g")`.
+        Underscores in names stand for dots: `client_settings(group_id="g")`.
         """
         return {
             "bootstrap.servers": self.bootstrap_servers,
@@ -141,34 +141,34 @@ class Cluster:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic and wait until every node knows it; returns its name."""
+        """Creates a topic and waits until every node knows it; returns its name."""
         copies = min(COPIES_MAX, len(self.nodes)) if replication_factor is None else replication_factor
         self._conveniences.create_topic(name, partitions, copies, dict(config or {}))
         self.wait_until(lambda: self._knows_topic(name, partitions), f"know the topic {name}")
         return name
 
     def new_topic(self, prefix: str = "topic", partitions: int = 1, **more: object) -> str:
-        """Create a topic under a name that no other test has; `more` as for `create_topic`."""
+        """Creates a topic with a unique name; `more` as for `create_topic`."""
         name = f"{re.sub('[^A-Za-z0-9._-]+', '-', prefix)[:80].strip('-')}-{uuid.uuid4().hex[:8]}"
         return self.create_topic(name, partitions, **more)  # type: ignore[arg-type]
 
     def produce(self, topic: str, records: Iterable[Outgoing], **settings: object) -> list[Record]:
-        """Send records and wait until all are acknowledged (acks=all); returns them with their places.
+        """Sends records and waits until all are acknowledged (acks=all); returns them with partitions and offsets.
 
-        A record is a value, a pair of key and value, or a `Record`; text is encoded as UTF-8. `settings` are those of
-        a confluent-kafka producer, with underscores for dots. The first record that fails raises its error.
+        A record is a value, a (key, value) pair, or a `Record`; text is encoded as UTF-8. `settings` are those of a
+        confluent-kafka producer, with underscores for dots. Raises the error of the first record that fails.
         """
         return self._conveniences.produce(topic, records, settings)
 
     def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
-        """Read a topic from its beginning: `count` records, or all there are now.
+        """Reads a topic from its beginning: `count` records, or all that exist now.
 
-        In the order of each partition. Raises TimeoutError when `count` records did not come in time. No group is used,
-        so nothing of the application's own groups changes.
+        Records are in order within each partition. Raises TimeoutError if `count` records did not arrive in time. It
+        uses no consumer group, so the application's groups are not affected.
         """
         return self._conveniences.consume(topic, count, timeout_s)
 
-    # ---- who is who
+    # ---- roles
 
     def node(self, node_id: int) -> Node:
         if not 1 <= node_id <= len(self.nodes):
@@ -177,19 +177,19 @@ class Cluster:
 
     @property
     def controller(self) -> Node:
-        """The active controller; waits for one."""
+        """The active controller; waits until there is one."""
         self.wait_until(lambda: any(node.is_controller for node in self.nodes), "have a controller")
         return next(node for node in self.nodes if node.is_controller)
 
     def leader(self, topic: str, partition: int = 0) -> Node:
-        """The partition's leader, as the newest image of a node that runs says; waits for one that is alive."""
+        """The partition's leader, from the newest metadata of a running node; waits until a live one leads."""
         self.wait_until(lambda: self._leader(topic, partition) is not None, f"have a leader of {topic}-{partition}")
         found = self._leader(topic, partition)
         assert found is not None
         return found
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:
-        """The ids of the nodes whose copies are in sync."""
+        """The ids of the nodes whose replicas are in sync."""
         image = self._newest_image()
         state = image.partition(topic, partition) if image is not None else None
         return sorted(state.isr) if state is not None else []
@@ -197,7 +197,7 @@ class Cluster:
     def wait_until(
         self, condition: Callable[[], object], what: str = "do what was waited for", timeout_s: float = WAIT_TIMEOUT_S
     ) -> None:
-        """Until the condition holds; ClusterFailed, with the nodes' last words, if it does not in time."""
+        """Waits until the condition holds; raises ClusterFailed, with the nodes' logs, on timeout."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline_s:
@@ -205,13 +205,13 @@ class Cluster:
             time.sleep(WAIT_STEP_S)
 
     def logs(self) -> str:
-        """What all nodes said."""
+        """The logs of all nodes."""
         return "\n".join(f"--- {node!r}\n{node.log}" for node in self.nodes)
 
     # ---- the network between nodes
 
     def cut(self, one: int, other: int, *, one_way: bool = False) -> None:
-        """Nothing gets from one node to the other any more, nor back unless `one_way`. Nobody is told."""
+        """Blocks all bytes from one node to the other, and back unless `one_way`. No connection is closed."""
         self._check(one, other)
         self.network.cut(one, other)
         if not one_way:
@@ -219,7 +219,7 @@ class Cluster:
         self._network_changed()
 
     def heal(self, one: int, other: int) -> None:
-        """Undo `cut`; what was under way arrives now."""
+        """Undoes `cut`; held bytes arrive now."""
         self._check(one, other)
         self.network.heal(one, other)
         self.network.heal(other, one)
@@ -232,7 +232,7 @@ class Cluster:
                 self.cut(node_id, other.id)
 
     def heal_all(self) -> None:
-        """Every cut is mended, between nodes and from clients."""
+        """Undoes all cuts, between nodes and from clients."""
         self.network.heal_all()
         self._network_changed()
 
@@ -293,7 +293,7 @@ class Cluster:
 
 
 def _format(nodes: list[Node], controller_ports: list[int]) -> None:
-    """Give the nodes one cluster id and one set of voters, so that they need not find each other first."""
+    """Gives the nodes one cluster id and one voter set, so that they need not find each other first."""
     cluster_id = format_uuid(random_uuid(os.urandom))
     directory_ids = [random_uuid(os.urandom) for _ in nodes]
     voters = VoterSet.of(

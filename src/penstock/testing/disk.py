@@ -1,11 +1,11 @@
-"""A real directory that can be made slow, and that takes nothing more from a node that was killed.
+"""A real directory that can be slowed down, and that rejects writes from a killed node.
 
-Two differences from `penstock.runtime.files`. Nothing waits for the device: the data of a test need not outlive the
-machine, and a process that ends loses nothing of what the page cache has. And every operation that would wait for the
-device takes `delay_ms` more while that is set:
+Two differences from `penstock.runtime.files`. Nothing waits for the device: test data need not survive the machine, and
+the end of a process loses nothing from the page cache. And every operation that would wait for the device takes
+`delay_ms` longer while that is set:
 
-- a write holds up the node, as the kernel holds up a process that has too many unwritten pages;
-- reads past the page cache, syncs and replacements are late, while the node goes on.
+- a write blocks the node, as the kernel blocks a process with too many dirty pages;
+- reads that miss the page cache, syncs and replacements are delayed, while the node continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FaultyDisk(RealDisk):
         self.delay_ms = 0.0
         """May be set from any thread."""
         self.is_dead = False
-        """The node was killed: whatever of it still runs writes no more."""
+        """Set when the node was killed: any part of it that still runs can write no more."""
 
     def new_file(self, path: str) -> RealFile:
         return FaultyFile(self, path)
@@ -64,7 +64,7 @@ class FaultyDisk(RealDisk):
             raise OSError(errno.EIO, "the node was killed")
 
     def hold(self) -> None:
-        """In whichever thread this is: take as long as the device would."""
+        """Blocks the calling thread for as long as the device would."""
         if self.delay_ms:
             time.sleep(self.delay_ms / 1000)
 

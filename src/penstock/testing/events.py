@@ -1,4 +1,4 @@
-"""What a node says, kept for whoever asks: a test's output belongs to the test."""
+"""A node's log, kept in memory, so that it does not mix with the test's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES_MAX = 1_000
 
 
 class MemoryEventLog(StreamEventLog):
-    """The newest lines of a node, in the form that `penstock server` writes. Any thread may read them."""
+    """The newest log lines of a node, in the format of `penstock server`. Readable from any thread."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_MAX)
@@ -27,7 +27,7 @@ class MemoryEventLog(StreamEventLog):
 
 
 class _Lines(io.TextIOBase):
-    """A text stream into memory, as far as an event log needs one."""
+    """An in-memory text stream with only what an event log needs."""
 
     def __init__(self, lines: deque[str]) -> None:
         self._lines = lines

@@ -1,12 +1,12 @@
-"""Connections that can be cut, and who is at their other end.
+"""Connections that can be cut, and the node at their other end.
 
-A cut is what a broken cable is to TCP: nothing arrives, nobody is told, and after the cable is mended what was under
-way arrives late. So a gate on each connection holds bytes in both directions: it stops reading from the socket, and
-keeps what its node writes. Connections that a node wants to open wait until the way is clear; those that a client
-opens are accepted by the kernel, but nothing is answered on them.
+A cut acts on TCP like an unplugged cable: nothing arrives, no connection is closed, and after it heals the held bytes
+arrive late. A gate on each connection holds bytes in both directions: it stops reading from the socket, and keeps what
+its node writes. Connections that a node opens wait until the cut heals; those that a client opens are accepted by the
+kernel, but get no response.
 
-Who is there: outgoing connections of nodes are bound to a port that is noted before they connect, so the node that
-accepts them knows whose they are. Everyone else is a client.
+Identifying the peer: outgoing connections of nodes are bound to a port that is registered before they connect, so the
+accepting node knows which node it is. Any other peer is a client.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["CLIENTS", "Gate", "GatedSocket", "GatedTransport", "Network", "reser
 
 HOST = "127.0.0.1"
 CLIENTS = 0
-"""Stands for all clients where a node is meant; nodes count from 1."""
+"""The id that stands for all clients; nodes count from 1."""
 
 
 class Network:
-    """Which ways are cut, and which ports are whose. Shared by the threads of all nodes."""
+    """The current cuts, and the node of each port. Shared by the threads of all nodes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class Network:
         self._listens[port] = node_id
 
     def node_at(self, port: int) -> int:
-        """The node that listens there, or CLIENTS."""
+        """The node that listens on this port, or CLIENTS."""
         return self._listens.get(port, CLIENTS)
 
     def connects(self, port: int, node_id: int) -> None:
@@ -65,12 +65,12 @@ class Network:
             self._connects.pop(port, None)
 
     def node_behind(self, port: int) -> int:
-        """The node that connects from there, or CLIENTS."""
+        """The node that connects from this port, or CLIENTS."""
         return self._connects.get(port, CLIENTS)
 
 
 def reserve_port() -> socket.socket:
-    """A free port that stays ours: nothing listens there, but only sockets of this user that ask to share it may."""
+    """Reserves a free port: nothing listens there, and only this user's sockets that share the port can bind it."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind((HOST, 0))
@@ -78,7 +78,7 @@ def reserve_port() -> socket.socket:
 
 
 class Gate(BufferedProtocol):
-    """Between a connection's socket and the protocol that the engine put there."""
+    """Sits between a connection's socket and the engine's protocol."""
 
     def __init__(self, inner: BufferedProtocol, network: Network, own_id: int, gates: dict[Gate, None]) -> None:
         self.inner = inner
@@ -92,7 +92,7 @@ class Gate(BufferedProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         local, remote = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         if remote:
-            # One of the two is a listener: ours, or that of the node this one connected to.
+            # One end is a listener: this node's, or that of the node it connected to.
             self.peer_id = self._network.node_at(remote[1]) or self._network.node_behind(remote[1])
         if local and self._network.node_behind(local[1]):
             self._port = local[1]
@@ -102,7 +102,7 @@ class Gate(BufferedProtocol):
         self.inner.connection_made(self.transport)  # type: ignore[arg-type]
 
     def adjust(self) -> None:
-        """Open or shut, as the network says."""
+        """Opens or closes the gate, according to the network's cuts."""
         self.transport.shut(
             incoming=self._network.is_cut(self.peer_id, self._own_id),
             outgoing=self._network.is_cut(self._own_id, self.peer_id),
@@ -131,14 +131,14 @@ class Gate(BufferedProtocol):
 
 
 class GatedTransport:
-    """What the engine's protocol sees of the connection."""
+    """The transport that the engine's protocol sees."""
 
     def __init__(self, real: Transport) -> None:
         self.real = real
         self.outgoing_shut = False
         self._incoming_shut = False
         self._paused = False
-        """By the engine."""
+        """Paused by the engine."""
         self._held: list[bytes] = []
 
     def shut(self, *, incoming: bool, outgoing: bool) -> None:
@@ -154,7 +154,7 @@ class GatedTransport:
 
     def write(self, data: Buffer) -> None:
         if self.outgoing_shut:
-            # A copy: whoever wrote it may use its buffer again when the transport says it holds nothing of it.
+            # A copy: the caller may reuse its buffer once the transport reports that it holds nothing of it.
             self._held.append(bytes(data))
         else:
             self.real.write(data)
@@ -189,7 +189,7 @@ class GatedTransport:
 
 
 class GatedSocket:
-    """The socket past the transport. While the way out is shut it takes nothing, as if it were full."""
+    """The socket that bypasses the transport. While outgoing bytes are cut it takes nothing, as if it were full."""
 
     __slots__ = ("_real", "_transport")
 

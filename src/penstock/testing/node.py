@@ -1,6 +1,6 @@
-"""One node of a cluster: a thread that runs a broker, and the handles on it.
+"""One node of a cluster: a thread that runs a broker, and methods to control it.
 
-    new ── start ──▸ running ── kill, or an error it cannot survive ──▸ dead
+    new ── start ──▸ running ── kill, or a fatal error ─────────────────▸ dead
             ▴           └──── stop (clean) ──▸ dead                      │
             └────────────────────────── start ───────────────────────────┘
 """
@@ -34,20 +34,20 @@ STEP_S = 0.2
 
 
 class NodeFailed(Exception):
-    """A node did not start or stop; the message has what it said."""
+    """A node did not start or stop; the message includes its log."""
 
 
 class Node:
-    """Not made by users: `Cluster.node(1)`. All methods may be called from any thread but the node's own."""
+    """Created by `Cluster`; use `Cluster.node(1)`. Call its methods from any thread but the node's own."""
 
     def __init__(self, node_id: int, port: int, directory: Path, settings: dict[str, str], network: Network) -> None:
         self.id = node_id
         self.port = port
-        """Where clients find it."""
+        """Its address for clients."""
         self.directory = directory
-        """Its data."""
+        """Its data directory."""
         self.settings = settings
-        """Of the next start: they may be changed while the node is down."""
+        """Settings for the next start; they may be changed while the node is down."""
         self._network = network
         self._events = MemoryEventLog()
         self._thread: threading.Thread | None = None
@@ -80,20 +80,20 @@ class Node:
 
     @property
     def log(self) -> str:
-        """What it said, over all its lives: the lines that `penstock server` writes."""
+        """Its log over all restarts, in the format of `penstock server`."""
         return self._events.text
 
-    # ---- life
+    # ---- lifecycle
 
     def start(self) -> None:
-        """Start it and wait until it serves. Data of an earlier life is there again."""
+        """Starts it and waits until it serves. Data from before is kept."""
         self.begin()
         self.await_ready()
 
     def begin(self) -> None:
-        """Start it and do not wait."""
+        """Starts it without waiting."""
         if self.is_alive:
-            raise NodeFailed(f"node {self.id} runs already")
+            raise NodeFailed(f"node {self.id} is already running")
         self._started = threading.Event()
         self._failure = None
         self._is_ready = False
@@ -108,7 +108,7 @@ class Node:
             raise NodeFailed(f"node {self.id} did not start: {self._failure}\n{self.log}") from self._failure
 
     def stop(self) -> None:
-        """A clean stop, as SIGTERM: it hands over what it leads, and its logs need no look at the next start."""
+        """Stops it cleanly, like SIGTERM: it hands over leadership, and its logs need no recovery at the next start."""
         runtime = self._runtime
         if runtime is None or self._thread is None or not self.is_alive:
             return
@@ -120,25 +120,25 @@ class Node:
             raise NodeFailed(f"node {self.id} did not stop within {STOP_TIMEOUT_S:g} s and was killed:\n{self.log}")
 
     def kill(self) -> None:
-        """As `kill -9`. What it had written is there at the next start; clients see broken connections."""
+        """Like `kill -9`. Written data is there at the next start; clients see broken connections."""
         thread = self._thread
         if thread is None:
             return
         while thread.is_alive():
-            # A thread that has just begun may have no runtime to kill yet.
+            # A thread that has just started may have no runtime to kill yet.
             if self._runtime is not None:
                 self._runtime.kill()
             thread.join(STEP_S)
 
     def restart(self) -> None:
-        """A clean stop and a start."""
+        """Stops it cleanly and starts it again."""
         self.stop()
         self.start()
 
     # ---- faults
 
     def pause(self) -> None:
-        """As SIGSTOP: it answers nothing and hears nothing, and its connections stay open."""
+        """Like SIGSTOP: it neither answers nor reads, and its connections stay open."""
         self._alive().pause()
 
     def resume(self) -> None:
@@ -154,11 +154,11 @@ class Node:
                 self.resume()
 
     def slow_disk(self, delay_ms: float) -> None:
-        """From now on every write, sync and read from the device takes so much longer; 0 makes it fast again."""
+        """Delays every write, sync and read from the device by this much from now on; 0 removes the delay."""
         self._alive().faulty_disk.delay_ms = delay_ms
 
     def cut_clients(self) -> None:
-        """Clients reach it no more: bytes are lost on the way, and nobody is told. Other nodes reach it."""
+        """Cuts it off from clients without closing connections. Other nodes still reach it."""
         self._network.cut(CLIENTS, self.id)
         self._network.cut(self.id, CLIENTS)
         self.network_changed()
@@ -172,11 +172,11 @@ class Node:
         if self._runtime is not None and self.is_alive:
             self._runtime.network_changed()
 
-    # ---- what it knows
+    # ---- its view
 
     @property
     def image(self) -> MetadataImage | None:
-        """The cluster, as this node sees it; None while it does not."""
+        """The cluster's metadata on this node; None if it has none."""
         broker = self._broker
         return broker.quorum.image if broker is not None and hasattr(broker, "quorum") and self.is_alive else None
 
@@ -193,7 +193,7 @@ class Node:
 
     def _alive(self) -> NodeRuntime:
         if self._runtime is None or not self.is_alive:
-            raise NodeFailed(f"node {self.id} does not run: start() it first")
+            raise NodeFailed(f"node {self.id} is not running: start() it first")
         return self._runtime
 
     # ---- in its thread

@@ -12,11 +12,11 @@
     penstock_cluster             3         one test
     penstock_cluster_module      3         the tests of a module
     penstock_cluster_session     3         the session
-    penstock_topic               the name of a new topic, on whichever of these the test uses (or on `penstock`)
+    penstock_topic               the name of a new topic, on the cluster that the test uses (default: `penstock`)
 
 `@pytest.mark.penstock(brokers=2, settings={"message.max.bytes": "1000"})` changes the cluster of a test (or, as
-`pytestmark`, of a module). The ini option `penstock_settings` (lines of `name=value`) is for all. When a test fails,
-what its brokers said is shown with it.
+`pytestmark`, of a module). The ini option `penstock_settings` (lines of `name=value`) applies to all. When a test
+fails, the logs of its brokers are shown with it.
 
 pytest imports this module in every project that has Penstock installed, so it imports nothing but pytest.
 """
@@ -117,7 +117,7 @@ def penstock_topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Show what the brokers said with the test that failed."""
+    """Adds the brokers' logs to the report of a failed test."""
     report = yield
     if report.failed:
         values: dict[str, Any] = getattr(item, "funcargs", {})

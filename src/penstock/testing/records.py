@@ -1,4 +1,4 @@
-"""Topics and records for a test, without the ceremony: what `Cluster` offers of a client."""
+"""Shortcuts to create topics and to send and read records, used by `Cluster`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Text = str | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record, to be sent or as it was read. Where it lies is not known before it is sent."""
+    """A record to send, or as it was read. Partition and offset are unknown before it is sent."""
 
     value: bytes | None
     key: bytes | None = None
@@ -38,7 +38,7 @@ Outgoing = Text | tuple[Text, Text] | Record
 
 
 class Conveniences:
-    """A client for each thing to do: one that lasts would remember nodes that a test has killed meanwhile."""
+    """Opens a new client per call: a lasting one would remember nodes that the test has killed since."""
 
     def __init__(self, settings: Callable[..., dict[str, Any]]) -> None:
         self._settings = settings
@@ -56,15 +56,15 @@ class Conveniences:
             except KafkaException as error:
                 reason = error.args[0].code()
                 if reason == KafkaError.TOPIC_ALREADY_EXISTS and asked > 1:
-                    return  # by the request before, whose answer was lost
-                # Whom it asked has died: ask whoever is controller now.
+                        return  # created by the previous request, whose response was lost
+                    # The node that was asked has died: ask the current controller.
                 if reason not in AWAY or time.monotonic() > deadline_s:
                     raise
                 continue
             return
 
     def produce(self, topic: str, records: Iterable[Outgoing], settings: Mapping[str, object]) -> list[Record]:
-        # Java's placement of keys, so that records lie where other producers of the application would put them.
+        # Java's partitioner, so that keys go to the partitions where the application's other producers put them.
         producer = Producer(self._settings(**{"partitioner": "murmur2_random", "linger_ms": 0, **settings}))
         placed: dict[int, Message] = {}
         failed: list[KafkaError] = []
@@ -109,8 +109,8 @@ class Conveniences:
             while (len(found) < count) if count is not None else (len(ended) < len(partitions)):
                 if time.monotonic() > deadline_s:
                     of = f" of {count}" if count is not None else ""
-                    raise TimeoutError(f"{topic}: only {len(found)}{of} records came within {timeout_s:g} s")
-                # `consume` waits until it has as many as it was asked for: wait for the first, take what is there.
+                    raise TimeoutError(f"{topic}: only {len(found)}{of} records arrived within {timeout_s:g} s")
+                # `consume` waits for the full number requested: wait for the first, then take what is available.
                 first = consumer.poll(POLL_S)
                 for message in [first, *consumer.consume(FETCH_RECORDS, 0)] if first is not None else ():
                     error = message.error()
@@ -151,7 +151,7 @@ def _headers(message: Message) -> list[tuple[str, Text]]:
 
 
 def _placed(record: Record, message: Message) -> Record:
-    """A delivery report has no headers."""
+    """Takes partition and offset from the delivery report, which has no headers."""
     return replace(
         record,
         timestamp_ms=message.timestamp()[1],

@@ -1,4 +1,4 @@
-"""The production runtime of a node that lives in a thread, and can be harmed."""
+"""The production runtime of a node that runs in a thread, with fault injection."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ P = TypeVar("P", bound=BufferedProtocol)
 
 
 class NodeDied(Exception):
-    """Unwinds what a node was doing when it met its end."""
+    """Unwinds the node's stack when it dies."""
 
 
 class NodeRuntime(ProductionRuntime):
-    """One start of a node. Made and run in the node's thread; `kill`, `pause` and `resume` are for others."""
+    """The runtime of one start of a node. Created and run in its thread; others may `kill`, `pause` and `resume` it."""
 
     def __init__(
         self, loop: AbstractEventLoop, *, root: str, node_id: int, network: Network, events: EventLog
@@ -35,7 +35,7 @@ class NodeRuntime(ProductionRuntime):
         self.faulty_disk = FaultyDisk(root, loop)
         super().__init__(loop, root=root, events=events, disk=self.faulty_disk)
         self.ended: Future[None] = loop.create_future()
-        """Resolved when the node is dead: killed, or by an error that a process would not survive."""
+        """Resolved when the node is dead: killed, or by an error that would end a process."""
         self.reason = ""
         self._node_id = node_id
         self._network = network
@@ -48,14 +48,14 @@ class NodeRuntime(ProductionRuntime):
     # ---- for other threads
 
     def kill(self) -> None:
-        """As `kill -9`: nothing is written any more, the kernel closes the sockets."""
+        """Like `kill -9`: nothing is written any more, and the sockets are closed."""
         self.faulty_disk.is_dead = True
         self.reason = self.reason or "killed"
         self.in_loop(self._die)
         self._going.set()
 
     def pause(self) -> None:
-        """As SIGSTOP: the loop stands still, sockets stay open and fill up. Returns when it does."""
+        """Like SIGSTOP: the loop stands still, sockets stay open and fill up. Returns once it stands still."""
         if not self._going.is_set():
             return
         self._going.clear()
@@ -71,14 +71,14 @@ class NodeRuntime(ProductionRuntime):
         return not self._going.is_set()
 
     def network_changed(self) -> None:
-        """Returns when the connections are as the network says; at once for a node that stands still, whose connections
-        follow when it goes on."""
+        """Waits until the connections follow the network's cuts; returns at once for a paused node, whose connections
+        follow when it resumes."""
         adjusted = threading.Event()
         if self.in_loop(self._adjust, adjusted) and self._going.is_set():
             self._await(adjusted)
 
     def in_loop(self, callback: Callable[..., object], *args: object) -> bool:
-        """Whether there is a loop that it will run in."""
+        """Schedules a callback; returns whether there is a running loop for it."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -86,14 +86,14 @@ class NodeRuntime(ProductionRuntime):
         return True
 
     def _await(self, done: threading.Event) -> None:
-        """Until the loop has done it, or will not do it any more."""
+        """Waits until the loop has done it, or has ended."""
         while not done.wait(STEP_S) and not self._loop.is_closed() and not self.ended.done():
             pass
 
-    # ---- the end
+    # ---- ending
 
     def settle(self) -> None:
-        """The garbage collector is the process's own business, and the process is not ours."""
+        """Does nothing: the garbage collector's settings belong to the test process."""
 
     def fatal(self, reason: str, error: BaseException | None = None) -> NoReturn:
         if not self.reason:
@@ -115,13 +115,13 @@ class NodeRuntime(ProductionRuntime):
         if not self.faulty_disk.is_dead:
             super()._on_unhandled(loop, context)
 
-    # ---- standing still
+    # ---- pausing
 
     def _stand_still(self, stopped: threading.Event) -> None:
         stopped.set()
         self._going.wait()
         if self.faulty_disk.is_dead:
-            # What else waits in this turn of the loop must find nobody to answer.
+            # Other callbacks of this loop iteration must not run either.
             self._die()
 
     # ---- the network
