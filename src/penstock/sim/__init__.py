@@ -1,16 +1,16 @@
 """Whole brokers in one process, in virtual time, from one seed.
 
-The simulator implements `penstock.runtime` for as many hosts as a test wants. The engine's code cannot tell the
-difference, so what runs here is the server that runs in production: real bytes through the real codec.
+The simulator implements `penstock.runtime` for any number of hosts. The engine's code cannot tell the difference, so
+the same server runs here as in production: real bytes through the real codec.
 
-- `World`: the clock, the events, chance, the trace; `host(name)`, `run`, `run_until`, `execute`, `digest`.
+- `World`: the clock, the events, randomness, the trace; `host(name)`, `run`, `run_until`, `execute`, `digest`.
 - `Host`: a machine with a disk that outlives its processes; `start`, `stop`, `kill`, `power_loss`, `restart`,
   `pause`, `resume`, `jump_wall_clock`.
 - `SimDisk`: page cache and platter; loses, tears, fails, fills up, rots, and crashes at the n-th operation.
 - `Network` (`world.network`): latency, chunks, back-pressure; `cut`, `heal`, `reset_connections`, `slow`.
 - `FrameClient`: a peer that exchanges length-prefixed frames, on any runtime.
-- `run`: one coroutine on one host, for tests that need no more.
-- `penstock.sim.broker`: a whole broker on a host, and a client that speaks its protocol; imported by those who need it.
+- `run`: one coroutine on one host, for simple tests.
+- `penstock.sim.broker`: a whole broker on a host, and a client for its protocol; not imported by default.
 
 A test:
 
@@ -27,8 +27,8 @@ A test:
     assert disk.content("a") == b"hello"
 
 Determinism. During a run the guard (`penstock.sim.guard`) makes everything raise that would let the real world in:
-clocks, randomness, files, sockets, threads, and the parts of asyncio whose order depends on hashes. The seed is all
-there is; the same seed gives the same `World.digest()` in every process, whatever `PYTHONHASHSEED` is.
+clocks, randomness, files, sockets, threads, and the parts of asyncio whose order depends on hashes. The seed is the
+only input: the same seed gives the same `World.digest()` in every process, whatever `PYTHONHASHSEED` is.
 """
 
 from penstock.sim.client import FrameClient

@@ -10,8 +10,8 @@
 
         world.execute(scenario)
 
-`SimBroker` is what `penstock server` is in production: it starts `penstock.broker.server.Broker`, waits for SIGTERM
-(`node.host.stop()`) and stops it cleanly. Its host can be killed, lose power and start again; the disk stays.
+`SimBroker` corresponds to `penstock server` in production: it starts `penstock.broker.server.Broker`, waits for SIGTERM
+(`node.host.stop()`) and stops it cleanly. Its host can be killed, lose power and start again; the disk is kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecordedEvent(NamedTuple):
 
 
 class RecordedEvents:
-    """An `EventLog` that keeps everything, for tests to look at."""
+    """An `EventLog` that keeps everything, for tests to inspect."""
 
     def __init__(self) -> None:
         self.all: list[RecordedEvent] = []
@@ -88,7 +88,7 @@ class RecordedEvents:
         return [entry for entry in self.all if entry.event == event]
 
     def said(self, event: str, field: str) -> list[str]:
-        """What this field was, each time the event happened."""
+        """The values of this field, one per occurrence of the event."""
         return [str(entry.fields.get(field)) for entry in self.named(event)]
 
 
@@ -101,7 +101,7 @@ class SimBroker:
         self.settings = dict(settings or {})
         self.events = RecordedEvents()
         self.broker: Broker | None = None
-        """Of the process that runs, or ran last; None between the start of a process and its first step."""
+        """The broker of the current or last process; None between the start of a process and its first step."""
         self.ready = False
 
     @property
@@ -119,7 +119,7 @@ class SimBroker:
         return self.host.process
 
     def begin(self, *, watched: bool = False) -> Process:
-        """Start the process and return at once. `watched`: its end is for the caller to look at, whatever it is."""
+        """Starts the process and returns at once. `watched`: the caller checks how it ends, whatever the reason."""
         self.ready = False
         self.broker = None
         process = self.host.start(self._main)
@@ -127,20 +127,20 @@ class SimBroker:
         return process
 
     def start(self) -> None:
-        """Start the process and let time pass until it serves."""
+        """Starts the process and lets time pass until it serves."""
         self.begin()
         self.world.run_until(lambda: self.ready or self.process.is_dead, START_LIMIT_MS)
         if self.process.is_dead:
             self.process.result()
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM), and let time pass until it has."""
+        """Asks it to end (SIGTERM), and lets time pass until it has."""
         self.host.stop()
         self.world.run_until(lambda: self.process.is_dead, START_LIMIT_MS)
         self.process.result()
 
     def restart(self, *, power_loss: bool = False) -> None:
-        """End it without warning and start it again."""
+        """Ends it without warning and starts it again."""
         if power_loss:
             self.host.power_loss()
         else:
@@ -171,11 +171,11 @@ class SimBroker:
 
 
 class Answer:
-    """An answer that is on its way: await it. ConnectionError if the broker closes the connection instead."""
+    """A pending response: await it. Raises ConnectionError if the broker closes the connection instead."""
 
     def __init__(self, frame: Future[bytes], request: Message, version: int, correlation_id: int) -> None:
         self._frame = frame
-        # Who gives up on a connection does not ask for all that it was to bring.
+        # A client that abandons its connection does not await every response: mark the error as retrieved.
         frame.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._request = request
         self._version = version
@@ -191,7 +191,7 @@ class Answer:
 
 
 class ProtocolClient:
-    """One connection to a broker: typed requests out, typed answers in. Several may be under way at once."""
+    """One connection to a broker: typed requests out, typed responses in. Several may be in flight at once."""
 
     def __init__(self, frames: FrameClient) -> None:
         self.frames = frames
@@ -202,16 +202,16 @@ class ProtocolClient:
         return cls(await FrameClient.connect(runtime, node.name, KAFKA_PORT))
 
     async def call(self, request: Message, version: int) -> Any:
-        """The answer to this request, of the class that belongs to it."""
+        """Sends the request and returns its typed response."""
         return await self.send(request, version)
 
     def send(self, request: Message, version: int) -> Answer:
-        """Send now, and await the answer later."""
+        """Sends now; await the response later."""
         correlation_id = self.post(request, version)
         return Answer(self.frames.receive(), request, version, correlation_id)
 
     def post(self, request: Message, version: int) -> int:
-        """Send what has no answer (acks=0), or whose answer is read as a frame. Returns the correlation id."""
+        """Sends a request without awaiting a response, as with acks=0. Returns the correlation id."""
         self._correlation_id += 1
         self.frames.send(request_frame(request, version, self._correlation_id))
         return self._correlation_id
@@ -221,14 +221,14 @@ class ProtocolClient:
 
 
 def api_of(request: type[Message]) -> ServedApi:
-    """The row of the table that this request belongs to."""
+    """The row of the API table for this request."""
     if not _API_OF:
         _API_OF.update((api.request, api) for api in (*OF_CONTROLLERS.values(), *SERVED.values()))
     return _API_OF[request]
 
 
 def request_frame(request: Message, version: int, correlation_id: int, client_id: str | None = CLIENT_ID) -> bytes:
-    """Header and body, as they follow the length on the wire."""
+    """Header and body, without the length prefix."""
     out = bytearray()
     write_request_header(out, api_of(type(request)).key, version, correlation_id, client_id)
     encode(request, version, out)
@@ -236,8 +236,8 @@ def request_frame(request: Message, version: int, correlation_id: int, client_id
 
 
 def read_answer(data: bytes, request: Message, version: int, correlation_id: int) -> Message:
-    """The answer in a frame, which must be that of the request and hold nothing else."""
+    """The response in a frame, which must match the request and contain nothing else."""
     api = api_of(type(request))
     found, position = read_response_header(data, api.key, version)
-    assert found == correlation_id, f"answer {found} came where {correlation_id} was due"
+    assert found == correlation_id, f"expected response {correlation_id}, got {found}"
     return decode_whole(api.response, version, data, position, limits=ANSWER_LIMITS)

@@ -1,4 +1,4 @@
-"""A peer that speaks in frames: four bytes of length, then that many bytes. It works on every runtime."""
+"""A peer that exchanges frames: four bytes of length, then that many bytes. It works on every runtime."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LENGTH_BYTES = 4
 
 
 class FrameClient(BufferedProtocol):
-    """Raw frames in, raw frames out; answers come in the order of the requests."""
+    """Raw frames in, raw frames out; responses arrive in the order of the requests."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.transport: Transport | None = None
         self.is_lost = False
         self.lost_error: Exception | None = None
         self.received = 0
-        """Frames that have come."""
+        """Frames received and not yet taken."""
         self._runtime = runtime
         self._buffer = bytearray(BUFFER_BYTES)
         self._stream = bytearray()
@@ -35,7 +35,7 @@ class FrameClient(BufferedProtocol):
         return await runtime.connect(host, port, lambda: cls(runtime))
 
     async def request(self, frame: Buffer) -> bytes:
-        """Send one frame and wait for the next answer. Several may be under way at once."""
+        """Sends one frame and waits for the next response. Several may be in flight at once."""
         self.send(frame)
         return await self.receive()
 
@@ -43,13 +43,13 @@ class FrameClient(BufferedProtocol):
         self.send_raw(len(frame).to_bytes(LENGTH_BYTES, "big") + bytes(frame))
 
     def send_raw(self, data: Buffer) -> None:
-        """Bytes as they are, for those that are not a frame."""
+        """Sends bytes unchanged, for data that is not a frame."""
         if self.is_lost or self.transport is None:
             raise self._lost()
         self.transport.write(bytes(data))
 
     def receive(self) -> Future[bytes]:
-        """The next frame that nobody asked for yet; ConnectionError if the connection ends before it is whole."""
+        """The next frame not yet awaited; raises ConnectionError if the connection ends before it is complete."""
         future: Future[bytes] = self._runtime.future()
         if self._frames:
             future.set_result(self._frames.popleft())
@@ -60,7 +60,7 @@ class FrameClient(BufferedProtocol):
         return future
 
     def closed(self) -> Future[None]:
-        """Done when the connection has ended."""
+        """A future that is done when the connection has ended."""
         future: Future[None] = self._runtime.future()
         if self.is_lost:
             future.set_result(None)

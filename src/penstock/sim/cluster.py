@@ -1,4 +1,4 @@
-"""A cluster of real brokers, each on a simulated host of its own, in one world.
+"""A cluster of real brokers, each on its own simulated host, in one world.
 
     with World(seed) as world:
         cluster = SimCluster(world, 3, {"min.insync.replicas": "2"})
@@ -13,8 +13,8 @@
 
         world.execute(scenario)
 
-Node `i` (from 1) lives on the host `node-i`, listens there for clients on KAFKA_PORT and for controllers on
-CONTROLLER_PORT. By default every node is broker and controller; `roles` says otherwise, node by node.
+Node `i` (from 1) runs on the host `node-i`, and listens for clients on KAFKA_PORT and for controllers on
+CONTROLLER_PORT. By default every node is broker and controller; `roles` overrides that per node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def host_name(node_id: int) -> str:
 
 
 class SimNode(SimBroker):
-    """One node of a cluster. What is inherited starts, stops (SIGTERM) and restarts it; what follows harms it."""
+    """One node of a cluster. Inherited methods start, stop (SIGTERM) and restart it; those below inject faults."""
 
     def __init__(
         self, world: World, node_id: int, roles: str, settings: Mapping[str, str], *, cluster: SimCluster
@@ -67,7 +67,7 @@ class SimNode(SimBroker):
 
     @property
     def image(self) -> MetadataImage:
-        """The cluster, as this node sees it."""
+        """The cluster's metadata on this node."""
         return self.served.quorum.image
 
     @property
@@ -76,7 +76,7 @@ class SimNode(SimBroker):
 
     @property
     def ready_quorum(self) -> bool:
-        """Whether its start has come so far that there is a quorum to look at."""
+        """Whether its start has progressed far enough to have a quorum."""
         return self.broker is not None and self.broker.stage >= Stage.QUORUM
 
     def config(self) -> BrokerConfig:
@@ -99,15 +99,15 @@ class SimNode(SimBroker):
     # ---- faults
 
     def crash(self) -> None:
-        """kill -9: what was written stays in the page cache, connections are closed by the kernel."""
+        """kill -9: written data stays in the page cache, connections are closed by the kernel."""
         self.host.kill()
 
     def power_loss(self) -> None:
-        """The machine is off until `start`; unsynced data may be lost, peers hear nothing."""
+        """Turns the machine off until `start`; unsynced data may be lost, and peers are not notified."""
         self.host.power_loss()
 
     def wipe(self) -> None:
-        """Its disk is replaced by an empty one. The node must be down."""
+        """Replaces its disk by an empty one. The node must be down."""
         assert not self.is_alive, f"{self.name} still runs"
         self.host.disk = SimDisk(f"{self.world.seed}-{self.name}-{self.world.next_object_number()}")
 
@@ -119,7 +119,7 @@ class SimNode(SimBroker):
         self.host.resume()
 
     def isolate(self) -> None:
-        """Cut it off from all other nodes; clients still reach it."""
+        """Cuts it off from all other nodes; clients still reach it."""
         for other in self._cluster.nodes:
             if other is not self:
                 self.world.network.cut(self.name, other.name)
@@ -149,11 +149,11 @@ class SimCluster:
             for index in range(count)
         ]
         self.founders = [node.node_id for node in self.nodes if node.is_controller]
-        """Those that `controller.quorum.voters` names."""
+        """The nodes in `controller.quorum.voters`."""
 
     @property
     def voters(self) -> str:
-        """`controller.quorum.voters` of every node."""
+        """The `controller.quorum.voters` of every node."""
         return ",".join(f"{node_id}@{host_name(node_id)}:{CONTROLLER_PORT}" for node_id in self.founders)
 
     def node(self, node_id: int) -> SimNode:
@@ -164,7 +164,7 @@ class SimCluster:
         return [node for node in self.nodes if node.is_alive]
 
     def add(self, roles: str = BROKER, settings: Mapping[str, str] | None = None) -> SimNode:
-        """One more node, which is not started yet. Voters are what they were when the cluster was made."""
+        """Adds a node without starting it. The voters stay those of the cluster's creation."""
         node = SimNode(self.world, len(self.nodes) + 1, roles, settings or {}, cluster=self)
         self.nodes.append(node)
         return node
@@ -172,14 +172,14 @@ class SimCluster:
     # ---- running
 
     def start(self) -> None:
-        """Start every node that does not run, and wait until all serve."""
+        """Starts every node that is not running, and waits until all serve."""
         for node in self.nodes:
             if not node.is_alive:
                 node.begin()
         self.await_ready()
 
     def await_ready(self) -> None:
-        """Until every node that runs serves, its broker is in service as every node sees it, and controllers vote."""
+        """Waits until all running nodes serve, every node sees their brokers in service, and controllers are voters."""
 
         def ready() -> bool:
             live = self.live
@@ -204,15 +204,15 @@ class SimCluster:
         return all((broker := image.broker(node_id)) is not None and not broker.fenced for node_id in wanted)
 
     def stop(self) -> None:
-        """SIGTERM to all, until all have ended."""
+        """Sends SIGTERM to all, and waits until all have ended."""
         for node in self.live:
             node.host.stop()
         self.world.run_until(lambda: not self.live, START_LIMIT_MS)
 
-    # ---- who is who
+    # ---- roles
 
     def controller(self) -> SimNode | None:
-        """The active controller of the newest epoch, if there is one."""
+        """The active controller of the newest epoch; None if there is none."""
         active = [node for node in self.nodes if node.is_active_controller]
         return max(active, key=lambda node: node.served.quorum.core.epoch, default=None)
 
@@ -223,18 +223,18 @@ class SimCluster:
         return found
 
     def leader_of(self, topic: str, partition: int = 0) -> SimNode | None:
-        """The partition's leader, as the newest image of a live node says."""
+        """The partition's leader, from the newest image of a live node."""
         images = [node.image for node in self.live if node.ready_quorum]
         newest = max(images, key=lambda image: image.offset, default=None)
         state = newest.partition(topic, partition) if newest is not None else None
         return None if state is None or state.leader < 1 else self.node(state.leader)
 
     def await_(self, condition: Callable[[], bool], *, limit_ms: float = START_LIMIT_MS) -> None:
-        """Let time pass until the condition holds."""
+        """Lets time pass until the condition holds."""
         self.world.run_until(condition, limit_ms)
 
     def await_images(self, limit_ms: float = START_LIMIT_MS) -> None:
-        """Until all live nodes have the same image."""
+        """Waits until all live nodes have the same image."""
 
         def same() -> bool:
             offsets = [node.image.offset for node in self.live if node.ready_quorum]
@@ -245,7 +245,7 @@ class SimCluster:
     # ---- clients
 
     async def connect(self, runtime: Runtime, node_id: int) -> ProtocolClient:
-        """A client's connection to one node."""
+        """Opens a client connection to one node."""
         return await ProtocolClient.connect(runtime, self.node(node_id))
 
     # ---- the network between the nodes

@@ -1,10 +1,10 @@
 """The simulated disk: it outlives the processes that use it, and it breaks on request.
 
-A `SimDisk` is the device and the kernel's cache of it. A process sees it through a `MountedDisk`
-(`penstock.sim.mount`), which dies with the process. What remains:
+A `SimDisk` is the device and the kernel's page cache. A process sees it through a `MountedDisk` (`penstock.sim.mount`),
+which dies with the process. What remains:
 
-- after a *kill*: everything written, synced or not, because the page cache is the kernel's;
-- after a *power loss*: what was synced, and of the rest whatever `penstock.sim.inode` and `.namespace` draw.
+- after a *kill*: everything written, synced or not, because the page cache belongs to the kernel;
+- after a *power loss*: what was synced, and a random part of the rest, drawn by `penstock.sim.inode` and `.namespace`.
 
 To test recovery exhaustively, crash at each operation in turn:
 
@@ -40,7 +40,7 @@ LATENCY_TAIL_FACTOR = 20.0
 
 
 class SimulatedCrash(BaseException):
-    """The process or the machine died inside a disk operation. Not an `Exception`: no handler may survive it."""
+    """The process or machine died inside a disk operation. Not an `Exception`, so that no handler catches it."""
 
 
 class SimDisk:
@@ -71,7 +71,7 @@ class SimDisk:
     # --- faults --------------------------------------------------------------------------------------------
 
     def crash_after(self, operations: int) -> None:
-        """Crash inside the given operation, counted from the next one, which is 1."""
+        """Crashes inside the given operation, counted from the next one, which is 1."""
         assert operations >= 1
         self._crash_at = self.operations + operations
 
@@ -79,7 +79,7 @@ class SimDisk:
         self._crash_at = None
 
     def restart(self, *, power_loss: bool) -> None:
-        """After the process ended: make the disk ready for the next one."""
+        """Prepares the disk for the next process, after the last one ended."""
         self.crashed = False
         self._crash_at = None
         self.locks.clear()
@@ -87,14 +87,14 @@ class SimDisk:
             self.namespace.lose_power(self.rng)
 
     def ready_for_next_process(self) -> None:
-        """The last process ended, somehow, and the kernel goes on."""
+        """Resets per-process state after the last process ended; the page cache stays."""
         if self.crashed:
             self.crashed = False
             self._crash_at = None
         self.locks.clear()
 
     def fail_next_syncs(self, count: int = 1, *, path_contains: str = "") -> None:
-        """The next syncs report EIO, once each; the pages of a file are then marked clean, and lost."""
+        """The next syncs report EIO, once each; the pages of the file are then marked clean, and lost."""
         self._failing_syncs = count
         self._failing_sync_path = path_contains
 
@@ -103,25 +103,25 @@ class SimDisk:
         self._failing_reads[self.namespace.file(path)] = count
 
     def stop_failing(self) -> None:
-        """No sync and no read fails any more, and no operation crashes."""
+        """Clears all injected sync, read and crash faults."""
         self._failing_syncs = 0
         self._failing_reads.clear()
         self._crash_at = None
 
     def fill(self, free_bytes: int = 0) -> None:
-        """Leave only so much room: the write that needs more is cut short by ENOSPC."""
+        """Leaves only this much space: a write that needs more is cut short by ENOSPC."""
         self.capacity_bytes = self.used_bytes() + free_bytes
 
     def rot(self, path: str, position: int | None = None) -> int:
-        """Flip one bit of a file, silently; returns where."""
+        """Flips one bit of a file silently; returns its position."""
         inode = self.namespace.file(path)
-        assert inode.data, f"{path} is empty: nothing can rot"
+        assert inode.data, f"{path} is empty: there is no bit to flip"
         if position is None:
             position = self.rng.randrange(len(inode.data))
         inode.flip_bit(position, self.rng.randrange(8))
         return position
 
-    # --- what one may ask of it -----------------------------------------------------------------------------
+    # --- inspection -----------------------------------------------------------------------------------------
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self.namespace.files())
@@ -130,17 +130,17 @@ class SimDisk:
         return max(0, self.capacity_bytes - self.used_bytes())
 
     def content(self, path: str) -> bytes:
-        """What a process would read now."""
+        """The content a process would read now."""
         return bytes(self.namespace.file(path).data)
 
     def durable_content(self, path: str) -> bytes:
-        """What the platter holds of the file that has this name now."""
+        """The durable content of the file that has this name now."""
         return bytes(self.namespace.file(path).durable)
 
     # --- for the mount --------------------------------------------------------------------------------------
 
     def operation(self) -> None:
-        """Count one operation; raise if it is the one to crash in."""
+        """Counts one operation; raises if it is the one to crash in."""
         if self.crash_is_next():
             self.crash()
 

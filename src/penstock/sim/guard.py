@@ -1,11 +1,11 @@
-"""Raises when simulated code reaches for the real world, so that a leak is found where it happens.
+"""Raises when simulated code uses the real world, so that a leak is found where it happens.
 
 While a world runs, clocks, randomness, files, sockets, threads and processes raise `Leak`, and so do the parts of
 asyncio whose order depends on hashes or addresses (`wait`, `as_completed`, `gather`, `all_tasks`, `TaskGroup`), and
 `id` when the project's own code calls it.
 
-A name bound by `from time import monotonic` escapes the patching. `leaks` finds those in the engine's modules, and
-a run does not start while there are any. (`tests/` also checks the imports themselves.)
+A name bound by `from time import monotonic` escapes the patching. `leaks` finds those in the engine's modules, and a
+run does not start while there are any. (`tests/` also checks the imports themselves.)
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _modules_checked = 0
 
 
 class Leak(AssertionError):
-    """Simulated code used something whose result the seed does not decide."""
+    """Simulated code used something that the seed does not determine."""
 
 
 @contextmanager
 def guarded(enabled: bool = True) -> Iterator[None]:
-    """Deny the real world within the block."""
+    """Denies access to the real world within the block."""
     global _depth
     if not enabled or _depth:
         yield
@@ -93,7 +93,7 @@ def guarded(enabled: bool = True) -> Iterator[None]:
 
 
 def leaks() -> list[str]:
-    """Names in loaded modules of the engine that stand for something denied."""
+    """Names in loaded engine modules that are bound to something denied."""
     functions = [getattr(owner, name) for owner, names in _DENIED for name in names.split() if name != "__init__"]
     denied = {id(value): value for value in (*functions, *_DENIED_MODULES)}
     found = []
@@ -112,16 +112,16 @@ def _refuse_leaks() -> None:
         return
     found = leaks()
     if found:
-        raise Leak(f"these names reach around the runtime: {', '.join(found)}")
+        raise Leak(f"these names bypass the runtime: {', '.join(found)}")
     _modules_checked = len(sys.modules)
 
 
 def _deny(owner: Any, name: str, original: Callable[..., Any], thread: int) -> Callable[..., Any]:
     def denied(*args: Any, **kwargs: Any) -> Any:
-        # Other threads are not simulated: a test runner has some.
+        # Other threads are not simulated, for example those of a test runner.
         if threading.get_ident() != thread:
             return original(*args, **kwargs)
-        raise Leak(f"{owner.__name__}.{name} was used inside the simulation: ask the runtime instead")
+        raise Leak(f"{owner.__name__}.{name} was used inside the simulation: use the runtime instead")
 
     return denied
 

@@ -24,10 +24,10 @@ def run(
     limit_ms: float = EXECUTE_LIMIT_MS,
     guard: bool = True,
 ) -> T:
-    """Run `main(runtime)` to its end and return its result, or raise its error.
+    """Runs `main(runtime)` to its end and returns its result, or raises its error.
 
-    A `disk` given here keeps what was written, for the next `run`. Raises `SimulatedCrash` if the disk was told to
-    crash, and `ProcessEnded` if the process called `fatal`.
+    A `disk` given here keeps its contents for the next `run`. Raises `SimulatedCrash` if the disk was told to crash,
+    and `ProcessEnded` if the process called `fatal`.
     """
     with World(seed, guard=guard) as world:
         host = world.host(HOST)

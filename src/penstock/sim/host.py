@@ -1,4 +1,4 @@
-"""Hosts and processes of a simulated world, and what can befall them."""
+"""Hosts and processes of a simulated world, and their faults."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UPTIME_MAX_MS = 10_000_000.0
 
 
 class ProcessEnded(Exception):
-    """The process was gone before its main program returned."""
+    """The process ended before its main program returned."""
 
 
 @dataclass(slots=True, frozen=True)
 class Exit:
-    """How a process ended: on its own account (`fatal`), or by a fault."""
+    """How a process ended: by itself (`fatal`), or by a fault."""
 
     at_ms: float
     reason: str
@@ -38,7 +38,7 @@ class Exit:
 
 
 class Host:
-    """A machine: its name is its address, its disk outlives its processes."""
+    """A machine: its name is its address, and its disk outlives its processes."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -56,10 +56,10 @@ class Host:
         return f"<Host {self.name}>"
 
     def start(self, main: Main | None = None) -> Process:
-        """Power up if need be, and start a process; without `main`, the program that ran last."""
+        """Powers up if needed, and starts a process; without `main`, the program that ran last."""
         self._main = main = main or self._main
         assert main is not None, f"{self.name} has never run a program"
-        assert self.process is None or self.process.is_dead, f"{self.name} runs a process already"
+        assert self.process is None or self.process.is_dead, f"{self.name} already runs a process"
         self.is_powered = True
         self.disk.ready_for_next_process()
         self._incarnations += 1
@@ -71,24 +71,24 @@ class Host:
     # --- faults ----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """SIGTERM: the process is asked to end."""
+        """SIGTERM: asks the process to end."""
         if self.process is not None and not self.process.is_dead:
             self.process.runtime.request_stop()
 
     def kill(self) -> None:
-        """SIGKILL: the process ends now; what it wrote stays in the page cache."""
+        """SIGKILL: ends the process now; written data stays in the page cache."""
         if self.process is not None:
             self.process.die("killed")
 
     def power_loss(self) -> None:
-        """The machine is off until `start`; unsynced data may be lost; peers hear nothing."""
+        """Turns the machine off until `start`; unsynced data may be lost; peers are not notified."""
         self.is_powered = False
         if self.process is not None:
             self.process.die("power loss", silently=True)
         self.disk.restart(power_loss=True)
 
     def restart(self, *, delay_ms: float = 0.0) -> None:
-        """Start the last program again, now or later."""
+        """Starts the last program again, now or later."""
         self.world.after(delay_ms, self._restart_now)
 
     def _restart_now(self) -> None:
@@ -96,7 +96,7 @@ class Host:
             self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: timers and packets wait."""
+        """SIGSTOP: delays timers and packets until `resume`."""
         if self.process is not None:
             self.world.trace("pause", self.name)
             self.process.loop.pause()
@@ -120,14 +120,14 @@ class Process:
         self.host = host
         self.world = host.world
         self.name = f"{host.name}#{number}"
-        # Monotonic clocks of two machines, or of two boots, have nothing to do with each other.
+        # Monotonic clocks of two machines, or of two boots, are unrelated.
         offset_ms = self.world.rng.random() * UPTIME_MAX_MS
         self.loop = SimLoop(self.world, self.name, clock_offset_ms=offset_ms, clock_rate=host.clock_rate)
         self.transports: dict[int, SimTransport] = {}
         self.mount = MountedDisk(host.disk, self)
         self.runtime = SimRuntime(self)
         self.exit: Exit | None = None
-        # Whether someone looks at the result; if not, a failure is an error of the world.
+        # Whether the caller checks the result; if not, a failure is an error of the world.
         self.is_watched = False
         self._task: Any = None
 
@@ -146,7 +146,7 @@ class Process:
         self.loop.deliver(begin)
 
     def result(self) -> Any:
-        """What the main program returned; raises what it raised, or how the process died before."""
+        """The main program's result; raises its error, or how the process died before."""
         assert self.exit is not None, f"{self.name} still runs"
         if isinstance(self.exit.error, SimulatedCrash):
             raise self.exit.error

@@ -1,15 +1,15 @@
-"""One simulated file: what the page cache says, what the platter says, and what a power loss makes of both.
+"""One simulated file: its content in the page cache and on the platter, and the effect of a power loss.
 
-Between two syncs the kernel writes pages back when and in what order it likes, so after a power loss any subset of
-the unsynced sectors may have arrived, the size may have arrived without the data (zeros), and a truncation may or may
-not have happened. What a completed sync covered always survives. The model draws one of the outcomes that ext4 or
+Between two syncs the kernel writes pages back at any time and in any order. So after a power loss any subset of the
+unsynced sectors may have been written, the size may have been written without the data (zeros), and a truncation may or
+may not have happened. What a completed sync covered always survives. The model draws one of the outcomes that ext4 or
 xfs could have produced:
 
-- overwritten and appended sectors: none, all, a prefix, or any subset of them; what is missing reads as the old bytes
-  where the file had some and as zeros where it had none;
-- the size: up to the last sector that arrived, cut anywhere behind the synced size, or the newest size, zero-filled;
-- truncations: a prefix of them, in order, since the journal is ordered. Where one is lost, the old tail is back, with
-  the page at the cut perhaps overwritten already, because that block was rewritten in place.
+- overwritten and appended sectors: none, all, a prefix, or any subset of them; a missing sector reads as its old bytes
+  if the file had some, and as zeros otherwise;
+- the size: up to the last sector written, anywhere after the synced size, or the newest size, zero-filled;
+- truncations: a prefix of them, in order, since the journal is ordered. If one is lost, the old tail is back, and the
+  page at the cut may already be overwritten, because that block was rewritten in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE_BYTES = 4096
 
 @dataclass(slots=True, frozen=True)
 class _Range:
-    """Bytes changed since the last sync; `version` is the count of changes at the youngest of them."""
+    """Bytes changed since the last sync; `version` is the change count at the youngest of them."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class _Range:
 
 @dataclass(slots=True, frozen=True)
 class _Cut:
-    """A truncation that is not durable yet, with the file as it was before."""
+    """A truncation that is not durable yet, with the previous content."""
 
     version: int
     size: int
@@ -44,7 +44,7 @@ class _Cut:
 
 @dataclass(slots=True, frozen=True)
 class SyncSnapshot:
-    """What one sync shall make durable: the changes made before it was asked for."""
+    """The changes that one sync will make durable: those made before it was requested."""
 
     version: int
     size: int
@@ -53,7 +53,7 @@ class SyncSnapshot:
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """Content of one file. Names are the namespace's business."""
+    """The content of one file. Names are kept in the namespace."""
 
     number: int
     mtime_ms: int = 0
@@ -104,7 +104,7 @@ class Inode:
         self._forget_up_to(snapshot.version)
 
     def fail_sync(self, snapshot: SyncSnapshot, rng: Random) -> None:
-        """The device refused: the kernel reports it once, marks the pages clean, and may drop them from the cache."""
+        """The device failed: the kernel reports it once, marks the pages clean, and may drop them from the cache."""
         for start, piece in snapshot.pieces:
             arrived = rng.randrange(len(piece) + 1) if rng.random() < 0.3 else 0
             if arrived and start <= len(self.durable) and not self._cuts:
@@ -117,7 +117,7 @@ class Inode:
         self._dirty = [r for r in self._dirty if r.version > snapshot.version]
 
     def write_back(self, rng: Random) -> None:
-        """The kernel writes some dirty pages on its own account."""
+        """The kernel writes back some dirty pages by itself."""
         if self._cuts:
             return
         for sector in _sectors(self._dirty):
@@ -126,7 +126,7 @@ class Inode:
                 _overlay(self.durable, sector * SECTOR_BYTES, piece)
 
     def lose_power(self, rng: Random) -> None:
-        """Replace the content by one that the platter could hold."""
+        """Replaces the content by one that the platter could hold."""
         kept = rng.randrange(len(self._cuts) + 1)
         platter = bytearray(self.durable)
         for cut in self._cuts[:kept]:
@@ -152,7 +152,7 @@ class Inode:
         self._cuts = []
 
     def flip_bit(self, position: int, bit: int) -> None:
-        """Bit rot: on the platter, and seen by whoever reads from now on."""
+        """Bit rot: changes the platter, and what is read from now on."""
         for content in (self.data, self.durable):
             if position < len(content):
                 content[position] ^= 1 << bit

@@ -1,4 +1,4 @@
-"""The simulated disk as a job sees it. A simulated job runs in the broker's own process, so this is the same disk."""
+"""The simulated disk for jobs. A simulated job runs in the broker's process, so this is the same disk."""
 
 from __future__ import annotations
 

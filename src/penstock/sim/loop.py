@@ -1,8 +1,8 @@
-"""The event loop of one simulated process: what asyncio's tasks and futures need of a loop, in virtual time.
+"""The event loop of one simulated process: the part of a loop that asyncio's tasks and futures use, in virtual time.
 
-A loop belongs to one incarnation of a process. When the process dies, its loop is marked dead: no callback of it
+A loop belongs to one incarnation of a process. When the process dies, its loop is marked dead: none of its callbacks
 ever runs again, not even a `finally`, just as after `kill -9`. Its tasks are kept until `World.close` and then closed
-one by one, so that no finalizer runs at a moment the garbage collector chose.
+one by one, so that no finalizer runs at a moment chosen by the garbage collector.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ProcessExit(BaseException):
-    """Unwinds the stack of a process that has ended itself (`Runtime.fatal`). The process is dead already."""
+    """Unwinds the stack of a process that ended itself (`Runtime.fatal`). The process is already dead."""
 
 
 class SimTask(asyncio.Task[T]):
@@ -45,7 +45,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimFuture(asyncio.Future[T]):
-    """Hashes by its number, as `SimTask` does."""
+    """Hashes by its number, like `SimTask`."""
 
     number: int
 
@@ -57,7 +57,7 @@ class SimFuture(asyncio.Future[T]):
 
 
 class SimLoop:
-    """One process's queue of callbacks: of `asyncio.AbstractEventLoop` it has what tasks and futures call."""
+    """One process's queue of callbacks: the part of `asyncio.AbstractEventLoop` that tasks and futures call."""
 
     def __init__(self, world: World, name: str, *, clock_offset_ms: float = 0.0, clock_rate: float = 1.0) -> None:
         self.world = world
@@ -97,7 +97,7 @@ class SimLoop:
         event.context = context or copy_context()
         event.when_s = self.time() + delay
         if not self.is_dead:
-            # What lies in the past is due now.
+            # A time in the past is due now.
             self.world.push(self.world.now_ms + delay * 1000 / self._clock_rate, event)
         return event
 
@@ -113,7 +113,7 @@ class SimLoop:
                 self.wake()
 
     def deliver(self, callback: Callable[..., object], *args: object) -> None:
-        """Run something in this process because the kernel has news for it."""
+        """Runs a kernel notification in this process."""
         self.enqueue(Event(self, callback, args))
 
     def wake(self) -> None:
@@ -214,7 +214,7 @@ class SimLoop:
         self.is_paused = True
 
     def run_at(self, rate: float) -> None:
-        """The clock goes faster or slower from now on; it does not jump. Timers that are set keep their moment."""
+        """Changes the clock's rate from now on, without a jump. Timers that are set keep their time."""
         now_ms = self.now_ms()
         self._clock_rate = rate
         self._clock_offset_ms = now_ms - self.world.now_ms * rate
@@ -225,11 +225,11 @@ class SimLoop:
             self.wake()
 
     def bury(self) -> None:
-        """Close what the process left behind. Nothing that its `finally` blocks try has an effect any more."""
+        """Closes what the process left behind. Nothing that its `finally` blocks do has an effect any more."""
         self.kill()
         self.unflushed.clear()
         with warnings.catch_warnings():
-            # Coroutines that the process had made and not begun yet.
+            # Coroutines that were created but not started yet.
             warnings.simplefilter("ignore", RuntimeWarning)
             # A `finally` may start new tasks.
             while tasks := self.waiting_tasks():

@@ -1,11 +1,11 @@
 """The simulated disk as one process sees it: `penstock.runtime.Disk` in virtual time.
 
-It keeps the habits of the real one (`penstock.runtime.files`): one `File` per name, whose path follows renames; an
-unlinked file can be read while someone retains it and not otherwise; syncs are asked for at any time, done in rounds
-by one (simulated) thread, and resolved together; after a failed sync of a file every later one fails.
+It behaves like the real one (`penstock.runtime.files`): one `File` per name, whose path follows renames; an unlinked
+file is readable only while it is retained; syncs may be requested at any time, run in rounds by one (simulated) thread,
+and complete together; after a failed sync of a file every later one fails.
 
-Where the real world is kind this one is not: a sync covers exactly what was written before it was asked for, and a
-cached page may be cold at any time.
+It is stricter than the real one: a sync covers exactly what was written before it was requested, and a cached page may
+be cold at any time.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = ["MountedDisk", "SimFile"]
 
 
 class Kernel(Protocol):
-    """What a mount needs of the process it belongs to."""
+    """What a mount needs from its process."""
 
     def wall_ms(self) -> int: ...
     def future(self) -> Future[Any]: ...
     def schedule(self, delay_ms: float, callback: Callable[..., object], *args: object) -> None:
-        """Run something in the kernel later, whatever the process does meanwhile."""
+        """Runs something in the kernel later, whatever the process does meanwhile."""
 
     def deliver(self, callback: Callable[..., object], *args: object) -> None:
-        """Run something in the process, when it gets to it."""
+        """Runs something in the process when it is scheduled next."""
 
     def trace(self, kind: str, *values: object) -> None: ...
     def crashed(self, reason: str) -> None:
-        """The process died inside an operation of its disk."""
+        """Reports that the process died inside a disk operation."""
 
 
 class SimFile:
@@ -73,7 +73,7 @@ class SimFile:
         inode = self.inode()
         size = len(buffer)
         if disk.cold_read_probability and disk.rng.random() < disk.cold_read_probability:
-            # Nothing of it is cached, or only the first pages are.
+            # None of it is cached, or only the first pages are.
             size = disk.rng.randrange(size) if size and disk.rng.random() < 0.5 else 0
             if size == 0:
                 return 0
@@ -108,7 +108,7 @@ class SimFile:
     def sync(self) -> Future[None]:
         mount = self._mount
         if self.gone and not self.retained:
-            # Nothing of an unlinked file can survive, so there is nothing to wait for.
+            # An unlinked file does not survive, so there is nothing to wait for.
             future: Future[None] = mount.kernel.future()
             future.set_result(None)
             return future
@@ -246,7 +246,7 @@ class MountedDisk:
         return self.disk.free_bytes()
 
     def use_io_threads(self, count: int) -> None:
-        """Nothing to do: whatever waits for a simulated disk waits in virtual time."""
+        """Does nothing: the simulated disk waits in virtual time."""
 
     def total_bytes(self) -> int:
         return self.disk.capacity_bytes
@@ -262,7 +262,7 @@ class MountedDisk:
         return _CrashPoint(self)
 
     def moved(self, source: str, target: str) -> None:
-        """`source` is called `target` from now on: so are the files below it."""
+        """Renames the open files below `source` to `target`."""
         self._detach(target)
         below = source + "/"
         for path in [path for path in self._files if path == source or path.startswith(below)]:
@@ -303,7 +303,7 @@ class SimLock:
 
 
 class _CrashPoint:
-    """Tells the process that it is dead when the crash hook of the disk fires inside the block."""
+    """Tells the process that it is dead if the disk's crash point fires inside the block."""
 
     __slots__ = ("_mount",)
 

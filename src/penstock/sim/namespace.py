@@ -1,8 +1,8 @@
 """Names of a simulated disk: directories whose changes are durable only after `sync_dir`.
 
-Every change of a name (create, rename, unlink, mkdir) is an entry of a journal until the directory it touches is
-synced. A power loss keeps a prefix of the journal, since ext4 and xfs commit their journals in order. Syncing one
-directory does not commit the changes of others, although many file systems do that today: nobody may rely on it.
+Every change of a name (create, rename, unlink, mkdir) is a journal entry until its directory is synced. A power loss
+keeps a prefix of the journal, since ext4 and xfs commit their journals in order. Syncing one directory does not commit
+the changes of others. Many file systems do that today, but it must not be relied on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Node = Inode | Directory
 
 @dataclass(slots=True, frozen=True)
 class _Change:
-    """`name` in `directory` shall mean `node`, or nothing."""
+    """Sets `name` in `directory` to `node`, or removes it."""
 
     directory: Directory
     name: str
@@ -41,7 +41,7 @@ class _Change:
 
 @dataclass(slots=True, eq=False)
 class JournalEntry:
-    """Changes that happen together or not at all."""
+    """Changes that are applied together or not at all."""
 
     changes: tuple[_Change, ...]
     is_durable: bool = False
@@ -58,7 +58,7 @@ class JournalEntry:
 
 
 class Namespace:
-    """The tree of names, as programs see it and as the platter has it."""
+    """The tree of names, as programs see it and as it is on the platter."""
 
     def __init__(self) -> None:
         self._numbers = 0
@@ -99,7 +99,7 @@ class Namespace:
         return inode
 
     def mkdir(self, path: str) -> None:
-        """One directory; its parent exists."""
+        """Creates one directory; its parent must exist."""
         parent, name = split(path)
         self._commit(_Change(self.directory(parent), name, Directory(self._next_number())))
 
@@ -149,7 +149,7 @@ class Namespace:
             inode.lose_power(rng)
 
     def files(self) -> list[Inode]:
-        """Every file once, in the order of names."""
+        """Every file once, ordered by name."""
         found: list[Inode] = []
         stack: list[Node] = [self.root]
         while stack:

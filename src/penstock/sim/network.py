@@ -1,8 +1,8 @@
 """The simulated network: links between hosts, listening sockets, and faults.
 
-A link is one direction between two hosts, with a latency that varies and a switch. While a link is cut nothing on it
-arrives; TCP sends again until the link is back or patience ends. So a cut delays bytes and never loses, repeats or
-reorders them within a connection, and a connection on which nobody writes does not notice.
+A link is one direction between two hosts, with a varying latency and a switch. While a link is cut nothing on it
+arrives; TCP retransmits until the link is back or a timeout ends the connection. So a cut delays bytes and never loses,
+repeats or reorders them within a connection, and an idle connection does not notice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PORT_MAX = 65_535
 SOCKET_BUFFER_BYTES = 256 * 1024
 RETRANSMIT_LIMIT_MS = 30_000.0
 RETRANSMIT_MAX_MS = 4_000.0
-"""The longest pause between two retransmissions. Shorter than Linux', so that a short trial sees many of them."""
+"""The longest pause between two retransmissions. Shorter than on Linux, so that a short trial sees many of them."""
 LINUX_RETRANSMIT_LIMIT_MS = 924_600.0
 LINUX_RETRANSMIT_MAX_MS = 120_000.0
-"""What Linux does by default (tcp_retries2, TCP_RTO_MAX)."""
+"""Linux's defaults (tcp_retries2, TCP_RTO_MAX)."""
 CONNECT_RETRIES_MS = (1000.0, 2000.0, 4000.0)
 
 LATENCY_MS = 0.2
@@ -45,7 +45,7 @@ SPLIT_PROBABILITY = 0.1
 
 
 class Link:
-    """The way from one host to another. Attributes may be changed at any time."""
+    """One direction between two hosts. Attributes may be changed at any time."""
 
     def __init__(self, world: World, *, is_loopback: bool) -> None:
         self._rng = world.rng
@@ -103,20 +103,20 @@ class Network:
         return link
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Nothing from `source` reaches `target`, nor the other way round unless `one_way`."""
+        """Blocks everything from `source` to `target`, and the other way unless `one_way`."""
         self._switch(source, target, one_way, is_cut=True)
 
     def heal(self, source: str, target: str, *, one_way: bool = False) -> None:
         self._switch(source, target, one_way, is_cut=False)
 
     def isolate(self, name: str) -> None:
-        """Cut a host off from every other host there is now."""
+        """Cuts a host off from every other existing host."""
         for other in self.world.hosts:
             if other != name:
                 self.cut(name, other)
 
     def partition(self, *groups: Sequence[str]) -> None:
-        """Cut all links between hosts of different groups."""
+        """Cuts all links between hosts of different groups."""
         for index, group in enumerate(groups):
             for other in groups[index + 1 :]:
                 for source in group:
@@ -129,7 +129,7 @@ class Network:
             link.is_cut = False
 
     def retransmit_as_linux(self) -> None:
-        """Let pauses between retransmissions double for as long as they do there, for trials that measure time."""
+        """Uses Linux's longest retransmission pause, for trials that measure time."""
         self.retransmit_limit_ms = LINUX_RETRANSMIT_LIMIT_MS
         self.retransmit_max_ms = LINUX_RETRANSMIT_MAX_MS
 
@@ -139,7 +139,7 @@ class Network:
             self.link(target, source).base_ms = latency_ms
 
     def reset_connections(self, name: str, *, count: int | None = None) -> int:
-        """Reset some (or all) connections of a host, as a firewall would; returns how many."""
+        """Resets some (or all) connections of a host, as a firewall would; returns how many."""
         process = self.world.host(name).process
         if process is None or process.is_dead:
             return 0
@@ -246,7 +246,7 @@ class Network:
 
 
 def _look_up(host: str, port: int) -> None:
-    """Raise what `socket.getaddrinfo` and `connect` raise for addresses that never reach a name server."""
+    """Raises what `socket.getaddrinfo` and `connect` raise for addresses that never reach a name server."""
     if "\0" in host:
         raise ValueError("embedded null character")
     host.encode("idna")  # UnicodeError: a label that is empty or longer than 63 characters
@@ -267,7 +267,7 @@ class _Dial:
 
     def succeed(self, transport: SimTransport) -> None:
         if self.future.done():
-            # The caller gave up; nobody will ever close this connection but we.
+            # The caller gave up, so nothing else will ever close this connection.
             transport.abort()
             return
         if transport.is_over:

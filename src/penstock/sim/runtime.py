@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class SimRuntime:
-    """The world, as one simulated process sees it. Tests may also use `host`, `world` and `process`."""
+    """The runtime of one simulated process. Tests may also use `host`, `world` and `process`."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -67,7 +67,7 @@ class SimRuntime:
         return self._loop.now_ms()
 
     def cpu_ms(self) -> float:
-        """Nothing takes processor time here: as good a clock as any."""
+        """The clock: simulated code takes no CPU time."""
         return self._loop.now_ms()
 
     def wall_ms(self) -> int:
@@ -137,7 +137,7 @@ class SimRuntime:
             self._loop.deliver(callback)
 
     def request_stop(self) -> None:
-        """What SIGTERM does."""
+        """Asks the process to stop, like SIGTERM."""
         if not self._stop_requested:
             self._stop_requested = True
             for callback in self._stop_callbacks:
@@ -150,7 +150,7 @@ class SimRuntime:
         return LoopStalls(max_ms=0.0, samples_ms=[])
 
     def _run_later(self, latency_ms: float, work: Callable[[], T]) -> Future[T]:
-        """Do the work at a moment of its own, as a thread would, and tell the process afterwards."""
+        """Does the work later, as a thread would, and then notifies the process."""
         future: Future[T] = self._loop.create_future()
         total_ms = latency_ms * (0.5 + self.world.rng.random())
         began_ms = total_ms * self.world.rng.random()

@@ -30,9 +30,9 @@ class _Ask:
 
 
 class SimSyncThread:
-    """Rounds of durable work, in the order it was asked for.
+    """Rounds of sync work, in the order requested.
 
-    The work of an ask is a list of steps, and virtual time passes before each, so that a process can die between two.
+    Each request is a list of steps, and virtual time passes before each, so that a process can die between two.
     """
 
     def __init__(self, mount: MountedDisk) -> None:
@@ -107,7 +107,7 @@ class SimSyncThread:
         self._asked.append(ask)
         if not self._running:
             self._running = True
-            # Asks made in the same moment belong to the same round.
+            # Requests made at the same moment belong to the same round.
             self._mount.kernel.schedule(0.0, self._begin_round)
         return self._join(ask)
 

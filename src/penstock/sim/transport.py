@@ -1,15 +1,14 @@
 """TCP connections of the simulated network: ordered bytes, late, in pieces, with limits and resets.
 
-A `Pipe` is one direction: segments on their way and the receiver's kernel buffer. Both together hold no more than the
-network's `socket_buffer_bytes`; the rest of what was written waits in the sender's transport, which tells its protocol
-to pause.
+A `Pipe` is one direction: segments in transit and the receiver's kernel buffer. Together they hold at most the
+network's `socket_buffer_bytes`; further bytes wait in the sender's transport, which tells its protocol to pause.
 
-A `SimTransport` behaves as uvloop's does, and where that depends on luck, in the way that finds more bugs:
+A `SimTransport` behaves like uvloop's. Where that depends on chance, it picks the behaviour that finds more bugs:
 
-- what was passed to `write` is not copied until the kernel takes it, at the end of the loop's turn or later, so a
-  buffer that is changed meanwhile is sent changed, and a bytearray cannot be resized;
+- data passed to `write` is not copied until the kernel takes it, at the end of the loop iteration or later, so a buffer
+  that is changed meanwhile is sent changed, and a bytearray cannot be resized;
 - `write` after `close` is ignored until `connection_lost` was called, and raises RuntimeError from then on;
-- closing with unread bytes sends a reset, and a reset takes away what the peer had not read;
+- closing with unread bytes sends a reset, and a reset discards what the peer had not read;
 - an exception in `get_buffer`, `buffer_updated` or `eof_received` closes that connection and is reported.
 """
 
@@ -62,7 +61,7 @@ class Pipe:
         return max(0, self.network.socket_buffer_bytes - self._flight_bytes - len(self.received))
 
     def send(self, data: bytes | None) -> None:
-        """Put bytes, or the end of the stream (None), on their way."""
+        """Sends bytes, or the end of the stream (None)."""
         if self.is_broken:
             return
         world = self.world
@@ -78,7 +77,7 @@ class Pipe:
         self._schedule_arrival(arrival_ms - now_ms)
 
     def break_off(self) -> None:
-        """Nothing arrives any more."""
+        """Stops all further delivery."""
         self.is_broken = True
         self._segments.clear()
         self.received.clear()
@@ -116,7 +115,7 @@ class Pipe:
             self._schedule_arrival(self._segments[0][0] - now_ms)
 
     def _arrive_at_nobody(self) -> None:
-        """The receiver has closed, or ended: its kernel answers bytes with a reset."""
+        """The receiver has closed or ended: its kernel answers bytes with a reset."""
         has_bytes = any(data is not None for _, data in self._segments)
         self.break_off()
         if has_bytes:
@@ -136,7 +135,7 @@ class Pipe:
         self._retransmit_ms = min(self._retransmit_ms * 2, self.network.retransmit_max_ms)
 
     def take(self, size: int) -> bytes:
-        """The receiver reads; the sender learns of the room by an acknowledgement that travels back."""
+        """Reads for the receiver; an acknowledgement tells the sender about the free space."""
         data = bytes(self.received[:size])
         del self.received[:size]
         if self.sender.is_write_blocked:
@@ -151,7 +150,7 @@ class Pipe:
 
 
 class SimTransport:
-    """One end of a connection, as its protocol sees it."""
+    """One end of a connection, as seen by its protocol."""
 
     def __init__(self, process: Process, local: tuple[str, int], remote: tuple[str, int]) -> None:
         self.process = process
@@ -179,7 +178,7 @@ class SimTransport:
         local, remote = self._extra["sockname"], self._extra["peername"]
         return f"<SimTransport {local} to {remote}{' closing' if self._is_closing else ''}>"
 
-    # --- what protocols use ------------------------------------------------------------------------------------
+    # --- for protocols -----------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
         if self._is_lost:
@@ -231,7 +230,7 @@ class SimTransport:
         return self._is_closing
 
     def close(self) -> None:
-        """Send what was written, then end."""
+        """Sends what was written, then closes."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -240,7 +239,7 @@ class SimTransport:
             self._end_gracefully()
 
     def abort(self) -> None:
-        """End now. What the kernel has taken may still arrive."""
+        """Closes now. Bytes that the kernel has taken may still arrive."""
         if self._is_losing:
             return
         self._is_closing = True
@@ -254,10 +253,10 @@ class SimTransport:
         return self._protocol
 
     def take_now(self, data: Buffer) -> int:
-        """What the kernel takes of a write that passes the transport by, now and then less than it has room for."""
-        assert not self._unsent, "bytes would overtake those that the transport still has"
+        """Writes directly to the kernel, bypassing the transport; sometimes takes less than there is room for."""
+        assert not self._unsent, "the bytes would overtake those still in the transport"
         if self._is_losing:
-            raise BrokenPipeError(errno.EPIPE, "the connection is over")
+            raise BrokenPipeError(errno.EPIPE, "the connection has ended")
         size = min(len(data), self.outgoing.room_bytes)
         if size > 1 and self.world.rng.random() < SHORT_SEND_PROBABILITY:
             size = self.world.rng.randint(1, size - 1)
@@ -265,11 +264,11 @@ class SimTransport:
             self.outgoing.send(bytes(memoryview(data)[:size]))
         return size
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection has ended before anyone could use it."""
+        """Whether the connection ended before it was opened."""
         return self._is_losing
 
     def open(self, protocol: BufferedProtocol) -> None:
@@ -287,7 +286,7 @@ class SimTransport:
         return not self._is_losing and not self.process.is_dead
 
     def reset_after(self, delay_ms: float, reason: str) -> None:
-        """A reset is on its way to this end. If it is lost, the next bytes sent from here provoke another."""
+        """Schedules the arrival of a reset here. If it is lost, the next bytes sent from here provoke another."""
         self.world.after(delay_ms, self._reset_arrives, reason)
 
     def _reset_arrives(self, reason: str) -> None:
@@ -302,7 +301,7 @@ class SimTransport:
         self.process.deliver(self.lose, ConnectionResetError(errno.ECONNRESET, f"connection reset: {reason}"))
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is over: tell the protocol, once."""
+        """Ends the connection and tells the protocol, once."""
         if self._is_losing:
             return
         self._is_closing = True
@@ -334,7 +333,7 @@ class SimTransport:
         self.outgoing.receiver.reset_after(self.outgoing.link.latency_ms(0), reason)
 
     def process_died(self) -> None:
-        """The kernel closes what the process left open."""
+        """The kernel closes the connections of a dead process."""
         self._drop_unsent()
         if self._is_losing:
             return
@@ -345,7 +344,7 @@ class SimTransport:
             self.outgoing.send(None)
 
     def host_lost_power(self) -> None:
-        """Nobody closes anything, nor sends anything again: the peer finds out by itself."""
+        """Neither end is closed and nothing is retransmitted: the peer must find out by itself."""
         self._drop_unsent()
         self._is_losing = True
         self.is_abandoned = True
@@ -353,7 +352,7 @@ class SimTransport:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Give the kernel as much as it takes."""
+        """Gives the kernel as much as it takes."""
         if self._is_losing:
             return
         while self._unsent and (room := self.outgoing.room_bytes):
@@ -437,7 +436,7 @@ class SimTransport:
     # --- errors --------------------------------------------------------------------------------------------------
 
     def _fail(self, error: Exception) -> None:
-        """As uvloop does on an exception of the protocol: report it and drop the connection."""
+        """Like uvloop after an exception in the protocol: reports it and drops the connection."""
         self._report(f"fatal error on {self!r}", error)
         self._drop_unsent()
         self._send_reset("the peer's protocol failed")

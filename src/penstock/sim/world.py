@@ -1,12 +1,12 @@
-"""The world of one simulated run: one virtual clock, one heap of events, one source of chance.
+"""The world of one simulated run: one virtual clock, one heap of events, one source of randomness.
 
-Two kinds of events. *Kernel* events (a packet arrives, a sync completes) happen whatever processes do. *Process*
-events are callbacks of one process's loop; they wait while it is paused and never happen once it is dead. Events of
-one process keep their order; between processes, and among timers due at the same moment, chance decides, so that
-a seed explores one interleaving and always the same one.
+There are two kinds of events. *Kernel* events (a packet arrives, a sync completes) happen whatever processes do.
+*Process* events are callbacks of one process's loop; they wait while it is paused and never happen once it is dead.
+Events of one process keep their order. Between processes, and among timers due at the same moment, the order is random,
+so a seed explores one interleaving, and always the same one.
 
-Every event goes into a running hash, the trace. Two runs of one seed must end with the same `digest()`; where they do
-not, `trace_to` writes the events as lines, and the first line that differs shows the leak.
+Every event goes into a running hash, the trace. Two runs of one seed must end with the same `digest()`. If they do not,
+`trace_to` writes the events as lines, and the first line that differs shows the leak.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ T = TypeVar("T")
 
 
 class Livelock(AssertionError):
-    """Processes run and run, and virtual time does not move."""
+    """Processes keep running, but virtual time does not advance."""
 
 
 class Deadlock(AssertionError):
-    """Someone waits, and no event is left that could end the wait."""
+    """A task waits, and no event is left that could wake it."""
 
 
 class UnhandledError(AssertionError):
-    """A callback of a simulated process raised, and nobody caught it."""
+    """An exception escaped from a callback of a simulated process."""
 
 
 class Event:
-    """A callback and its moment. To asyncio it is a `TimerHandle`."""
+    """A callback and its time. To asyncio it is a `TimerHandle`."""
 
     __slots__ = ("__weakref__", "args", "callback", "context", "is_cancelled", "loop", "when_s")
 
@@ -76,7 +76,7 @@ class Event:
 
 
 class World:
-    """Hosts, network and time of one run. Use it as a context manager, so that what is left of it ends quietly."""
+    """Hosts, network and time of one run. Use it as a context manager, which ends everything that is left."""
 
     def __init__(self, seed: int | str = 0, *, guard: bool = True, trace_to: TextIO | None = None) -> None:
         self.seed = seed
@@ -107,7 +107,7 @@ class World:
             self.check()
 
     def close(self) -> None:
-        """End what still runs, in an order that does not depend on the garbage collector."""
+        """Ends everything still running, in an order that does not depend on the garbage collector."""
         for loop in self.loops:
             loop.bury()
         self._heap.clear()
@@ -116,7 +116,7 @@ class World:
     # --- hosts ---------------------------------------------------------------------------------------------
 
     def host(self, name: str) -> Host:
-        """The host with this name; made, with an empty disk, when it is first asked for."""
+        """The host with this name; created with an empty disk on first use."""
         from penstock.sim.host import Host
 
         host = self.hosts.get(name)
@@ -127,20 +127,20 @@ class World:
     # --- running -------------------------------------------------------------------------------------------
 
     def run(self, duration_ms: float) -> None:
-        """Let virtual time pass."""
+        """Lets virtual time pass."""
         until_ms = self.now_ms + duration_ms
         self._run(until_ms, _never)
         self.now_ms = max(self.now_ms, until_ms)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: float = EXECUTE_LIMIT_MS) -> None:
-        """Let virtual time pass until the condition holds; raises TimeoutError or Deadlock if it never does."""
+        """Lets virtual time pass until the condition holds; raises TimeoutError or Deadlock if it never does."""
         until_ms = self.now_ms + limit_ms
         self._run(until_ms, condition)
         if condition():
             return
         if not self._heap:
-            raise Deadlock(f"nothing left to happen, but these wait:\n{self.describe_waiting()}")
-        raise TimeoutError(f"still not so after {limit_ms} virtual ms; waiting:\n{self.describe_waiting()}")
+            raise Deadlock(f"no events left, but these tasks wait:\n{self.describe_waiting()}")
+        raise TimeoutError(f"condition not met after {limit_ms} virtual ms; waiting:\n{self.describe_waiting()}")
 
     def execute(
         self,
@@ -149,10 +149,10 @@ class World:
         host: str = "client",
         limit_ms: float = EXECUTE_LIMIT_MS,
     ) -> T:
-        """Run a coroutine as the main program of a host to its end, and everything else meanwhile.
+        """Runs a coroutine as the main program of a host to its end, and everything else meanwhile.
 
-        Returns its result or raises its error. The process ends with it. An error that a callback of any process let
-        escape fails the call too, unless `tolerate_errors` is set.
+        Returns its result or raises its error. The process ends with it. An exception that escapes from a callback of
+        any process fails the call too, unless `tolerate_errors` is set.
         """
         process = self.host(host).start(main)
         process.is_watched = True
@@ -162,7 +162,7 @@ class World:
         return result
 
     def check(self) -> None:
-        """Raise the first error that escaped anywhere. Leaving the context of the world does it too."""
+        """Raises the first exception that escaped anywhere. Leaving the world's context does this too."""
         if self.errors and not self.tolerate_errors:
             raise self.errors[0]
 
@@ -176,7 +176,7 @@ class World:
     # --- events --------------------------------------------------------------------------------------------
 
     def after(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Event:
-        """A kernel event."""
+        """Schedules a kernel event."""
         event = Event(None, callback, args)
         self.push(self.now_ms + delay_ms, event)
         return event
@@ -191,7 +191,7 @@ class World:
         self._runnable.append(loop)
 
     def fail(self, error: BaseException) -> None:
-        """Stop the run and raise `error` out of it."""
+        """Stops the run and raises `error` from it."""
         self._failure = self._failure or error
 
     def next_object_number(self) -> int:
@@ -224,7 +224,7 @@ class World:
     # --- the loop of loops -----------------------------------------------------------------------------------
 
     def _run(self, until_ms: float, stop: Callable[[], bool]) -> None:
-        # The collector would run finalizers at moments that depend on memory, not on the seed.
+        # The garbage collector would run finalizers at times that depend on memory, not on the seed.
         collecting = gc.isenabled()
         gc.disable()
         try:

@@ -1,17 +1,17 @@
-"""A standing fuzzer: requests that nobody would send, to a cluster that others use at the same time.
+"""A fuzzer that sends invalid and odd requests to a cluster that well-behaved clients use at the same time.
 
     seed ──▶ cases ──▶ attacker ──▶ client port and controller port of a simulated cluster (1 or 3 nodes)
                                        ▲
-                     polite client ────┘   after every batch of cases: is all well?
+                     polite client ────┘   after every batch of cases: does everything still work?
 
-- `samples`: random messages made from their schemas.
-- `frames`: requests from the table of the clients' APIs and that of the controllers', with hosts, names, ids and
-  sizes that reach deep into handlers, as they are or with a few bytes changed.
-- `bodies`: record batches with a correct checksum and something wrong behind it, and bombs.
-- `decoder`: reads record batches without any code of the broker's, as a client written elsewhere would.
-- `rounds`: a cluster that lives for one round of cases, and what must hold after every batch of them.
-- `python -m penstock.sim.fuzz` (`make fuzz`): rounds on all cores; a round that fails is made small and printed.
+- `samples`: random messages generated from their schemas.
+- `frames`: requests from the API tables of clients and controllers, with hosts, names, ids and sizes that get past the
+  first checks of the handlers, unchanged or with a few bytes mutated.
+- `bodies`: record batches with a correct checksum and invalid contents, and decompression bombs.
+- `decoder`: decodes record batches without the broker's code, as an independent client would.
+- `rounds`: a cluster for one round of cases, and the checks after every batch of them.
+- `python -m penstock.sim.fuzz` (`make fuzz`): rounds on all cores; a failing round is minimised and printed.
 
-A round follows from its seed and number, so it can be had again. What is sent is one *case*: bytes to one port of one
-node. Most cases are whole frames; some are pipelined, cut off, or nonsense.
+A round is determined by its seed and number, so it can be repeated. A *case* is the bytes sent to one port of one node.
+Most cases are complete frames; some are pipelined, truncated, or garbage.
 """

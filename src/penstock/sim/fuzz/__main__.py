@@ -1,4 +1,4 @@
-"""`python -m penstock.sim.fuzz`: many rounds on all cores, or a stored one again. `make fuzz` is this."""
+"""`python -m penstock.sim.fuzz`: runs many rounds on all cores, or replays a stored one. `make fuzz` runs this."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ console = Console()
 
 def main(
     cases: Annotated[int, typer.Option(help="How many cases, over all rounds.")] = 100_000,
-    first: Annotated[int, typer.Option(help="The first round; a fresh one is drawn, and printed, without it.")] = -1,
+    first: Annotated[int, typer.Option(help="The first round; by default a random one, which is printed.")] = -1,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one per core.")] = 0,
     keep: Annotated[Path, typer.Option(help="Where to write the cases of a failure.")] = Path(".simulation"),
     replay: Annotated[Path | None, typer.Option(help="Send the stored cases of a failure instead.")] = None,
 ) -> None:
-    """Send requests that nobody would send to simulated clusters, and see that others do not notice."""
+    """Send invalid and odd requests to simulated clusters, and check that other clients are not affected."""
     if replay is not None:
         stored = StoredRound.from_json(replay.read_bytes())
         failure = run_cases(stored.seed, stored.cases, stored.nodes).failure
@@ -44,8 +44,8 @@ def main(
     seen: Counter[str] = Counter()
     done, cpu_s, failed = 0, 0.0, []
     processes = jobs or os.cpu_count() or 1
-    # New processes now and then, because memory that a round has freed is not all given back. (Not by
-    # `max_tasks_per_child`: Python 3.11's executor can wait for ever with it.)
+    # Replace the processes now and then, because not all memory freed by a round is returned. (Not with
+    # `max_tasks_per_child`: Python 3.11's executor can hang with it.)
     portion = ROUNDS_PER_PROCESS * processes
     with Progress(console=console) as progress:
         bar = progress.add_task("rounds", total=len(rounds))
@@ -69,10 +69,10 @@ def main(
 
 
 def _tell(number: int, report: Report, keep: Path) -> None:
-    """Make the round small, print it and write it down."""
+    """Minimises a failing round, prints it and saves it."""
     console.print(f"[red]round {number}[/]: {report.failure}", highlight=False, soft_wrap=True)
     drawn = draw_round(str(number), ROUND_CASES, nodes_of(number))[: report.cases]
-    with console.status("making it small"):
+    with console.status("minimising the round"):
         stored = minimise(StoredRound(str(number), nodes_of(number), drawn), report.failure)
     for case in stored.cases:
         console.print(f"  node {case.node} port {case.port}: {case.data.hex()}", highlight=False, soft_wrap=True)

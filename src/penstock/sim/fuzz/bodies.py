@@ -1,4 +1,4 @@
-"""Record batches that carry a correct checksum and are wrong behind it, and batches that unfold beyond measure."""
+"""Record batches with a correct checksum and invalid contents, and batches that decompress to a huge size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD_VARINTS = (b"\xff" * 10, b"\xff\xff\xff\xff\x7f", b"\x80" * 5 + b"\x01", b"\
 
 
 def any_body(rng: Random) -> bytes:
-    """The records of one partition of a Produce request: good, truncated, or poison."""
+    """The records of one partition of a Produce request: valid, truncated, or invalid."""
     draw = rng.random()
     if draw < 0.25:
         return whole(rng)
@@ -35,7 +35,7 @@ def any_body(rng: Random) -> bytes:
 
 
 def whole(rng: Random) -> bytes:
-    """A batch that any broker would take."""
+    """A batch that any broker would accept."""
     codec = rng.choice((Codec.NONE, Codec.NONE, *Codec))
     if rng.random() < 0.8:
         return build_batch(_records(rng), codec=codec)
@@ -46,7 +46,7 @@ def whole(rng: Random) -> bytes:
 
 
 def poison(rng: Random) -> bytes:
-    """A batch that says it has records, has the right checksum, and cannot be read."""
+    """A batch that claims to have records, has the right checksum, and cannot be decoded."""
     kind = rng.choice((garbage, false_count, bad_varint, broken_codec, wrong_deltas, wrong_header))
     batch = bytearray(kind(rng))
     struct.pack_into(">i", batch, LENGTH_POSITION, len(batch) - 12)
@@ -68,7 +68,7 @@ def false_count(rng: Random) -> bytes:
 
 
 def bad_varint(rng: Random) -> bytes:
-    """In place of any byte of the records: of a length, a delta, a key's or a header's size."""
+    """A bad varint to replace any byte of the records: of a length, a delta, a key's or a header's size."""
     batch = build_batch(_records(rng))
     place = rng.randrange(HEADER_SIZE, len(batch))
     bad = rng.choice((*BAD_VARINTS, varint(rng.choice((-1, -2, 1 << 20, -(1 << 31))))))
@@ -76,7 +76,7 @@ def bad_varint(rng: Random) -> bytes:
 
 
 def broken_codec(rng: Random) -> bytes:
-    """Data that does not unfold, or unfolds to no records, under any codec or one that does not exist."""
+    """Data that does not decompress, or not to records, under any codec or one that does not exist."""
     batch = bytearray(whole(rng)[:HEADER_SIZE])
     codec = rng.choice((1, 2, 3, 4, 5, 6, 7))
     batch[ATTRIBUTES_POSITION + 1] = codec
@@ -97,7 +97,7 @@ def wrong_deltas(rng: Random) -> bytes:
 
 
 def wrong_header(rng: Random) -> bytes:
-    """Attributes and timestamps that do not fit the records."""
+    """Attributes and timestamps that contradict the records."""
     batch = bytearray(whole(rng))
     if rng.random() < 0.5:
         struct.pack_into(">q", batch, MAX_TIMESTAMP_POSITION, rng.choice((-1, 0, 1 << 60, -(1 << 63), (1 << 63) - 1)))
@@ -112,7 +112,7 @@ def _bomb(codec: Codec) -> bytes:
 
 
 def bombs(rng: Random) -> list[bytes]:
-    """Several batches of a few kilobytes that unfold to many megabytes each, for one request."""
+    """Several batches of a few kilobytes that decompress to many megabytes each, for one request."""
     return [_bomb(rng.choice((Codec.GZIP, Codec.ZSTD))) for _ in range(rng.randint(BOMBS_MAX // 2, BOMBS_MAX))]
 
 

@@ -1,6 +1,6 @@
-"""Reads record batches without any code of the broker's, as strictly as clients written elsewhere do.
+"""Decodes record batches without the broker's code, as strictly as independent clients do.
 
-It is slow and small on purpose: what it accepts, every client can read.
+It is slow and small on purpose: every client can read what it accepts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DECOMPRESS: dict[int, Callable[[bytes], bytes | cramjam.Buffer]] = {
 
 
 class Unreadable(Exception):
-    """A client would stop here for good."""
+    """A client could not read past this point."""
 
 
 class Value(NamedTuple):
@@ -34,11 +34,11 @@ class Value(NamedTuple):
 
 
 def read_values(data: bytes) -> Iterator[Value]:
-    """Offset and value of every record; control batches are stepped over. Raises `Unreadable`."""
+    """Offset and value of every record; skips control batches. Raises `Unreadable`."""
     position = 0
     while position < len(data):
         if len(data) - position < HEADER.size:
-            raise Unreadable("a batch ends in its header")
+            raise Unreadable("a batch ends inside its header")
         (base, length, _, magic, crc, attributes, last_delta, *_, count) = HEADER.unpack_from(data, position)
         end = position + 12 + length
         if magic != 2 or length < HEADER.size - 12 or end > len(data):
@@ -58,7 +58,7 @@ def _unfold(data: bytes, codec: int) -> bytes:
     try:
         return bytes(DECOMPRESS[codec](data))
     except Exception as error:
-        raise Unreadable(f"records that do not unfold: {error}") from error
+        raise Unreadable(f"records that do not decompress: {error}") from error
 
 
 def _xerial(data: bytes) -> bytes:
@@ -77,7 +77,7 @@ def _records(data: bytes, base: int, last_delta: int, count: int) -> Iterator[Va
             size, position = _varint(data, position)
             end = position + size
             if size < 0 or end > len(data):
-                raise Unreadable(f"a record at {base} that ends beyond its batch")
+                raise Unreadable(f"a record at {base} ends beyond its batch")
             position += 1
             _, position = _varint(data, position)
             delta, position = _varint(data, position)
@@ -85,7 +85,7 @@ def _records(data: bytes, base: int, last_delta: int, count: int) -> Iterator[Va
             value, position = _bytes(data, position, end)
             headers, position = _varint(data, position)
             if headers < 0:
-                raise Unreadable("fewer headers than none")
+                raise Unreadable("a negative number of headers")
             for _ in range(headers):
                 key, position = _bytes(data, position, end)
                 _, position = _bytes(data, position, end)
@@ -111,7 +111,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise Unreadable("a varint without an end")
+            raise Unreadable("a varint does not end")
 
 
 def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -119,5 +119,5 @@ def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     if position + size > end:
-        raise Unreadable("a field that ends beyond its record")
+        raise Unreadable("a field ends beyond its record")
     return data[position : position + size], position + size

@@ -1,4 +1,4 @@
-"""Requests that nobody would send: well-formed ones with odd values, and mutations of those."""
+"""Odd requests: well-formed ones with unusual values, and mutations of those."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ INTERESTING = (
 DESTRUCTIVE = (
     ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS,
 )  # fmt: skip
-"""They remove or change what others use, as they should."""
+"""Requests that legitimately remove or change things that others use."""
 OPERATORS = (ApiKey.UNREGISTER_BROKER, ApiKey.REMOVE_RAFT_VOTER)
-"""They take a node out of its cluster, as an operator may. They are sent with ids of nodes that do not exist."""
+"""Requests that take a node out of its cluster, as an operator may. They get ids of nodes that do not exist."""
 ABSENT_ID = 77
 
 
 def odd_request(
     key: ApiKey, version: int, rng: Random, ids: Mapping[str, bytes], table: Mapping[ApiKey, ServedApi] = SERVED
 ) -> Message:
-    """A request that the codec has nothing against."""
+    """A request that the codec accepts."""
     request = samples.message(table[key].request, version, rng)
     _season(request, version, rng, ids)
     return request
 
 
 def _season(message: Message, version: int, rng: Random, ids: Mapping[str, bytes]) -> None:
-    """Give some fields values that mean something, so that handlers are reached and not only their first check."""
+    """Gives some fields meaningful values, so that requests get past the first check of a handler."""
     for field in (*layout(type(message), version).fields, *layout(type(message), version).tagged):
         value = getattr(message, field.name)
         if isinstance(value, Message):
@@ -62,7 +62,7 @@ def _season(message: Message, version: int, rng: Random, ids: Mapping[str, bytes
             for element in value:
                 _season(element, version, rng, ids)
         elif field.name == "cluster_id" and is_nullable(field, version) and rng.random() < 0.7:
-            setattr(message, field.name, None)  # whichever cluster this is
+            setattr(message, field.name, None)  # matches any cluster id
         elif rng.random() < 0.7:
             seasoned = _value(field.name, value, rng, ids)
             if seasoned is not None:
@@ -106,7 +106,7 @@ _EPOCH_FIELDS = ("leader_epoch", "replica_epoch", "current_leader_epoch", "last_
 
 
 def mutate(frame: bytes, rng: Random) -> bytes:
-    """A few bytes changed, removed, added or repeated; the API and version mostly stay."""
+    """Changes, removes, adds or repeats a few bytes; mostly keeps the API and version."""
     mutant = bytearray(frame)
     for _ in range(rng.choice((1, 1, 2, 5))):
         place = rng.randrange(8 if len(mutant) >= 8 and rng.random() < 0.95 else 0, len(mutant) + 1)
@@ -127,7 +127,7 @@ def mutate(frame: bytes, rng: Random) -> bytes:
 def random_frame(
     rng: Random, ids: Mapping[str, bytes], *, harmless: bool = False, table: Mapping[ApiKey, ServedApi] = SERVED
 ) -> bytes:
-    """An odd request of any API and version, as it is or mutated; a harmless one leaves topics and settings alone."""
+    """An odd request of any API and version, unchanged or mutated; a harmless one leaves topics and settings alone."""
     key = rng.choice([key for key in table if not harmless or key not in DESTRUCTIVE])
     version = rng.choice(list(table[key].versions))
     request = odd_request(key, version, rng, ids, table)

@@ -1,4 +1,4 @@
-"""A failing round, made small: which few of its cases does the failure need?"""
+"""Minimises a failing round: finds the few cases that the failure needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIES_MAX = 60
 
 
 class StoredRound(msgspec.Struct, frozen=True):
-    """A round as data: it can be sent again."""
+    """A round as data, so that it can be replayed."""
 
     seed: str
     nodes: int
@@ -29,7 +29,7 @@ class StoredRound(msgspec.Struct, frozen=True):
 
 
 def minimise(stored: StoredRound, failure: str, tries_max: int = TRIES_MAX) -> StoredRound:
-    """Leave out halves, then quarters, … of the cases, as long as the round fails in the same way."""
+    """Leaves out halves, then quarters, … of the cases, as long as the round fails in the same way."""
     wanted = signature(failure)
     size = -(-len(stored.cases) // 2)
     while size and tries_max:

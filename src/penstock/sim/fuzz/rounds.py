@@ -1,13 +1,13 @@
-"""One round: a cluster, a polite client with a topic of its own, and an attacker.
+"""One round: a cluster, a polite client with its own topic, and an attacker.
 
 After every batch of cases:
 
-- no process has ended, no handler has raised anything but the errors it may, no callback has let one escape;
-- the polite client is served, and everything in its topic is there, for a decoder that is not the broker's;
-- the attacker's topics answer, and whatever was accepted into them can be read: nothing poisons or blocks a topic;
+- no process has ended, no handler has raised an unexpected error, no exception has escaped from a callback;
+- the polite client is served, and an independent decoder finds everything in its topic;
+- the attacker's topics respond, and every record accepted into them is readable: nothing poisons or blocks a topic;
 - the memory of this process (the nodes, and all that is on their disks) stays within a bound.
 
-Forged requests on the controller port may cost an election: the polite client has some patience.
+Forged requests on the controller port may cause an election, so the polite client retries for some time.
 """
 
 from __future__ import annotations
@@ -49,29 +49,30 @@ ROUND_CASES = 4_000
 NODES = (1, 3)
 BATCH_CASES = 200
 AT_ONCE = 8
-"""Cases that are sent before the cluster gets a moment to answer, each on a connection of its own: one that ends its
-connection would hide what comes behind it."""
+"""The number of cases sent before the cluster gets a moment to respond, each on its own connection: a case that closes
+a shared connection would hide the ones after it."""
 MOMENT_MS = 5.0
 PATIENCE_MS = 60_000.0
 GROWTH_BYTES_MAX = 512 << 20
 REQUEST_UNFOLDED_BYTES_MAX = 4 << 20
 UNFOLDED_BYTES_MAX = 512 << 20
-"""By all requests of a batch of cases. One of bombs is refused after some tens of megabytes: each of its batches may be
-under way when the first one has used the request's budget up. Without a budget it unfolds to more than a gigabyte."""
+"""The limit for all requests of a batch of cases. A request of bombs is refused after some tens of megabytes: each of
+its batches may be in progress when the first one has used up the request's budget. Without a budget it would decompress
+to more than a gigabyte."""
 MINE, PACKED, TARGET = "mine", "packed", "target"
 THEIRS = ("t", "u", PACKED, TARGET)
 PARTITIONS = {MINE: 1, "t": 2, "u": 2, PACKED: bodies.BOMBS_MAX, TARGET: bodies.BOMBS_MAX}
-"""Of the last two as many as there are bombs in a request. The first of them unfolds batches to store them like that,
-as far as they fit; the other one unfolds them whole, to look at every record."""
+"""The last two have as many partitions as a request has bombs. The first of them decompresses batches to store them in
+another codec, as far as they fit; the other one decompresses them whole, to check every record."""
 CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 7, 9, 12
 
 
 class Failure(AssertionError):
-    """Something that must hold after every batch does not."""
+    """A check after a batch of cases failed."""
 
 
 class Case(NamedTuple):
-    """Bytes for one port of one node, on a connection that others share."""
+    """Bytes for one port of one node, on a shared connection."""
 
     node: int
     port: int
@@ -82,7 +83,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Report:
-    """What came of a round."""
+    """The result of a round."""
 
     cases: int = 0
     seen: Counter[str] = field(default_factory=Counter)
@@ -90,7 +91,7 @@ class Report:
 
 
 def draw(seed: str, count: int, nodes: int, ids: dict[str, bytes]) -> list[Case]:
-    """The cases of a round: they follow from its seed alone."""
+    """The cases of a round, determined by its seed alone."""
     rng = Random(seed)
     return [_case(rng, number % AT_ONCE, nodes, ids) for number in range(count)]
 
@@ -108,7 +109,7 @@ def _case(rng: Random, connection: int, nodes: int, ids: dict[str, bytes]) -> Ca
     if kind < 0.94:  # several at once
         more = [random_frame(rng, ids, table=table, harmless=True) for _ in range(rng.randint(2, 5))]
         return Case(*where, b"".join(map(with_length, (frame, *more))))
-    if kind < 0.97:  # cut off
+    if kind < 0.97:  # truncated
         whole = with_length(frame)
         return Case(*where, whole[: rng.randrange(len(whole))], then_close=True)
     if kind < 0.985:  # a length that is not the frame's
@@ -117,7 +118,7 @@ def _case(rng: Random, connection: int, nodes: int, ids: dict[str, bytes]) -> Ca
 
 
 def _produce(rng: Random) -> bytes:
-    """Records that are wrong, or that unfold beyond measure, to topics that exist."""
+    """Invalid records, or decompression bombs, for topics that exist."""
     topic = rng.choice(THEIRS)
     if rng.random() < 0.01:
         topic = rng.choice((PACKED, TARGET))
@@ -147,14 +148,14 @@ class Round:
         self.report = Report()
         self._unfolded = unfolded or Unfolded()
         self.kept: list[bytes] = []
-        """What the polite client was told is stored, by offset."""
+        """The acknowledged records of the polite client, by offset."""
         self._copies = min(3, nodes)
         self._offsets = dict.fromkeys(((topic, index) for topic in THEIRS for index in (0, 1)), 0)
         self._ids: dict[str, bytes] = {}
         self._peak_bytes = 0
 
     def start(self) -> dict[str, bytes]:
-        """Returns the ids of the attacker's topics."""
+        """Starts the cluster; returns the ids of the attacker's topics."""
         self.cluster.start()
         self.world.execute(self._create, host="polite")
         self._peak_bytes = _peak_bytes()
@@ -197,7 +198,7 @@ class Round:
             self.report.seen["connection closed"] += client.is_lost
             self.report.seen["answer"] += client.received
 
-    # ---- what must hold
+    # ---- checks
 
     def check(self) -> None:
         world = self.world
@@ -216,14 +217,14 @@ class Round:
         unfolded = self._unfolded.take()
         self.report.seen["megabyte unfolded"] += unfolded >> 20
         if unfolded > UNFOLDED_BYTES_MAX:
-            raise Failure(f"{unfolded >> 20} MiB of the attacker's batches were unfolded")
+            raise Failure(f"{unfolded >> 20} MiB of the attacker's batches were decompressed")
         world.execute(self._be_polite, host="polite")
         world.execute(self._write_to_theirs, host="polite")
         world.execute(self._read_theirs, host="polite")
         world.execute(self._create, host="polite")
 
     async def _create(self, runtime: SimRuntime) -> None:
-        """All topics, or those that an attacker has deleted."""
+        """Creates all topics, or those that an attacker has deleted."""
         client = ClusterClient(runtime, self.cluster)
         packed = [CreatableTopicConfig(name="compression.type", value="uncompressed")]
         topics = [
@@ -242,7 +243,7 @@ class Round:
                 self._offsets.update({(topic.name, index): 0 for index in (0, 1)})
 
     async def _be_polite(self, runtime: SimRuntime) -> None:
-        """Produce one record and read all of them."""
+        """Produces one record and reads all of them."""
         client = PartitionClient(runtime, self.cluster, MINE, 0)
         until_ms = runtime.now_ms() + PATIENCE_MS
         value = b"polite-%d" % len(self.kept)
@@ -259,7 +260,7 @@ class Round:
                 part = answer.responses[0].partition_responses[0]
                 problem = ErrorCode(part.error_code).name
                 if not part.error_code:
-                    # One that was stored without an answer comes before it, and is there as well.
+                    # A record stored without a response comes before it, and is there as well.
                     self.kept += [value] * (part.base_offset + 1 - len(self.kept))
                     break
             except OSError as error:
@@ -277,7 +278,7 @@ class Round:
             raise Failure(f"the polite client's topic has {len(found)} records, {len(self.kept)} were acknowledged")
 
     async def _write_to_theirs(self, runtime: SimRuntime) -> None:
-        """Whatever was sent to a topic before, it answers: with an error, if an attacker has changed its settings."""
+        """Checks that each of the attacker's topics responds, if only with an error."""
         for topic in THEIRS:
             client = PartitionClient(runtime, self.cluster, topic, 0)
             records = build_batch([Record(timestamp=bodies.TIMESTAMP_MS, value=b"polite")], codec=Codec.GZIP)
@@ -291,15 +292,15 @@ class Round:
                     await client.call(await client.find_leader(), request, PRODUCE_VERSION)
                     break
                 except NoLeader:
-                    break  # deleted, and not yet made again
+                    break  # deleted, and not yet recreated
                 except OSError:
                     client.doubt()
                     await runtime.sleep(200)
             else:
-                raise Failure(f"{topic}-0 does not answer any more")
+                raise Failure(f"{topic}-0 no longer responds")
 
     async def _read_theirs(self, runtime: SimRuntime) -> None:
-        """Whatever the broker has taken from an attacker, others can read."""
+        """Checks that clients can read everything the broker accepted from an attacker."""
         for (topic, index), offset in self._offsets.items():
             client = PartitionClient(runtime, self.cluster, topic, index)
             try:
@@ -313,7 +314,7 @@ class Round:
     async def _read(
         self, client: PartitionClient, offset: int, until_ms: float
     ) -> list[tuple[int, bytes | None]]:
-        """From an offset to the end; what was there if the topic is gone, or nobody answers."""
+        """Reads from an offset to the end; returns what it got so far if the topic is gone or no node responds."""
         found: list[tuple[int, bytes | None]] = []
         while client.runtime.now_ms() < until_ms:
             entry = FetchPartition(partition=client.partition, fetch_offset=offset, partition_max_bytes=1 << 24)
@@ -338,12 +339,12 @@ class Round:
 
 
 def nodes_of(number: int) -> int:
-    """How many nodes the cluster of this round has."""
+    """The number of nodes in the cluster of this round."""
     return NODES[number % len(NODES)]
 
 
 def run_round(number: int, cases: int = ROUND_CASES) -> tuple[Report, float]:
-    """Round `number`, and the CPU time that it took, in seconds."""
+    """Runs round `number`; also returns its CPU time in seconds."""
     began_s = time.process_time()
     report = run_cases(str(number), cases, nodes_of(number))
     gc.collect()
@@ -359,7 +360,7 @@ def draw_round(seed: str, count: int, nodes: int) -> list[Case]:
 def run_cases(
     seed: str, cases: int | Sequence[Case], nodes: int, settings: Mapping[str, str] | None = None
 ) -> Report:
-    """A whole round. `cases`: how many to draw, or those that are to be sent. `settings`: of every node."""
+    """Runs a whole round. `cases`: how many to draw, or the cases themselves. `settings`: for every node."""
     _forget_peak()
     with guarded(), counting_unfolded() as unfolded, World(f"fuzz-{seed}") as world:
         round = Round(world, nodes, settings, unfolded)
@@ -369,16 +370,16 @@ def run_cases(
             round.run(chosen)
         except Exception as error:
             round.report.failure = f"{type(error).__name__}: {error}"
-            world.tolerate_errors = True  # it is told: leaving the world need not raise it again
+            world.tolerate_errors = True  # already reported: closing the world need not raise it again
         return round.report
 
 
 def _forget_peak() -> None:
-    """The kernel counts the peak anew (Linux; elsewhere the first round that grows too much hides later ones)."""
+    """Resets the kernel's peak counter (Linux only; elsewhere the first round that grows too much hides later ones)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had since then."""
+    """The peak memory of this process since then."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""Random messages made from their schemas, with a liking for the edges."""
+"""Random messages generated from their schemas, biased towards edge values."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ INTEGERS = {
 TIME_MS_MAX = 1 << 40
 ERROR_CODE_MAX = 133
 ALPHABET = "abcXYZ019._-äß€語𝄞\0"
-# Around where a compact length needs a second byte, and beyond what a run of fields packs at once.
+# Around the length at which a compact length needs a second byte, and beyond what a run of fields packs at once.
 LONG_LENGTHS = (126, 127, 128, 300)
 
 
 def entities() -> Iterator[tuple[str, str, type[Message]]]:
-    """(module, kind, class) of everything that was generated."""
+    """(module, kind, class) of every generated message."""
     for messages in MESSAGES.values():
         module = importlib.import_module(f"penstock.wire.messages.{messages.module}")
         yield messages.module, "request", getattr(module, messages.name + "Request")
@@ -47,13 +47,13 @@ def entities() -> Iterator[tuple[str, str, type[Message]]]:
 
 
 def message(cls: type[Message], version: int, rng: random.Random) -> Message:
-    """Every field that the version has gets a value, the others keep their defaults."""
+    """A message with a value for every field of the version; the others keep their defaults."""
     shape = layout(cls, version)
     values = {field.name: _field(field, version, rng) for field in shape.fields}
     for field in shape.tagged:
         if rng.random() < 0.5:
             value = _field(field, version, rng)
-            # A tagged struct of defaults does not travel, and one that did not travel is None.
+            # A tagged struct of defaults is not sent, and one that was not sent is decoded as None.
             values[field.name] = None if isinstance(value, Message) and value == type(value)() else value
     return cls(**values)
 

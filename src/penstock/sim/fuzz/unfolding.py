@@ -1,7 +1,7 @@
-"""How much of attackers' batches a cluster unfolds, whether or not that shows as memory.
+"""Counts how many bytes of attackers' batches a cluster decompresses.
 
-In a simulation one batch is unfolded at a time and its memory is free before the next one, so bombs that would end a
-real broker leave no trace in the size of the process. The bytes are counted instead.
+In a simulation one batch is decompressed at a time and its memory is freed before the next one, so bombs that would end
+a real broker do not show in the size of the process. The bytes are counted instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.wire.compression import DecompressedTooLarge
 
 
 class Unfolded:
-    """What was unfolded in this process, away from the loops of its brokers."""
+    """Bytes decompressed in this process, outside the loops of its brokers."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     def take(self) -> int:
-        """How many bytes that were since the last time."""
+        """The number of bytes since the last call."""
         taken, self.bytes = self.bytes, 0
         return taken
 

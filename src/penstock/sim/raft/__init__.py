@@ -1,7 +1,7 @@
-"""The pure Raft core in bulk: many quorums, no sockets, no files, nothing but cores in one loop.
+"""Simulates the pure Raft core in bulk: many quorums of cores in one loop, without sockets or files.
 
-- `cluster`: nodes with a small shell around each core, a network that delays, loses, reorders and cuts, disks that
-  forget what was not synced; after every step a checker compares what happened with Raft's promises.
+- `cluster`: nodes with a small shell around each core, a network that delays, loses, reorders and cuts, and disks that
+  lose unsynced data; after every step a checker verifies Raft's guarantees.
 - `chaos`: random faults and operations from one seed. `run_chaos(seed)`, `run_storm(seed)`.
 - `kafka`: the seven scenarios of Apache Kafka's own simulation of its quorum. `run_kafka(seed)`.
 

@@ -1,4 +1,4 @@
-"""Random faults and operations on a simulated cluster, all from one seed, and the wait for it to recover."""
+"""Random faults and operations on a simulated cluster, all from one seed, and its recovery."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from penstock.sim.raft.cluster import Cluster, Disk, Node, directory
 
 
 class Chaos:
-    """Does something every few virtual milliseconds."""
+    """Performs an action every few virtual milliseconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Faults draw from their own randomness: a change in the protocol does not change the schedule of faults.
+        # Faults have their own random source: a change in the protocol does not change the schedule of faults.
         self.rng = Random(cluster.seed ^ 0x5EED)
         self.generations = dict.fromkeys(cluster.nodes, 0)
         self.operation = 0
 
     def storm(self, steps: int) -> None:
-        """Leaders and candidates lose power at the worst moments, again and again."""
+        """Leaders and candidates repeatedly lose power at the worst moments."""
         actions = ((self.propose, 25), (self.crash_busy, 12), (self.restart, 25), (self.isolate, 4), (self.heal, 12))
         self.act(actions, steps, (1, 2, 5, 20, 60))
 
     def run(self, steps: int) -> None:
-        """Everything that can happen to a cluster, at a pace at which it mostly works."""
+        """All kinds of faults, at a rate at which the cluster mostly works."""
         actions = (
             (self.propose, 40),
             (self.take_snapshot, 4),
@@ -51,7 +51,7 @@ class Chaos:
             self.cluster.run(self.rng.choice(waits_ms))
 
     def recover(self) -> None:
-        """Stop the faults: a leader must appear, commit something new, and everybody must get it."""
+        """Stops the faults: a leader must appear and commit something new, and every node must receive it."""
         cluster = self.cluster
         cluster.heal()
         cluster.loss = 0.0
@@ -106,7 +106,7 @@ class Chaos:
             self.cluster.seen["power loss" if power_loss else "kill"] += 1
 
     def crash_busy(self) -> None:
-        """Somebody who leads, stands for election, or has just voted."""
+        """Crashes a node that leads, stands for election, or has just voted."""
         busy = [node for node in self.cluster.nodes.values() if node.core is not None and node.core.hard.voted]
         if busy:
             self.cluster.crash(self.rng.choice(busy), power_loss=True)
@@ -138,7 +138,7 @@ class Chaos:
             self.cluster.leader.step(m.Resign())
 
     def rot(self) -> None:
-        """At most one log at a time loses what it had synced: a corrupt minority."""
+        """At most one log at a time loses synced data: a corrupt minority."""
         if self.lame():
             return
         node = self.some(up=False)
@@ -160,14 +160,14 @@ class Chaos:
         self.cluster.seen["wiped disk"] += 1
 
     def lame(self) -> bool:
-        """Whether a replica more that lost its data could leave too few that have it."""
+        """Whether another replica that loses its data could leave too few that have it."""
         if any(node.disk.hard.suspect for node in self.cluster.nodes.values()):
             return True
         leader = self.cluster.leader
         if leader is None or leader.core is None:
             return True
         keys = [node.disk.key for node in self.cluster.nodes.values()]
-        # A voter that is being added may yet turn out not to be one.
+        # A voter that is being added may still be rejected.
         sets = (leader.core.voter_set, leader.core.log.voter_set_at(leader.core.high_watermark))
         return any(len(voters) < 3 or any(key not in keys for key in voters.keys) for voters in sets)
 
@@ -185,7 +185,7 @@ class Chaos:
         voters = leader.core.voter_set
         keys = [node.disk.key for node in self.cluster.nodes.values()]
         gone = [key for key in voters.keys if key not in keys]
-        # Voters whose disks are gone go first; a quorum of fewer than three survives too little to be interesting.
+        # Remove voters whose disks are gone first; keep at least three, since a smaller quorum survives too little.
         if gone or len(voters) > 3:
             self.operation += 1
             leader.step(m.RemoveVoter(self.operation, gone[0] if gone else self.rng.choice(voters.keys)))

@@ -1,7 +1,7 @@
-"""Many cores in one loop: a network that delays, loses, reorders and cuts; disks that forget what was not synced.
+"""Many cores in one loop, with a network that delays, loses, reorders and cuts, and disks that lose unsynced data.
 
-`Cluster` runs real cores with a small shell around each. Everything follows from one seed. After every step the
-checker compares what happened with Raft's promises; a broken one raises `AssertionError` with the seed.
+`Cluster` runs real cores with a small shell around each. Everything is determined by one seed. After every step the
+checker verifies Raft's guarantees; a violation raises `AssertionError` with the seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def directory(node_id: int, generation: int = 0) -> bytes:
 
 
 class Disk:
-    """What a node has written, and what of it would survive a power failure."""
+    """The data that a node has written, and the part that would survive a power failure."""
 
     def __init__(self, key: ReplicaKey, voters: VoterSet) -> None:
         self.key = key
@@ -76,7 +76,7 @@ class Disk:
         self.durable = list(survivors)
 
     def rot(self, rng: Random) -> None:
-        """Lose records that were synced. The node notices, and says so in its hard state."""
+        """Loses synced records. The node notices, and marks its hard state as suspect."""
         keep = rng.randint(0, len(self.log))
         self.log = self.log[:keep]
         self.durable = list(self.log)
@@ -90,7 +90,7 @@ class Disk:
 
 
 class Node:
-    """The shell: does what each Ready says, in its order."""
+    """The shell: carries out each Ready in its order."""
 
     def __init__(self, cluster: Cluster, node_id: int, disk: Disk) -> None:
         self.cluster = cluster
@@ -112,7 +112,7 @@ class Node:
     def start(self) -> None:
         assert self.core is None
         self.incarnation += 1
-        self.disk.durable = list(self.disk.log)  # the shell syncs what it found before it trusts it
+        self.disk.durable = list(self.disk.log)  # the shell syncs the log it found before trusting it
         rng = self.cluster.randomness(self.id)
         self.core = RaftCore(self.disk.key, self.disk.hard, self.disk.view(), rng, self.cluster.config)
         self.applied = self.core.high_watermark
@@ -176,7 +176,7 @@ class Node:
             self.step(m.Tick())
 
     def sync(self) -> None:
-        """One sync at a time; what was written meanwhile waits for the next."""
+        """One sync at a time; later writes wait for the next."""
         self.dirty = True
         if not self.syncing:
             self.dirty = False
@@ -193,13 +193,13 @@ class Node:
 
     def install(self, snapshot: OffsetAndEpoch) -> None:
         data, voters, _ = self.cluster.snapshots[snapshot]
-        assert self.partial == data, "the pieces of a snapshot make the snapshot"
+        assert self.partial == data, "the chunks of a snapshot must add up to the snapshot"
         self.disk.install(snapshot, voters)
         self.cluster.seen["snapshot install"] += 1
         self.step(m.SnapshotInstalled(snapshot, voters))
 
     def fill(self, message: m.Message) -> m.Message:
-        """What the shell reads from its files for a response."""
+        """Fills in the data that the shell reads from its files for a response."""
         if isinstance(message, m.FetchResponse) and message.read_from >= 0:
             batches = self.disk.read(message.read_from, self.cluster.batches_per_fetch())
             return m.FetchResponse(
@@ -229,7 +229,7 @@ class Node:
         return message
 
     def take_snapshot(self) -> bool:
-        """Of all that is applied; the log keeps some of what it covers."""
+        """Takes a snapshot of everything applied; the log keeps some of the records it covers."""
         core = self.core
         assert core is not None
         known, _ = self.disk.snapshot
@@ -241,7 +241,7 @@ class Node:
         voters = core.log.voter_set_at(offset)
         data = f"{snapshot.offset}-{snapshot.epoch}".encode() * 7
         contents = (data, voters, self.cluster.committed_before(offset))
-        assert self.cluster.snapshots.setdefault(snapshot, contents) == contents, "a snapshot's name says what is in it"
+        assert self.cluster.snapshots.setdefault(snapshot, contents) == contents, "equal snapshot ids, equal contents"
         start = self.cluster.log_start([batch.base_offset for batch in covered] + [offset])
         self.disk.snapshot = (snapshot, voters)
         self.disk.trim(max(self.disk.start, start))
@@ -250,7 +250,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes, network, time, and what must always hold."""
+    """Nodes, network, time, and the invariants."""
 
     def __init__(
         self, seed: int, voters: int, observers: int = 0, *, loss: float = 0.0, config: RaftConfig | None = None
@@ -297,7 +297,7 @@ class Cluster:
     def run_until(self, condition: Callable[[], bool], limit_ms: float = 60_000) -> None:
         end = self.now + limit_ms
         while not condition():
-            assert self._queue, f"seed {self.seed}: nothing left to happen"
+            assert self._queue, f"seed {self.seed}: no events left"
             assert self._queue[0][0] <= end, f"seed {self.seed}: not within {limit_ms} ms"
             self.now, _, callback = heapq.heappop(self._queue)
             callback()
@@ -331,13 +331,13 @@ class Cluster:
             if self.now < node.paused_until:
                 self.at(node.paused_until, deliver)
             elif source.incarnation != incarnation and isinstance(message, m.Response):
-                pass  # the connection died with the node that would have answered on it
+                pass  # the connection died with the node that would have sent the response
             else:
                 node.step(message)
 
         self.at(self.now + delay, deliver)
 
-    # -- what people do ----------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------------------------
 
     def start_all(self) -> None:
         for node in self.nodes.values():
@@ -345,7 +345,7 @@ class Cluster:
 
     @property
     def leader(self) -> Node | None:
-        """The leader of the newest epoch that somebody up leads."""
+        """The leader of the newest epoch that has a live leader."""
         leaders = [node for node in self.nodes.values() if node.core and node.core.role is Role.LEADER]
         return max(leaders, key=lambda node: node.core.epoch if node.core else 0, default=None)
 
@@ -376,7 +376,7 @@ class Cluster:
     def heal(self) -> None:
         self.cut.clear()
 
-    # -- what must hold ----------------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------------
 
     def committed_before(self, offset: int) -> tuple[object, ...]:
         return tuple(batch.values for base, batch in sorted(self.committed.items()) if base < offset)
@@ -394,7 +394,7 @@ class Cluster:
             assert first == node.id, f"{where}: nodes {first} and {node.id} lead epoch {core.epoch}"
             self.seen["leader change"] += 1
             if core.epoch == max(self.leaders):
-                # One that learns late that it won an older epoch leads nobody: the others are past that.
+                # A node that learns late that it won an older epoch leads no one: the others have moved on.
                 self.check_leader_has_everything(node, where)
         if core.role is Role.LEADER:
             first_pending = bisect_left(node.disk.log, self.committed_end, key=lambda batch: batch.base_offset)
@@ -414,7 +414,7 @@ class Cluster:
         self.results += ready.results
 
     def check_committed(self, node: Node, high_watermark: int, where: str) -> None:
-        """What one node takes for committed is what every node does, for ever."""
+        """Checks that all nodes agree forever on what is committed."""
         first = bisect_left(node.disk.log, node.applied, key=lambda batch: batch.base_offset)
         for batch in node.disk.log[first:]:
             if batch.end_offset > high_watermark:

@@ -1,8 +1,8 @@
-"""The seven scenarios of Apache Kafka's own simulation of its quorum (`RaftEventSimulationTest`), on our core.
+"""The seven scenarios of Apache Kafka's simulation of its quorum (`RaftEventSimulationTest`), on our core.
 
-Each runs with up to five voters and five observers, values are appended all the time, and the checker of
-`penstock.sim.raft.cluster` looks at every step: one leader per epoch, epochs and high watermarks that never go back, a
-majority behind every high watermark, committed data that is the same everywhere.
+Each runs with up to five voters and five observers while values are appended continuously. The checker of
+`penstock.sim.raft.cluster` verifies every step: one leader per epoch, epochs and high watermarks that never go back, a
+majority behind every high watermark, the same committed data everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["SCENARIOS", "run_kafka"]
 VOTERS_MAX, OBSERVERS_MAX = 5, 5
 APPEND_EVERY_MS = 25
 ENTRIES = 10
-"""How much further everybody must get before it counts as progress."""
+"""How far all nodes must advance before it counts as progress."""
 
 
 class Run:
@@ -49,17 +49,17 @@ class Run:
         return leader
 
     def settle(self) -> None:
-        """Until everybody who is up follows one leader, and has got ahead."""
+        """Waits until every live node follows one leader and has advanced."""
         self.progress(self.nodes)
 
     def progress(self, nodes: Iterable[Node], beyond: int | None = None) -> None:
-        """Until all of these know that more is committed."""
+        """Waits until all of these nodes know a higher commit offset."""
         up = [node for node in nodes if node.up]
         target = (self.cluster.committed_end if beyond is None else beyond) + ENTRIES
         self.cluster.run_until(lambda: all(_reached(node) >= target for node in up))
 
     def new_leader(self, old: Node) -> Node:
-        """Until another one leads a newer epoch."""
+        """Waits until another node leads a newer epoch."""
         assert old.id
         epoch = max(self.cluster.leaders)
         self.cluster.run_until(lambda: (leader := self.cluster.leader) is not None and _epoch(leader) > epoch)
@@ -119,7 +119,7 @@ def can_elect_new_leader_after_old_leader_partitioned_away(seed: int) -> Cluster
 
 
 def can_make_progress_if_majority_is_reachable(seed: int) -> Cluster:
-    """Nodes beyond the majority are cut off, observers on either side; the leader may be on the wrong one."""
+    """Nodes beyond the majority are cut off, with observers on either side; the leader may be in the minority."""
     run = Run(seed, 1)
     run.settle()
     cluster = run.cluster
@@ -176,7 +176,7 @@ def can_recover_from_single_node_committed_data_loss(seed: int) -> Cluster:
 
 
 def _replace(run: Run, gone: ReplicaKey, key: ReplicaKey) -> None:
-    """Voters are changed one at a time; a refusal, or another leader, and it is asked for again."""
+    """Replaces a voter, one change at a time; retries after a refusal or a change of leader."""
     operation = 0
 
     def voters() -> VoterSet | None:
@@ -213,5 +213,5 @@ SCENARIOS: dict[str, Callable[[int], Cluster]] = {
 
 
 def run_kafka(seed: int) -> Cluster:
-    """The scenarios in turn."""
+    """Runs one of the scenarios, chosen by the seed."""
     return list(SCENARIOS.values())[seed % len(SCENARIOS)](seed)

@@ -1,4 +1,4 @@
-"""`python -m penstock.sim.trials`: run seeds, or replay a schedule. `make sim` is this."""
+"""`python -m penstock.sim.trials`: runs seeds, or replays a schedule. `make sim` runs this."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.sim.trials.shrink import shrink
 from penstock.sim.trials.trial import Outcome
 
 ENOUGH_FOR_COVERAGE = 100
-"""With fewer seeds a thing that did not happen says nothing."""
+"""With fewer seeds, an event that did not happen proves nothing."""
 SHRINK_MAX = 3
-"""Failures that are shrunk; the others are named."""
+"""The number of failures to shrink; the others are only listed."""
 
 console = Console()
 
@@ -32,14 +32,14 @@ console = Console()
 def main(
     seeds: Annotated[int, typer.Option(help="Whole clusters to simulate.")] = 100,
     raft: Annotated[int, typer.Option(help="Quorums of the pure Raft core to simulate.")] = 0,
-    first: Annotated[int, typer.Option(help="The first seed; a fresh one is drawn, and printed, without it.")] = -1,
+    first: Annotated[int, typer.Option(help="The first seed; by default a random one, which is printed.")] = -1,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one per core.")] = 0,
-    minutes: Annotated[float, typer.Option(help="End after so long, whatever is left; 0 for no limit.")] = 0.0,
+    minutes: Annotated[float, typer.Option(help="Stop after this long, even if seeds are left; 0 for no limit.")] = 0.0,
     keep: Annotated[Path, typer.Option(help="Where to write the schedules of failures.")] = Path(".simulation"),
     replay: Annotated[Path | None, typer.Option(help="Replay one stored schedule instead.")] = None,
     show: Annotated[int, typer.Option(help="Print the schedule of this seed instead.")] = -1,
 ) -> None:
-    """Simulate whole clusters under faults, and tell what happened."""
+    """Simulate whole clusters under faults, and report what happened."""
     if replay is not None:
         raise typer.Exit(_replay(Schedule.from_json(replay.read_bytes())))
     if show >= 0:
@@ -57,7 +57,7 @@ def main(
         console.print(f"[red]raft seed {seed}[/]: {failure}", highlight=False)
     never = missing(campaign.seen) if campaign.trials >= ENOUGH_FOR_COVERAGE else []
     if never:
-        console.print(f"[red]never happened, so nothing is shown about it:[/] {', '.join(never)}")
+        console.print(f"[red]never happened, so it was not tested:[/] {', '.join(never)}")
     raise typer.Exit(1 if campaign.failed or campaign.raft_failed or never else 0)
 
 
@@ -91,7 +91,7 @@ def _table(title: str, counts: Counter[str], first: tuple[str, ...] = ()) -> Tab
 
 
 def _keep(outcome: Outcome, directory: Path) -> None:
-    """Shrink a failure, print it, and write it down."""
+    """Shrinks a failure, prints it, and saves it."""
     console.print(f"[red]seed {outcome.seed}[/]: {outcome.failure}", highlight=False)
     schedule = replace(generate(outcome.seed), faults=outcome.applied)
     with console.status("shrinking") as status:

@@ -1,14 +1,13 @@
 """A trial of one node whose files are damaged while it is down.
 
-There is no other copy: the node has nothing to fetch from, and nobody corrects it. So the verdict is another one than
-that of a cluster. After each of several starts:
+There is no other copy: the node has no replica to fetch from or to be corrected by. So its verdict differs from that of
+a cluster. After each of several starts:
 
-- every acknowledged record is served at its offset, or the node or the partition *refuses*: the process ends with
-  a reason for the operator, or a fetch is answered with an error. A log that is shorter than it was, or a topic that
-  is not there, is no refusal: clients would take it for the truth. (A log that was damaged itself may end before the
-  damage.)
-- whatever was refused, all bytes of acknowledged records that the damage left on the disk are on it still, under
-  whatever name: nothing is deleted on doubtful evidence, not even by the second start.
+- every acknowledged record is served at its offset, or the node or the partition *refuses*: the process ends with a
+  reason for the operator, or a fetch gets an error. A log that is shorter than before, or a missing topic, is not a
+  refusal: clients would believe it. (A log that was damaged itself may end before the damage.)
+- whatever was refused, all bytes of acknowledged records that the damage left on the disk are still on it, under any
+  name: nothing is deleted on doubtful evidence, not even by the second start.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from penstock.wire.records import iter_batches, iter_records
 __all__ = ["AloneTrial"]
 
 STARTS = 3
-"""A start may remove the evidence that the next one would need."""
+"""The number of starts: one start may remove the evidence that the next one needs."""
 START_LIMIT_MS = 60_000.0
 LINGER_MS = 90_000.0
-"""Longer than `file.delete.delay.ms`: what was marked for removal is removed by then."""
+"""Longer than `file.delete.delay.ms`, so that files marked for removal are removed by then."""
 TRIES = 40
 TRY_AGAIN_MS = 250.0
 
 
 class Survey(NamedTuple):
-    """What a client gets of a partition, from its beginning."""
+    """The records of a partition that a client can read from its beginning."""
 
     values: dict[int, bytes]
     refused: str
-    """Why there is no more, if that is not because the log ends."""
+    """Why reading stopped, if not at the end of the log."""
 
 
 class AloneTrial(Trial):
@@ -85,8 +84,8 @@ class AloneTrial(Trial):
                 node.crash()
 
     def _damage(self) -> set[bytes]:
-        """Returns the acknowledged values that must stay on the disk: all that are on it when it is done, but for those
-        in a batch that lost its end. Such a batch is what a write leaves that a crash has cut short."""
+        """Returns the acknowledged values that must stay on the disk: all that are on it afterwards, except those in a
+        batch that lost its end. Such a batch looks like a write that was cut short by a crash."""
         disk = self.cluster.nodes[0].host.disk
         for fault in self.schedule.faults:
             if fault.kind in DAMAGE:
@@ -116,7 +115,7 @@ class AloneTrial(Trial):
             self.outcome.seen["served after damage"] += 1
         elif node.is_alive:
             if not [entry for entry in node.events.all[said:] if entry.level != "INFO"]:
-                raise Violation(f"{which}: the node neither serves nor ends, and says nothing about it")
+                raise Violation(f"{which}: the node neither serves nor ends, and logs no reason")
             self.outcome.seen["waited after damage"] += 1
         else:
             self._judge_end(which)
@@ -128,14 +127,14 @@ class AloneTrial(Trial):
             node.crash()
 
     def _judge_end(self, which: str) -> None:
-        """The process ended by itself: for a reason that an operator can act on, not by an exception of ours."""
+        """The process ended by itself: it must give a reason that an operator can act on, not an internal exception."""
         exit = self.cluster.nodes[0].host.exits[-1]
         if exit.reason == MAIN_ENDED and not isinstance(exit.error, StartRefused | OSError):
             raise Violation(f"{which}: the node ended with {exit.error!r} instead of a reason") from exit.error
         if exit.reason.startswith("fatal: background task"):
             raise Violation(f"{which}: {exit.reason}") from exit.error
 
-    # ---- what a client gets
+    # ---- what a client reads
 
     async def _survey(self, runtime: SimRuntime) -> None:
         self.surveys = [
@@ -146,23 +145,23 @@ class AloneTrial(Trial):
     def _judge_surveys(self, which: str) -> None:
         for ledger, found in zip(self.ledgers, self.surveys, strict=True):
             if self.cluster.nodes[0].image.partition(ledger.topic, ledger.partition) is None:
-                raise Violation(f"{which}: the node serves, and has forgotten {ledger}")
+                raise Violation(f"{which}: the node serves, but has lost {ledger}")
             own = [one.offset for one in self.damaged if one.is_log and one.directory == str(ledger)]
             cut_at = min(own, default=None)
             for offset, value in ledger.acknowledged.items():
                 there = found.values.get(offset)
                 if there is not None and there != value and (cut_at is None or offset < cut_at):
-                    raise Violation(f"{which}: {ledger}: {value!r} was acknowledged at {offset}, where {there!r} is")
+                    raise Violation(f"{which}: {ledger}: {value!r} was acknowledged at {offset}, {there!r} is there")
                 if there is None and not found.refused and (cut_at is None or offset < cut_at):
                     raise Violation(
-                        f"{which}: {ledger} is served as if it ended at {len(found.values)}; "
+                        f"{which}: {ledger} is served as if it ended at {len(found.values)}, but "
                         f"{value!r} was acknowledged at {offset}"
                     )
             self.outcome.seen["partition refused after damage"] += bool(found.refused)
 
 
 async def survey(client: PartitionClient) -> Survey:
-    """Read from the beginning to the high watermark, or until it is plain that nobody lets us."""
+    """Reads from the beginning to the high watermark, or until it is clear that reading is refused."""
     values: dict[int, bytes] = {}
     offset, refused = 0, "no answer"
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Many seeds on all cores: whole clusters and the pure Raft core, with a progress bar, and what came of them."""
+"""Many seeds on all cores: whole clusters and the pure Raft core, with a progress bar and a summary."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["RAFT_CHUNK", "Campaign", "run_campaign", "run_raft_seed"]
 RAFT_CHUNK = 50
 STORM_EVERY, KAFKA_EVERY = 50, 10
 SEEDS_PER_PROCESS = 200
-"""A process that has built so many worlds is replaced: cycles that outlive a world are collected only between seeds."""
+"""A process is replaced after this many worlds: cycles that outlive a world are collected only between seeds."""
 
 
 class Work(NamedTuple):
-    """What a process is given at a time."""
+    """The work given to a process at a time."""
 
     function: Any
     arguments: tuple[int, ...]
     seeds: int
-    """How many."""
+    """The number of seeds."""
 
 
 @dataclass
 class Campaign:
-    """The sum of many seeds."""
+    """The sum of the results of many seeds."""
 
     trials: int = 0
     raft: int = 0
@@ -69,7 +69,7 @@ class Campaign:
 
 
 def run_raft_seed(seed: int) -> Counter[str]:
-    """Mostly everything at once; every tenth one of Kafka's scenarios; every fiftieth a storm of power failures."""
+    """Mostly all faults at once; every tenth seed a scenario of Kafka's; every fiftieth a storm of power failures."""
     if seed % STORM_EVERY == 0:
         return run_storm(seed).seen
     if seed % KAFKA_EVERY == 0:
@@ -80,9 +80,9 @@ def run_raft_seed(seed: int) -> Counter[str]:
 def run_campaign(
     first: int, trials: int, raft: int, *, jobs: int, minutes: float = 0.0, quiet: bool = False
 ) -> Campaign:
-    """Seeds `first`, `first` + 1, …: so many whole clusters, and so many quorums of the pure core.
+    """Runs seeds `first`, `first` + 1, …: `trials` whole clusters, and `raft` quorums of the pure core.
 
-    With `minutes`, fewer of both if time is short.
+    With `minutes`, it runs fewer of both if time is short.
     """
     campaign = Campaign()
     until_s = monotonic() + minutes * 60 if minutes else float("inf")
@@ -110,8 +110,8 @@ def run_campaign(
             progress.update(bars[function], advance=count, bad=f"{bad} failed" if bad else "")
 
         work = _work(first, trials, raft)
-        # New processes now and then (see SEEDS_PER_PROCESS), but not by the executor's `max_tasks_per_child`: in Python
-        # 3.11 it can wait for ever.
+        # Replace processes now and then (see SEEDS_PER_PROCESS), but not with the executor's `max_tasks_per_child`: in
+        # Python 3.11 it can hang.
         while monotonic() < until_s and (some := list(islice(work, SEEDS_PER_PROCESS * jobs))):
             with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_prepare_process) as pool:
                 _run_some(pool, some, jobs, until_s, done)
@@ -125,7 +125,7 @@ def _run_some(
     until_s: float,
     done: Callable[[Any, int, Any], None],
 ) -> None:
-    """Have the work done, and tell `done` of each part; no more is begun after `until_s`."""
+    """Runs the work and calls `done` for each part; starts no more after `until_s`."""
     waiting = iter(some)
     running: dict[Future[Any], Work] = {}
     while True:
@@ -139,7 +139,7 @@ def _run_some(
 
 
 def _work(first: int, trials: int, raft: int) -> Iterator[Work]:
-    """Both kinds, mixed, so that the bars end at about the same time."""
+    """Both kinds, mixed, so that both progress bars end at about the same time."""
     chunks = [(start, min(RAFT_CHUNK, first + raft - start)) for start in range(first, first + raft, RAFT_CHUNK)]
     ratio = len(chunks) / trials if trials else 0.0
     given = 0
@@ -159,7 +159,7 @@ def _trial(seed: int) -> Outcome:
 
 
 def _prepare_process() -> None:
-    """What is imported by now lives as long as the process: the collector need not look at it after every seed."""
+    """Excludes all imported objects from garbage collection: they live as long as the process."""
     gc.freeze()
 
 
@@ -168,7 +168,7 @@ def _raft(first: int, count: int) -> tuple[Counter[str], list[tuple[int, str]]]:
 
 
 def raft_seeds(seeds: Iterable[int]) -> tuple[Counter[str], list[tuple[int, str]]]:
-    """What happened in these, and which of them failed and how."""
+    """The events of these seeds, and the failures."""
     seen: Counter[str] = Counter()
     failed = []
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""A client of a whole cluster: it finds leaders and coordinators by itself, and gives up on who does not answer."""
+"""A client of a whole cluster: it finds leaders and coordinators by itself, and times out on unresponsive nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIND_COORDINATOR_VERSION = 4
 
 
 class NoLeader(OSError):
-    """Nobody leads, or nobody says who does. It is an OSError because a client deals with both in the same way."""
+    """There is no leader, or no node knows it. An OSError, because clients handle it like an unreachable node."""
 
 
 class ClusterClient:
@@ -40,7 +40,7 @@ class ClusterClient:
     async def call(
         self, node_id: int, request: Message, version: int, *, timeout_ms: float = REQUEST_TIMEOUT_MS
     ) -> Any:
-        """OSError if there is no answer, at the latest after a while."""
+        """Sends a request; raises OSError if there is no response in time."""
         client = await self.connection(node_id)
         return await self.within(node_id, client, client.send(request, version), timeout_ms=timeout_ms)
 
@@ -57,13 +57,13 @@ class ClusterClient:
             timer.cancel()
 
     def forget(self, node_id: int) -> None:
-        """End the connection to a node: the next request opens another."""
+        """Closes the connection to a node: the next request opens another."""
         client = self._clients.pop(node_id, None)
         if client is not None:
             client.frames.abort()
 
     def any_broker(self) -> int:
-        """A client knows all of them, and not which of them work."""
+        """A random broker: a client knows all of them, but not which of them work."""
         return self.runtime.rng.choice([node.node_id for node in self.cluster.nodes if node.is_broker])
 
     async def coordinator(self, group: str) -> int:
@@ -75,7 +75,7 @@ class ClusterClient:
 
 
 class PartitionClient(ClusterClient):
-    """What a producer or a reader of one partition knows."""
+    """The knowledge of a producer or reader of one partition."""
 
     def __init__(self, runtime: SimRuntime, cluster: SimCluster, topic: str, partition: int) -> None:
         super().__init__(runtime, cluster)
@@ -85,7 +85,7 @@ class PartitionClient(ClusterClient):
         self.leader_epoch = -1
 
     async def find_leader(self) -> int:
-        """The leader, as far as known; asks any node. What an older epoch says is not believed."""
+        """The leader, if known, else asked from any node. Ignores answers from an older epoch."""
         if self.leader >= 0:
             return self.leader
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
@@ -99,5 +99,5 @@ class PartitionClient(ClusterClient):
         return self.leader
 
     def doubt(self) -> None:
-        """Ask again who leads."""
+        """Forgets the leader, so that it is looked up again."""
         self.leader = -1

@@ -1,4 +1,4 @@
-"""What happened in a set of trials. What never happened was not tested."""
+"""Counts what happened in a set of trials: an event that never happened was not tested."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MUST_HAPPEN = (
     "move begun",
     "served after damage",
 )
-"""A set of trials in which one of these is zero counts as a failure."""
+"""A set of trials fails if one of these never happened."""
 
 
 def told_by(cluster: SimCluster) -> Counter[str]:
-    """What the nodes' own logs of events say."""
+    """Events counted from the nodes' logs."""
     seen: Counter[str] = Counter()
     for node in cluster.nodes:
         events = node.events

@@ -1,8 +1,8 @@
-"""Damage to the files of a node that has ended, and what is left on its disk afterwards.
+"""Damages the files of a stopped node, and examines what is left on its disk.
 
-Any file may be damaged, anywhere in it: a bit flips, the file ends early, or its end is all zeros. Left out is only
-what nobody could ever tell: offset, length and epoch of a batch below the recovery point of its log, which no checksum
-covers and no start looks at.
+Any file may be damaged, anywhere: a bit flips, the file ends early, or its end is all zeros. Only undetectable damage
+is left out: offset, length and epoch of a batch below the recovery point of its log, which no checksum covers and no
+start reads.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from penstock.wire.records import LENGTH_OVERHEAD
 __all__ = ["UNPROTECTED_BYTES", "Damaged", "all_files", "batches", "damage", "still_there", "synced_batch", "torn_end"]
 
 UNPROTECTED_BYTES = 16
-"""At the beginning of a batch: offset, length and epoch, which no checksum covers."""
+"""The start of a batch: offset, length and epoch, which no checksum covers."""
 
 
 class Damaged(NamedTuple):
-    """A file, and from where on it is not what it was."""
+    """A file, and the position from which it is damaged."""
 
     kind: Kind
     path: str
     position: int
     offset: int
-    """For a log: the first offset of the batch at that position; what comes before it is whole."""
+    """For a log: the first offset of the batch at that position; everything before it is intact."""
 
     @property
     def directory(self) -> str:
@@ -44,7 +44,7 @@ class Damaged(NamedTuple):
 
 
 def damage(disk: SimDisk, fault: Fault, pattern: str, rng: Random) -> Damaged | None:
-    """Do it to one of the files that match; None if there is none with something in it."""
+    """Damages one of the files that match; None if all of them are empty."""
     if fault.kind is Kind.REMOVE:
         return _remove(disk, rng)
     paths = [path for path in all_files(disk) if _matches(path, pattern) and disk.content(path)]
@@ -69,7 +69,7 @@ def damage(disk: SimDisk, fault: Fault, pattern: str, rng: Random) -> Damaged | 
 
 
 def _remove(disk: SimDisk, rng: Random) -> Damaged | None:
-    """Remove the directory of a partition. (One that no checkpoint lists yet is not missed.)"""
+    """Removes the directory of a partition. (Only one that a checkpoint lists: others would not be missed.)"""
     if disk.namespace.find(names.RECOVERY_POINTS_NAME) is None:
         return None
     listed = decode_offsets(disk.content(names.RECOVERY_POINTS_NAME))
@@ -82,13 +82,13 @@ def _remove(disk: SimDisk, rng: Random) -> Damaged | None:
 
 
 def still_there(disk: SimDisk, values: Iterable[bytes]) -> set[bytes]:
-    """Which of these values are somewhere on the disk, in whatever file."""
+    """Those of these values that are on the disk, in any file."""
     everything = b"\xff".join(disk.content(path) for path in all_files(disk))
     return {value for value in values if value in everything}
 
 
 def torn_end(content: bytes) -> bytes:
-    """The end of a log file that is less than the batch it begins with says; empty if there is none."""
+    """An incomplete batch at the end of a log file; empty if there is none."""
     end = max((at + size for at, size in batches(content)), default=0)
     rest = content[end:]
     size = LENGTH_OVERHEAD + int.from_bytes(rest[8:LENGTH_OVERHEAD], "big", signed=True)
@@ -100,8 +100,8 @@ def all_files(disk: SimDisk) -> list[str]:
 
 
 def synced_batch(disk: SimDisk, path: str, position: int) -> int | None:
-    """Where the batch at a position begins, if it lies below the recovery point of its log. (The metadata log is
-    read from its beginning at every start.)"""
+    """The start of the batch at a position, if it is below the recovery point of its log. (The metadata log is read
+    from its beginning at every start.)"""
     directory = path.partition("/")[0]
     if not path.endswith(names.LOG_SUFFIX) or directory.startswith(METADATA):
         return None
@@ -117,7 +117,7 @@ def synced_batch(disk: SimDisk, path: str, position: int) -> int | None:
 
 
 def batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each whole batch of a log file begins, and its size."""
+    """(position, size) of each complete batch of a log file."""
     position = 0
     while position + LENGTH_OVERHEAD <= len(data):
         size = LENGTH_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], "big")
@@ -141,6 +141,6 @@ def _below(directory: Directory, prefix: str) -> Iterator[str]:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Name by name: `*` stands for no slash."""
+    """Matches component by component: `*` does not match a slash."""
     parts, patterns = path.split("/"), pattern.split("/")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))

@@ -1,11 +1,11 @@
-"""Which schedule belongs to a seed.
+"""The schedule of each seed.
 
-| every | kind of schedule | what it is for |
+| seeds | kind of schedule | purpose |
 |---|---|---|
-| 5th seed (0, 5, …) | `storm` | everything happens to whoever leads |
-| 5th seed (3, 8, …) | `pile_up` | several faults begin at the same moment, while partitions are moved |
-| 10th seed (7, 17, …) | `alone` | one node with damaged files: it serves everything, or refuses and deletes nothing |
-| other | `anything` | any faults, anywhere, in a cluster of any shape |
+| every 5th (0, 5, …) | `storm` | all faults hit the current leader |
+| every 5th (3, 8, …) | `pile_up` | several faults start at the same moment, while partitions are moved |
+| every 10th (7, 17, …) | `alone` | one node with damaged files: it serves everything, or refuses and deletes nothing |
+| others | `anything` | any faults, anywhere, in a cluster of any shape |
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ PILE_UP_WEIGHTS = (
 )
 AT_ONCE_MAX = 4
 RECOVERY_OPERATIONS_MAX = 30
-"""A start does some twenty operations, and more if it has many logs to recover."""
+"""A start does some twenty disk operations, and more if it has many logs to recover."""
 RECOVERY_AFTER_MS_MAX = 1_000
 FLAP_MS_MIN = 2_000
 
@@ -97,13 +97,13 @@ FILES = {
     "producer snapshot": f"{LOAD_TOPIC}-*/*.snapshot",
     "leader epochs": f"{LOAD_TOPIC}-*/leader-epoch-checkpoint",
 }
-"""Every kind of file in a data directory, and the paths that it has."""
+"""Every kind of file in a data directory, and its path pattern."""
 DIRECTORY = "directory"
-"""Of a partition: all of it is gone."""
+"""Stands for a partition's directory, which is removed as a whole."""
 
 
 def generate(seed: int) -> Schedule:
-    """The schedule that belongs to a seed."""
+    """The schedule of a seed."""
     if seed % STORM_EVERY == 0:
         return storm(seed)
     if seed % PILE_UP_EVERY == PILE_UP_AT:
@@ -114,8 +114,8 @@ def generate(seed: int) -> Schedule:
 
 
 def pile_up(seed: int) -> Schedule:
-    """Faults in bursts: several begin within a moment, and the next ones before those are over. Where there are
-    brokers to spare, partitions are moved meanwhile."""
+    """Faults in bursts: several start within a moment, and the next ones before those are over. If there are spare
+    brokers, partitions are moved meanwhile."""
     rng = Random(f"pile-up-{seed}")
     nodes, roles = rng.choice(((3, ()), (3, ()), (4, (BOTH, BOTH, BOTH, BROKER)), (5, ())))
     length_ms = rng.choice((12_000, 20_000))
@@ -144,7 +144,7 @@ def pile_up(seed: int) -> Schedule:
 
 
 def alone(seed: int, files: str = "") -> Schedule:
-    """One node, which is killed a few times under load; then it ends and a file or two are damaged, of the kind
+    """One node, which is killed a few times under load; then it ends and one or two files are damaged, of the kind
     `files` if that is given."""
     rng = Random(f"alone-{seed}")
     length_ms = rng.choice((4_000, 8_000))
@@ -153,7 +153,7 @@ def alone(seed: int, files: str = "") -> Schedule:
         "offsets.topic.replication.factor": "1",
         "log.roll.ms": rng.choice(("1000", "3000", "604800000")),
         "metadata.log.max.record.bytes.between.snapshots": rng.choice(("1500", "20971520")),
-        # A topic that a client asks for is not to come into being again where the old one was forgotten.
+        # A client's request must not recreate a topic that the node has lost.
         "auto.create.topics.enable": "false",
     }
     flushed = rng.random() < 0.3
@@ -183,7 +183,7 @@ def alone(seed: int, files: str = "") -> Schedule:
 
 
 def storm(seed: int) -> Schedule:
-    """Everything happens to whoever leads: cut off with its clients, so that it writes what nobody will ever have;
+    """All faults hit the current leader: cut off with its clients, so that it writes records that are never replicated;
     without power for a moment; killed. Short, busy, and hard on whatever a new leader has to get right."""
     rng = Random(f"storm-{seed}")
     length_ms = rng.choice((15_000, 25_000))
@@ -218,7 +218,7 @@ def anything(seed: int) -> Schedule:
     length_ms = rng.choice(LENGTHS_MS)
     count = max(1, rng.choice(FAULTS_PER_10_S) * length_ms // 10_000)
     always = settings.get("log.flush.interval.messages") == "1"
-    # A few kinds in each trial: they meet more often than if each were one of twenty.
+    # Only a few kinds per trial: they coincide more often than if each were one of twenty.
     kinds, weights = zip(*WEIGHTS, strict=True)
     chosen = rng.choices(kinds, weights, k=rng.choice((2, 4, 8)))
     if always:
@@ -239,7 +239,7 @@ def anything(seed: int) -> Schedule:
 
 
 def _settings(rng: Random) -> dict[str, str]:
-    """Of a cluster with three copies of everything."""
+    """Settings of a cluster with three replicas of everything."""
     return {
         "min.insync.replicas": "2",
         "default.replication.factor": "3",
@@ -262,7 +262,7 @@ def _layout(rng: Random) -> tuple[int, tuple[str, ...]]:
 
 
 def _fault(rng: Random, kind: Kind, nodes: int, first_ms: int, within_ms: int = 1) -> Fault:
-    """A fault of this kind that begins in the `within_ms` from `first_ms` on."""
+    """A fault of this kind that starts within `within_ms` after `first_ms`."""
     node: int | str = rng.randint(1, nodes)
     if rng.random() < 0.5:
         node = rng.choice((LEADER, LEADER, CONTROLLER_NODE, COORDINATOR))

@@ -1,7 +1,7 @@
-"""Members of groups, of both protocols, that go on wherever their coordinator moves; and what they were told.
+"""Group members of both protocols, which follow their coordinator wherever it moves, and a record of its answers.
 
-Three things are checked: a commit that was acknowledged is read back, by the member that made it and in the end; an
-offset that was never committed is never read; and within a generation (or member epoch) a partition has one owner.
+Three things are checked: an acknowledged commit is read back, by the member that made it and at the end; an offset that
+was never committed is never read; and within a generation (or member epoch) a partition has one owner.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["ClassicMember", "ConsumerMember", "Group"]
 
 SESSION_TIMEOUT_MS, REBALANCE_TIMEOUT_MS = 6_000, 1_000
 PATIENCE_MS = 12_000
-"""A join waits for the others."""
+"""Long, because a join waits for the other members."""
 COMMIT_VERSION, FETCH_VERSION, CONSUMER_HEARTBEAT_VERSION = 9, 8, 1
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 
 
 @dataclass
 class Group:
-    """What the members of one group were told. Each member commits for a partition number of its own."""
+    """What the members of one group were told. Each member commits for its own partition number."""
 
     name: str
     topic: str
@@ -54,20 +54,20 @@ class Group:
     def owns(self, generation: int, topic: object, partition: int, member: str) -> None:
         first = self.owners.setdefault((generation, topic, partition), member)
         if first != member:
-            raise Violation(f"group {self.name}, generation {generation}: {partition} is {first}'s and {member}'s")
+            raise Violation(f"group {self.name}, generation {generation}: {partition} is owned by {first} and {member}")
 
     async def check(self, client: ClusterClient) -> None:
-        """In the end, from whoever coordinates the group then."""
+        """Checks the commits at the end, with the group's current coordinator."""
         for slot, acknowledged in self.acknowledged.items():
             offset = await self.committed(client, slot)
             if offset is None or not acknowledged <= offset <= self.attempted[slot]:
                 raise Violation(
-                    f"group {self.name}: {acknowledged} was the last commit acknowledged for {slot}, "
-                    f"{self.attempted[slot]} the last attempted, and {offset} is there"
+                    f"group {self.name}, {slot}: the last acknowledged commit is {acknowledged}, the last attempted "
+                    f"{self.attempted[slot]}, but the committed offset is {offset}"
                 )
 
     async def committed(self, client: ClusterClient, slot: int) -> int | None:
-        """None if nothing is; OSError if the coordinator does not say."""
+        """The committed offset; None if there is none. Raises OSError if the coordinator does not answer."""
         wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[slot])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.name, topics=wanted)])
         node = await client.coordinator(self.name)
@@ -81,7 +81,7 @@ class Group:
 
 
 class Member(ABC):
-    """What members of both protocols do."""
+    """The behaviour common to members of both protocols."""
 
     def __init__(self, client: ClusterClient, group: Group, slot: int, pause_ms: float) -> None:
         self.client = client
@@ -99,12 +99,12 @@ class Member(ABC):
                 self.coordinator = await self.client.coordinator(self.group.name)
                 await self.live()
             except OSError:
-                pass  # the node is gone, or cut off: look for the coordinator again
+                pass  # the node is gone, or cut off: find the coordinator again
             await runtime.sleep(runtime.rng.uniform(50, 300))
 
     @abstractmethod
     async def live(self) -> None:
-        """One membership, from joining to whatever ends it."""
+        """One membership, from joining to its end."""
 
     async def call(self, request: Any, version: int) -> Any:
         return await self.client.call(self.coordinator, request, version, timeout_ms=PATIENCE_MS)
@@ -129,17 +129,17 @@ class Member(ABC):
         return True
 
     async def look(self) -> None:
-        """What was acknowledged before the question was asked, or something newer, must be the answer."""
+        """Reads the committed offset: it must be the one acknowledged before the request, or a newer one."""
         group, slot = self.group, self.slot
         known = group.acknowledged.get(slot, -1)
         found = await group.committed(self.client, slot)
         offset = -1 if found is None else found
         if not known <= offset <= group.attempted.get(slot, -1):
-            raise Violation(f"group {group.name}: {known} was acknowledged for {slot}, and {offset} is read")
+            raise Violation(f"group {group.name}: {known} was acknowledged for {slot}, but {offset} is read")
 
 
 class ClassicMember(Member):
-    """Joins, syncs, heartbeats; whoever leads deals out partitions 0 … 3."""
+    """Joins, syncs, sends heartbeats; the group's leader assigns partitions 0 … 3."""
 
     async def live(self) -> None:
         runtime = self.client.runtime
@@ -199,7 +199,7 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
-    """A member of the new protocol (KIP-848), which does at once what it is told."""
+    """A member of the consumer protocol (KIP-848), which applies every assignment at once."""
 
     def __init__(self, client: ClusterClient, group: Group, slot: int, pause_ms: float) -> None:
         super().__init__(client, group, slot, pause_ms)

@@ -1,9 +1,9 @@
-"""Does the faults of a schedule to a cluster, and undoes them.
+"""Applies the faults of a schedule to a cluster, and undoes them.
 
-What the product promises bounds what may be done to it at once. Two kinds of nodes are remembered until they are back
-in every ISR they belong to: those that *lost* data they had acknowledged (power, sync error, bit rot, an empty disk),
-and those that merely ended without warning, which cannot prove that they lost nothing and so leave the ISR as well.
-A fault is left out if, with a node among the former, a partition would have no replica left that is neither.
+The product's promises limit which faults may coincide. Two kinds of nodes are tracked until they are back in every ISR
+they belong to: those that *lost* acknowledged data (power, sync error, bit rot, an empty disk), and those that merely
+ended without warning, which cannot prove that they lost nothing and so leave the ISR as well. A fault is skipped if
+there is a node of the first kind and some partition would have no replica left that is of neither kind.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ __all__ = ["CLIENT_HOST", "Injector"]
 
 CLIENT_HOST = "client"
 RESTART_AFTER_MS = 700
-"""How long a supervisor waits before it starts a process that ended by itself."""
+"""How long a supervisor waits before it restarts a process that ended by itself."""
 
 LOSES = (Kind.POWER, Kind.POWER_IN_RECOVERY, Kind.WIPE, Kind.SYNC_ERROR, Kind.ROT)
 LOSES_SYNCED = (Kind.WIPE, Kind.ROT)
 ENDS = (
     *LOSES, Kind.CRASH, Kind.CRASH_IN_WRITE, Kind.CRASH_IN_RECOVERY, Kind.DOUBLE_CRASH, Kind.FULL, Kind.READ_ERROR,
 )  # fmt: skip
-"""After these, the process has ended, or may have, without a clean stop."""
+"""Faults after which the process has, or may have, ended uncleanly."""
 
 OF_THE_CLUSTER = (Kind.RING, Kind.SPLIT)
-"""These happen to no node in particular."""
+"""Faults that concern no particular node."""
 AT_ONCE = 3
 
 Undo = Callable[[], None]
 
 
 class Rot(NamedTuple):
-    """A bit that flipped below the recovery point of a log, where a start need not look."""
+    """A bit that flipped below the recovery point of a log, which a start need not read."""
 
     disk: SimDisk
     path: str
@@ -50,7 +50,7 @@ class Rot(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """It has neither been cut off nor removed."""
+        """Whether the damage is still there, neither truncated nor removed."""
         if self.disk.namespace.find(self.path) is not self.file:
             return False
         content = self.disk.content(self.path)
@@ -58,7 +58,7 @@ class Rot(NamedTuple):
 
 
 class Pending:
-    """A node that ended uncleanly and has not been seen in sync since."""
+    """A node that ended uncleanly and has not been in sync since."""
 
     def __init__(self, broker_epoch: int, *, lost: bool, lost_synced: bool) -> None:
         self.broker_epoch = broker_epoch
@@ -67,7 +67,7 @@ class Pending:
 
 
 class Injector:
-    """Knows what is broken now. `apply` begins a fault, `tick` ends those whose time is over."""
+    """Tracks what is broken now. `apply` starts a fault, `tick` ends those whose time is over."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
@@ -75,25 +75,25 @@ class Injector:
         self.done: Counter[Kind] = Counter()
         self.applied: list[Fault] = []
         self.storage_faults: dict[int, None] = {}
-        """Nodes whose disks reported an error, were full, or rotted: they may say so."""
+        """Nodes whose disks reported an error, were full, or rotted; they may log that."""
         self.rots: dict[int, list[Rot]] = {}
-        """What may have rotted unnoticed, by node."""
+        """Possibly undetected bit rot, by node."""
         self.pending: dict[int, Pending] = {}
         self.seen: Counter[str] = Counter()
-        """What came of several faults together."""
+        """Events caused by several faults together."""
         self._ends_ms: list[float] = []
         self._recovering: dict[int, Kind] = {}
-        """Nodes that are to end while they recover, and how. A recovery that is over sooner is left alone."""
+        """Nodes that are to end during recovery, and how. A recovery that finishes earlier is left alone."""
         self._newest: MetadataImage | None = None
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._undos: list[tuple[float, int, Undo]] = []
         self._restarts: dict[int, float] = {}
         self._numbers = 0
 
-    # ---- the course of a trial
+    # ---- progress of a trial
 
     def apply(self, fault: Fault) -> bool:
-        """Begin a fault; False if it makes no sense now, or would take more than is promised."""
+        """Starts a fault; returns False if it is impossible now, or exceeds what the product promises to survive."""
         self.tick()
         if fault.kind is Kind.POWER_ALL:
             return self._power_everywhere(fault)
@@ -125,7 +125,7 @@ class Injector:
             self.seen["two nodes down at once"] += 1
 
     def tick(self) -> None:
-        """Undo what is over, start again what has ended, forget who is back."""
+        """Undoes faults that are over, restarts processes that ended, and forgets nodes that are back."""
         now_ms = self.world.now_ms
         self._image()
         for entry in [entry for entry in self._undos if entry[0] <= now_ms]:
@@ -147,7 +147,7 @@ class Injector:
             del self.pending[node_id]
 
     def _look_at_end(self, node: SimNode) -> None:
-        """A node is about to be started again: was it while it recovered that it ended?"""
+        """Checks, before a restart, whether the node ended during its recovery."""
         if not node.ready and isinstance(node.host.exits[-1].error, SimulatedCrash):
             kind = self._recovering.pop(node.node_id, None)
             if kind is not None:
@@ -156,12 +156,12 @@ class Injector:
                 node.power_loss()
 
     def next_ms(self) -> float:
-        """When there is something to do next."""
+        """The time of the next action."""
         times = [entry[0] for entry in self._undos] + list(self._restarts.values())
         return min(times, default=float("inf"))
 
     def end(self) -> None:
-        """Undo everything."""
+        """Undoes all faults."""
         undos, self._undos = self._undos, []
         for entry in undos:
             entry[2]()
@@ -178,7 +178,7 @@ class Injector:
     # ---- the faults
 
     def _begin(self, fault: Fault, node: SimNode) -> Undo | None:
-        """Do it; returns what undoes it, or None if it could not be done."""
+        """Applies the fault; returns the function that undoes it, or None if it could not be applied."""
         disk, network = node.host.disk, self.world.network
         network_only = (Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE, Kind.RING, Kind.SPLIT, Kind.FLAP)
         needs_process = fault.kind not in (Kind.CLOCK_JUMP, *network_only)
@@ -284,7 +284,7 @@ class Injector:
         return True
 
     def _files(self, node: SimNode, path: str) -> list[str]:
-        """Logs and snapshots that have something in them, by name."""
+        """Non-empty logs and snapshots, sorted by name."""
         namespace = node.host.disk.namespace
         found = []
         for directory in namespace.directory("").entries:
@@ -296,7 +296,7 @@ class Injector:
         return sorted(found)
 
     def _rot(self, node: SimNode, path: str) -> None:
-        """Not in the last batch of a log: no one can tell that from a write that was torn, if it was ever synced."""
+        """Not in the last batch of a log, which cannot be told from a torn write even if it was synced."""
         disk, rng = node.host.disk, self.world.rng
         able = {}
         for name in self._files(node, path):
@@ -310,7 +310,7 @@ class Injector:
             position = rng.randrange(able[name])
             batch = synced_batch(disk, name, position)
             if batch is not None and position - batch < UNPROTECTED_BYTES:
-                # Whoever reads a batch that no start has looked at has nothing but its checksum.
+                # A batch that no start has checked is protected only by its checksum.
                 position += UNPROTECTED_BYTES
             disk.rot(name, position)
             if batch is not None:
@@ -318,7 +318,7 @@ class Injector:
                 self.rots.setdefault(node.node_id, []).append(rot)
 
     def rotten(self) -> list[int]:
-        """Nodes on whose disks something has rotted that they have not found."""
+        """Nodes with undetected bit rot on their disks."""
         return [node_id for node_id, rots in self.rots.items() if any(rot.is_there for rot in rots)]
 
     def _links(self, node: SimNode, **values: float) -> Undo:
@@ -355,7 +355,7 @@ class Injector:
         return [(target, source) for source, target in ways] if backwards else ways
 
     def _flap(self, ways: list[tuple[str, str]], every_ms: float) -> Undo:
-        """Cut and heal in turns, until the fault is undone."""
+        """Cuts and heals in turn, until the fault is undone."""
         heal: Undo | None = self._cut(ways)
         is_over = False
 
@@ -387,7 +387,7 @@ class Injector:
     def _start(self, node: SimNode) -> None:
         node.begin(watched=True)
 
-    # ---- who is meant, and what is bearable
+    # ---- targets and limits
 
     def _resolve(self, who: int | str) -> SimNode | None:
         if isinstance(who, int):
@@ -412,7 +412,7 @@ class Injector:
         ids = [node.node_id for node in victims]
         others = {node_id: pending for node_id, pending in self.pending.items() if node_id not in ids}
         if fault.kind in LOSES_SYNCED and any(pending.lost_synced for pending in others.values()):
-            return False  # the metadata quorum bears one
+            return False  # the metadata quorum survives only one
         lost = fault.kind in LOSES or any(node_id in self.pending and self.pending[node_id].lost for node_id in ids)
         if not lost and not any(pending.lost for pending in others.values()):
             return True
@@ -453,7 +453,7 @@ class Injector:
         return -1 if broker is None else broker.epoch
 
     def _image(self) -> MetadataImage | None:
-        """The newest there is, or was: nodes that all have just started know nothing yet."""
+        """The newest image now or before: nodes that have all just started have none."""
         images = [node.image for node in self.cluster.nodes if node.ready_quorum]
         images += [self._newest] if self._newest is not None else []
         self._newest = max(images, key=lambda image: image.offset, default=None)

@@ -1,7 +1,7 @@
 """Producers and readers of one partition, and the ledger of what they were told.
 
-A producer is idempotent, waits for all replicas, has up to five requests under way, and sends each batch again, to
-whoever leads then, until it is acknowledged. A reader follows from the beginning and never skips.
+A producer is idempotent, uses acks=all, has up to five requests in flight, and resends each batch to the current leader
+until it is acknowledged. A reader starts at the beginning and never skips.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ RETRIABLE = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.OFFSET_NOT_AVAILABLE,
-    # Of a batch whose predecessor was refused, or at a leader of the past that has not heard of it.
+    # For a batch whose predecessor was refused, or from a former leader that does not know the predecessor.
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
 
 
 class Violation(AssertionError):
-    """Something that was promised did not hold."""
+    """A guarantee was violated."""
 
 
 @dataclass
@@ -54,12 +54,12 @@ class Ledger:
     topic: str
     partition: int
     acknowledged: dict[int, bytes] = field(default_factory=dict)
-    """Offset: value."""
+    """Acknowledged values, by offset."""
     sent: dict[bytes, None] = field(default_factory=dict)
     read: dict[int, bytes] = field(default_factory=dict)
     over: bool = False
     rotten: Callable[[], list[int]] = list
-    """Nodes whose disks have rotted where they do not look: what they send may not match its checksum."""
+    """Nodes with undetected bit rot: what they send may not match its checksum."""
     seen: Counter[str] = field(default_factory=Counter)
 
     def acknowledge(self, offset: int, value: bytes) -> None:
@@ -74,11 +74,11 @@ class Ledger:
             raise Violation(f"{self}: {value!r} was read at {offset} and never sent")
         known = self.acknowledged.get(offset, value)
         if known != value:
-            raise Violation(f"{self}: {known!r} was acknowledged at {offset}, where {value!r} is read")
+            raise Violation(f"{self}: {known!r} was acknowledged at {offset}, but {value!r} is read")
 
     def check_read(self, offset: int, value: bytes) -> None:
         if self.read.get(offset, value) != value:
-            raise Violation(f"{self}: {value!r} is acknowledged at {offset}, where {self.read[offset]!r} was read")
+            raise Violation(f"{self}: {value!r} is acknowledged at {offset}, but {self.read[offset]!r} was read")
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -90,11 +90,11 @@ class Batch:
     sequence: int
     values: list[bytes]
     epochs: list[int] = field(default_factory=list)
-    """The leader epochs under which it was sent."""
+    """The leader epochs in which it was sent."""
 
 
 class Producer:
-    """Until the ledger says that it is over, and then until everything is acknowledged."""
+    """Runs until the ledger is closed, and then until everything is acknowledged."""
 
     def __init__(self, client: PartitionClient, ledger: Ledger, pause_ms: float) -> None:
         self._client = client
@@ -139,7 +139,7 @@ class Producer:
             await self._runtime.sleep(100)
 
     def _make(self) -> None:
-        # A broker knows the last five batches of a producer: the oldest that is pending must be one of them.
+        # A broker remembers the last five batches of a producer: the oldest pending one must be among them.
         if not self._pending or self._made - self._pending[0].number < IN_FLIGHT_MAX:
             count = self._runtime.rng.choice((1, 1, 3))
             values = [b"%d-%06d" % (self._id, self._sequence + number) for number in range(count)]
@@ -149,7 +149,7 @@ class Producer:
             self._made += 1
 
     async def _send(self) -> bool:
-        """All that is pending, in order, at once; whether all of it was acknowledged."""
+        """Sends all pending batches at once, in order; returns whether all were acknowledged."""
         client = self._client
         leader = await client.find_leader()
         epoch = client.leader_epoch
@@ -175,7 +175,7 @@ class Producer:
             code = ErrorCode(result.error_code)
             self.refused[code.name] += 1
             if code not in RETRIABLE:
-                raise Violation(f"{self._ledger}: {code.name} to batch {batch.sequence} of producer {self._id}")
+                raise Violation(f"{self._ledger}: {code.name} for batch {batch.sequence} of producer {self._id}")
             return
         for number, value in enumerate(batch.values):
             self._ledger.acknowledge(result.base_offset + number, value)
@@ -201,7 +201,7 @@ class Producer:
 
 
 class Reader:
-    """Reads in order, now and then from an earlier offset again, and believes nobody who skips."""
+    """Reads in order, sometimes again from an earlier offset, and reports any gap."""
 
     def __init__(self, client: PartitionClient, ledger: Ledger, pause_ms: float) -> None:
         self._client = client
@@ -219,7 +219,7 @@ class Reader:
             await self._client.runtime.sleep(rng.uniform(1, 2 * self._pause_ms))
 
     async def read_to_the_end(self) -> list[bytes]:
-        """All that the partition has."""
+        """All records of the partition."""
         self.offset = 0
         found: list[bytes] = []
         while True:
@@ -232,7 +232,7 @@ class Reader:
                 return found
 
     async def step(self, max_wait_ms: int) -> list[bytes] | None:
-        """What one fetch brings; None if there was no answer, or an error."""
+        """The records of one fetch; None after an error or without a response."""
         client = self._client
         try:
             leader = await client.find_leader()
@@ -244,7 +244,7 @@ class Reader:
         if data.error_code:
             code = ErrorCode(data.error_code)
             if code not in RETRIABLE:
-                raise Violation(f"{self._ledger}: {code.name} to a fetch of {self.offset} from node {leader}")
+                raise Violation(f"{self._ledger}: {code.name} for a fetch of {self.offset} from node {leader}")
             client.doubt()
             return None
         self.high_watermark = data.high_watermark
@@ -252,7 +252,7 @@ class Reader:
             return self._take(data.records or b"", data.high_watermark)
         except WireError as error:
             if leader not in self._ledger.rotten():
-                said = f"{self._ledger}: node {leader} sent what is no batch at {self.offset}: {error}"
+                said = f"{self._ledger}: node {leader} sent an invalid batch at {self.offset}: {error}"
                 raise Violation(said) from error
             self._ledger.seen["rot met"] += 1
             client.doubt()
@@ -261,14 +261,14 @@ class Reader:
     def _take(self, records: bytes, high_watermark: int) -> list[bytes]:
         values = []
         for _, view in iter_batches(records):
-            # All of it, before any of it counts: a checksum may be wrong.
+            # Decode everything before any of it counts: a checksum may be wrong.
             for record in list(iter_records(view, max_decompressed_bytes=RECORDS_BYTES_MAX)):
                 if record.offset < self.offset:
                     continue
                 if record.offset != self.offset:
-                    raise Violation(f"{self._ledger}: {record.offset} was read where {self.offset} was due")
+                    raise Violation(f"{self._ledger}: {record.offset} was read where {self.offset} was expected")
                 if record.offset >= high_watermark:
-                    raise Violation(f"{self._ledger}: {record.offset} was read, not below {high_watermark}")
+                    raise Violation(f"{self._ledger}: {record.offset} was read, high watermark {high_watermark}")
                 value = bytes(record.value or b"")
                 self._ledger.saw(record.offset, value)
                 values.append(value)
@@ -280,7 +280,7 @@ class Reader:
             partition=self._client.partition,
             fetch_offset=self.offset,
             partition_max_bytes=1 << 20,
-            # Who has heard of a newer leader is not to be answered by an older one (KIP-320).
+            # A client that knows a newer leader must not be served by an older one (KIP-320).
             current_leader_epoch=self._client.leader_epoch,
         )
         return FetchRequest(

@@ -1,4 +1,4 @@
-"""Partitions that are moved to other brokers all the time, or called back, through any node."""
+"""Continuously moves partitions to other brokers, or cancels such moves, through any node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXPECTED = (
 
 @dataclass
 class Moves:
-    """One administrator who cannot make up his mind. What he has asked for may be carried out later, or never."""
+    """An administrator that keeps changing the target. A requested move may be carried out later, or never."""
 
     client: ClusterClient
     ledger: Ledger

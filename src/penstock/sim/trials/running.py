@@ -10,7 +10,7 @@ __all__ = ["run_trial"]
 
 
 def run_trial(schedule: Schedule) -> Outcome:
-    """The outcome, with the failure in it rather than raised."""
+    """Runs the trial; a failure is returned in the outcome, not raised."""
     trial = AloneTrial(schedule) if schedule.nodes == 1 else Trial(schedule)
     try:
         return trial.run()

@@ -1,4 +1,4 @@
-"""What a trial is, as data."""
+"""A trial as data."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ __all__ = ["DAMAGE", "FILE_DAMAGE", "Fault", "Kind", "Schedule"]
 
 
 class Kind(StrEnum):
-    """What can happen to a node, to its disk, to its network, to its clock."""
+    """Faults of a node, its disk, its network or its clock."""
 
     CRASH = "crash"
-    """kill -9; back after `for_ms`."""
+    """kill -9; restarted after `for_ms`."""
     CRASH_IN_WRITE = "crash in write"
-    """Killed inside the `value`-th operation of its disk from now."""
+    """Killed inside the `value`-th disk operation from now."""
     CRASH_IN_RECOVERY = "crash in recovery"
-    """kill -9; back after `for_ms`, and killed again inside the `value`-th operation of its disk."""
+    """kill -9; restarted after `for_ms`, and killed again inside the `value`-th disk operation."""
     POWER_IN_RECOVERY = "power in recovery"
-    """The same with power: gone, back after `for_ms`, and gone again inside the `value`-th operation."""
+    """Power loss; restarted after `for_ms`, and power loss again inside the `value`-th disk operation."""
     DOUBLE_CRASH = "double crash"
-    """kill -9 of it and of `other` at the same moment; both are back after `for_ms`."""
+    """kill -9 of the node and of `other` at the same moment; both are restarted after `for_ms`."""
     STOP = "stop"
-    """SIGTERM, and a start after `for_ms`."""
+    """SIGTERM, and a restart after `for_ms`."""
     PAUSE = "pause"
-    """SIGSTOP for so long."""
+    """SIGSTOP for `for_ms`."""
     POWER = "power"
-    """Power is gone: what was not synced is lost, whole, in part or torn."""
+    """Power loss: unsynced data is lost wholly, partly or torn."""
     POWER_ALL = "power everywhere"
-    """All at once; only where every append is synced."""
+    """Power loss of all nodes at once; only in clusters that sync every append."""
     WIPE = "wipe"
-    """Killed, and back with an empty disk."""
+    """Killed, and restarted with an empty disk."""
     SYNC_ERROR = "sync error"
-    """The next sync of a file whose name has `path` in it reports EIO."""
+    """The next sync of a file with `path` in its name reports EIO."""
     READ_ERROR = "read error"
-    """The next `value` reads of a file whose name has `path` in it report EIO."""
+    """The next `value` reads of a file with `path` in its name report EIO."""
     ROT = "rot"
-    """Killed; before it is back, a bit of a file whose name has `path` in it flips."""
+    """Killed; before its restart, a bit flips in a file with `path` in its name."""
     FULL = "full disk"
-    """`value` bytes are left, for so long."""
+    """`value` bytes are left, for `for_ms`."""
     SLOW_DISK = "slow disk"
-    """Everything on its disk takes `value` times as long."""
+    """Every disk operation takes `value` times as long."""
     DELAY = "delay"
-    """Whatever it sends or is sent takes `value` ms longer."""
+    """Everything it sends or receives takes `value` ms longer."""
     REORDER = "reorder"
     """Connections overtake each other by up to `value` ms."""
     RESET = "reset"
@@ -53,12 +53,12 @@ class Kind(StrEnum):
     ONE_WAY = "one-way cut"
     """Nothing passes from it to `other`."""
     RING = "ring cut"
-    """Every node hears one neighbour less: nothing passes from node 1 to 2, from 2 to 3, … from the last to 1; the
-    other way round if `value`."""
+    """Every node hears one neighbour less: nothing passes from node 1 to 2, from 2 to 3, … from the last to 1; in the
+    other direction if `value`."""
     SPLIT = "split"
     """Nothing passes between the first `value` nodes and the others."""
     FLAP = "flapping cut"
-    """Nothing passes between it and `other`, on and off, changing every `value` ms."""
+    """Nothing passes between it and `other`, on and off, switching every `value` ms."""
     ISOLATE = "isolate"
     """Nothing passes between it and other nodes; if `value`, nor between it and clients."""
     CLOCK_JUMP = "clock jump"
@@ -66,22 +66,22 @@ class Kind(StrEnum):
     CLOCK_RATE = "clock rate"
     """Its clock runs `value` times as fast."""
     FLIP = "flip"
-    """A bit flips at `value` (a share of its length) of a file that matches `path`. Of a node that is alone."""
+    """A bit flips at `value` (a share of its length) of a file that matches `path`. For a single node."""
     TEAR = "tear"
     """A file that matches `path` ends at `value` of its length."""
     ZEROS = "zeros"
-    """A file that matches `path` has only zeros from `value` of its length on, as blocks that were never written."""
+    """A file that matches `path` has only zeros from `value` of its length on, like blocks that were never written."""
     REMOVE = "remove"
-    """The directory of a partition that the checkpoints know is gone."""
+    """The directory of a partition that the checkpoints list is removed."""
 
 
 FILE_DAMAGE = (Kind.FLIP, Kind.TEAR, Kind.ZEROS)
 DAMAGE = (*FILE_DAMAGE, Kind.REMOVE)
-"""What is done to the files of a node that has ended."""
+"""Damage to the files of a stopped node."""
 
 
 LEADER, CONTROLLER_NODE, COORDINATOR = "leader", "controller", "coordinator"
-"""Who is meant at that moment, where a fault does not name a node by its number."""
+"""Targets that are resolved when the fault starts, for a fault that does not name a node by number."""
 
 METADATA = "__cluster_metadata"
 OFFSETS = "__consumer_offsets"
@@ -89,7 +89,7 @@ LOAD_TOPIC = "t"
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happens. Times are from the beginning of the load."""
+    """One fault. Times count from the start of the load."""
 
     at_ms: int
     kind: Kind
@@ -109,7 +109,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A trial. The seed decides all that the faults do not: who is fast, which packets meet, what a disk loses."""
+    """A trial. The seed determines everything else: latencies, the order of packets, what a disk loses."""
 
     seed: int
     length_ms: int
@@ -121,12 +121,12 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: bool = True
     topics: bool = True
     moves: bool = False
-    """Whether partitions are moved to other brokers all the time."""
+    """Whether partitions are moved between brokers continuously."""
     pause_ms: int = 400
     ended_by: Kind = Kind.CRASH
-    """How a node that is alone ends before its files are damaged."""
+    """How a single node ends before its files are damaged."""
     found: str = ""
-    """What bug it found, where it is kept for that."""
+    """The bug it found, if it is kept for that."""
 
     def to_json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"

@@ -1,7 +1,7 @@
-"""A failing schedule, made as small as it gets: delta debugging over its faults, then over the load beside them.
+"""Minimises a failing schedule: delta debugging over its faults, then over the load.
 
-A smaller schedule counts if it fails in the same way. It need not take the same course: with a fault less every packet
-may arrive at another moment, and that is fine, since any course that breaks a promise shows the bug.
+A smaller schedule counts if it fails in the same way. It need not run the same course: with one fault less every packet
+may arrive at another time. That is fine, since any run that violates a guarantee shows the bug.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["shrink", "signature"]
 
 TRIES_MAX = 120
 QUIET_MS = 3_000
-"""How long the load goes on behind the last fault."""
+"""How long the load continues after the last fault."""
 
 Fails = Callable[[Schedule], bool]
 
 
 def signature(failure: str) -> str:
-    """What a failure is about, without the numbers and values of one run."""
+    """The essence of a failure, without the numbers and values of one run."""
     first_line = failure.split("\n", 1)[0]
     return re.sub(r"b?'[^']*'|[0-9a-f]{32}|\d+", "#", first_line)[:80]
 
@@ -32,7 +32,7 @@ def signature(failure: str) -> str:
 def shrink(
     schedule: Schedule, failure: str, *, tries_max: int = TRIES_MAX, report: Callable[[Schedule], None] | None = None
 ) -> Schedule:
-    """The smallest schedule found, in so many tries, that fails as `schedule` does."""
+    """The smallest schedule found within `tries` runs that fails like `schedule`."""
     wanted = signature(failure)
 
     def fails(candidate: Schedule) -> bool:
@@ -65,7 +65,7 @@ class Shrinker:
         return failed
 
     def _fewer_faults(self, schedule: Schedule) -> Schedule:
-        """Zeller's ddmin: leave out halves, then quarters, … then single faults, until none can be spared."""
+        """Zeller's ddmin: leaves out halves, then quarters, … then single faults, until each one is needed."""
         parts = 2
         while len(schedule.faults) > 0 and self._tries > 0:
             faults = schedule.faults

@@ -1,4 +1,4 @@
-"""Topics that come and go, through any node, and what must have become of them."""
+"""Creates and deletes topics through any node, and checks the results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OPERATION_TIMEOUT_MS = 5_000
 
 @dataclass
 class Topics:
-    """One administrator with a few names.
+    """One administrator with a few topic names.
 
-    A request without an answer may be carried out later, even much later: its name is not used again, and nothing is
-    known about it. Nor does an error say what happened: a node that forwards a request sends it again if the first
-    answer is lost, and then hears that the topic exists already.
+    A request without a response may be carried out later, even much later: its name is not used again, and nothing is
+    known about it. An error does not tell what happened either: a node that forwards a request resends it if the first
+    response is lost, and then learns that the topic already exists.
     """
 
     client: ClusterClient
@@ -59,7 +59,7 @@ class Topics:
             await self.client.runtime.sleep(rng.uniform(0, 4 * self.pause_ms))
 
     async def _create(self, name: str) -> bool:
-        """Whether it is known what became of it."""
+        """Creates a topic; returns whether the result is known."""
         partitions = self.client.runtime.rng.choice((1, 2))
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=self.copies)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=OPERATION_TIMEOUT_MS)
@@ -76,13 +76,13 @@ class Topics:
         code = ErrorCode(result.error_code)
         if code is ErrorCode.NONE:
             if result.topic_id != topic_id:
-                raise Violation(f"topic {name} was made as {topic_id.hex()}, and deleted as {result.topic_id.hex()}")
+                raise Violation(f"topic {name} was created as {topic_id.hex()}, but deleted as {result.topic_id.hex()}")
             self.known[name] = None
             self.deleted += 1
         return code is ErrorCode.NONE
 
     async def _write_to(self, name: str) -> None:
-        """So that there is something to delete, and replicas that fetch it."""
+        """Writes to the topic, so that there is something to delete and replicas fetch it."""
         records = build_batch([Record(timestamp=self.client.runtime.wall_ms(), value=name.encode())])
         data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
         await self.client.call(
@@ -94,4 +94,4 @@ class Topics:
             topic = image.topic(name)
             found = None if topic is None else topic.topic_id
             if found != topic_id:
-                raise Violation(f"{where}: topic {name} should be {topic_id!r}, and is {found!r}")
+                raise Violation(f"{where}: topic {name} should be {topic_id!r}, but is {found!r}")

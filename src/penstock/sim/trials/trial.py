@@ -1,4 +1,4 @@
-"""One trial: a cluster starts, clients begin, faults happen, all heals, and the ledgers are compared with the logs."""
+"""One trial: a cluster starts, clients start, faults happen and heal, and the ledgers are compared with the logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COPIES_MAX = 3
 
 @dataclass
 class Outcome:
-    """What came of a trial."""
+    """The result of a trial."""
 
     seed: int
     seen: Counter[str] = field(default_factory=Counter)
@@ -45,11 +45,11 @@ class Outcome:
     virtual_ms: float = 0.0
     digest: str = ""
     failure: str = ""
-    """Why it failed, if it did."""
+    """Why it failed; empty if it did not."""
 
 
 class Trial:
-    """Runs a schedule. Raises what went wrong: `Violation`, or whatever the simulated world raises."""
+    """Runs a schedule. Raises on failure: `Violation`, or whatever the simulated world raises."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -61,7 +61,7 @@ class Trial:
 
     def run(self) -> Outcome:
         schedule, outcome = self.schedule, self.outcome
-        # The world guards each of its runs, and a trial has hundreds: guarded once, they cost nothing.
+        # The world guards each of its runs, and a trial has hundreds: one guard around all of them is cheaper.
         with guarded(), World(f"trial-{schedule.seed}") as world:
             self.world = world
             self.cluster = SimCluster(
@@ -95,8 +95,8 @@ class Trial:
         self._check()
 
     def _replace_rotten_disks(self) -> None:
-        """What rots below a recovery point is found by whoever reads it, which may be nobody. It must not have reached
-        another replica: so when the disk is another one, all is well, and no bit may differ."""
+        """Bit rot below a recovery point is found only when it is read, perhaps never. It must not have reached another
+        replica: so after the disk is replaced everything must be in order, and no bit may differ."""
         for node_id in self.injector.rotten():
             replace = Fault(0, Kind.WIPE, node_id)
             self.outcome.seen["rotten disk replaced"] += 1
@@ -141,7 +141,7 @@ class Trial:
             await task
 
     def _misbehave(self, began_ms: float) -> None:
-        """The faults, each in its time; those that end processes are undone as they go."""
+        """Applies the faults at their times; restarts processes that end."""
         for fault in self.schedule.faults:
             if fault.kind not in DAMAGE:
                 self._pass(began_ms + fault.at_ms)
@@ -149,7 +149,7 @@ class Trial:
         self._pass(began_ms + self.schedule.length_ms)
 
     def _pass(self, until_ms: float) -> None:
-        """Let time pass, with a look now and then."""
+        """Lets time pass, and checks the invariants now and then."""
         world = self.world
         while world.now_ms < until_ms:
             next_ms = min(until_ms, world.now_ms + LOOK_EVERY_MS, max(world.now_ms + 1, self.injector.next_ms()))
@@ -163,7 +163,7 @@ class Trial:
         until_ms = self.world.now_ms + limit_ms
         while not condition():
             if self.world.now_ms > until_ms:
-                raise Violation(f"never again: {what}\n{self._state()}")
+                raise Violation(f"timed out waiting until {what}\n{self._state()}")
             self._pass(self.world.now_ms + LOOK_EVERY_MS)
 
     def _state(self) -> str:

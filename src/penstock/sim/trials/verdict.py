@@ -1,4 +1,4 @@
-"""What must hold when the faults are over and the cluster has had time to heal."""
+"""The conditions that must hold after the faults are over and the cluster has had time to heal."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def _place(node: SimNode, topic: str, index: int) -> tuple[int, int]:
 
 
 def check_ledger(ledger: Ledger, final: list[bytes]) -> None:
-    """Nothing acknowledged is lost or moved, nothing is there twice or out of order, nothing read is gone."""
+    """No acknowledged record is lost or moved; none is duplicated or out of order; no record that was read is gone."""
     if len(dict.fromkeys(final)) != len(final):
         twice = [value for value in dict.fromkeys(final) if final.count(value) > 1]
-        raise Violation(f"{ledger}: twice in the log: {twice[:5]}")
+        raise Violation(f"{ledger}: duplicates in the log: {twice[:5]}")
     for offset, value in ledger.acknowledged.items():
         if final[offset : offset + 1] != [value]:
-            raise Violation(f"{ledger}: {value!r} was acknowledged at {offset}, where {final[offset : offset + 1]} is")
+            raise Violation(f"{ledger}: {value!r} was acknowledged at {offset}, found {final[offset : offset + 1]}")
     for offset, value in ledger.read.items():
         if final[offset : offset + 1] != [value]:
-            raise Violation(f"{ledger}: {value!r} was read at {offset}, where {final[offset : offset + 1]} is")
+            raise Violation(f"{ledger}: {value!r} was read at {offset}, found {final[offset : offset + 1]}")
     last: dict[bytes, bytes] = {}
     for value in final:
         producer = value.split(b"-")[0]
@@ -64,7 +64,7 @@ def check_ledger(ledger: Ledger, final: list[bytes]) -> None:
 
 
 def logs_agree(cluster: SimCluster, topic: str, index: int) -> None:
-    """All replicas have the same bytes; but each compacts its logs on its own account."""
+    """Checks that all replicas have the same bytes. The compacted offsets topic is left out: replicas compact alone."""
     if topic == OFFSETS:
         return
     logs: dict[str, bytes] = {}
@@ -89,11 +89,11 @@ def agree_on_metadata(cluster: SimCluster) -> None:
 
 
 def no_surprise(cluster: SimCluster, *, storage_faults: dict[int, None]) -> None:
-    """No handler raised what it should not have, no process ended by itself but for its disk."""
+    """No handler raised an unexpected error, and no process ended by itself except for its disk."""
     for node in cluster.nodes:
         surprises = node.events.named("unexpected error")
         told = [f"{entry.fields['error']} at {entry.fields['trace']}" for entry in surprises]
-        # A coordinator whose append is refused forgets what it had decided, and loads its partition again.
+        # A coordinator whose append is refused drops its decisions and reloads its partition.
         told += [
             str(entry.fields)
             for entry in node.events.named("coordinator restarts")

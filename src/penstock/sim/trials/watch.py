@@ -1,4 +1,4 @@
-"""What must hold at every moment of a trial, and what has happened in it."""
+"""The invariants that hold at every moment of a trial, and the events seen in it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.sim.trials.load import Violation
 __all__ = ["Watch"]
 
 Place = tuple[bytes, int]
-"""Topic id and partition."""
+"""(topic id, partition)."""
 
 
 class Watch:
-    """Looks at the nodes from outside, as no client could. `look` is called several times a virtual second."""
+    """Inspects the nodes from outside, in ways no client could. `look` is called several times per virtual second."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -44,8 +44,8 @@ class Watch:
         if core.high_watermark < self._committed.get(process, 0):
             raise Violation(f"{process}: the quorum's high watermark went back to {core.high_watermark}")
         self._committed[process] = core.high_watermark
-        # The epoch of a replica never goes back, whatever happens to its process; another disk is another replica.
-        # An epoch that is not written yet was told to nobody, and a kill may take it back.
+        # The epoch of a replica never goes back, whatever happens to its process; another disk is another replica. An
+        # epoch that is not written yet was sent to no node, and a kill may undo it.
         if node.served.quorum.is_writing:
             return
         replica = node.node_id, core.key
@@ -62,7 +62,7 @@ class Watch:
             key = process, place
             high_watermark = partition.high_watermark
             log, repairs, known = self._high_watermarks.get(key, (partition.log, 0, 0))
-            # A replica that was moved away and back begins with nothing, and another log. A damaged one is cut.
+            # A replica that was moved away and back starts with an empty, different log. A damaged one is truncated.
             if log is partition.log and repairs == partition.repairs and high_watermark < known:
                 raise Violation(f"{process}: the high watermark of {partition} went from {known} to {high_watermark}")
             self._high_watermarks[key] = partition.log, partition.repairs, high_watermark
