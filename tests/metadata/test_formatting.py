@@ -49,7 +49,7 @@ def test_a_file_written_by_kafka_is_read() -> None:
         ("version=1\ncluster.id=c\nnode.id=1\n", "directory.id is missing"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\ncluster.id=c\n", "node.id is missing"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=1\n", "cluster.id is missing"),
-        ("version=1\ndirectory.id=nonsense\nnode.id=1\ncluster.id=c\n", "no uuid"),
+        ("version=1\ndirectory.id=nonsense\nnode.id=1\ncluster.id=c\n", "not a UUID"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=one\ncluster.id=c\n", "'one'"),
         ("version=1\ndirectory.id=ZGVmZ2hpamtsbW5vcHFycw\nnode.id=-1\ncluster.id=c\n", "must not be negative"),
         ("version=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\ncluster.id=c\n", "reserved"),

@@ -52,7 +52,7 @@ def test_uuids_look_as_in_kafka() -> None:
 
 @pytest.mark.parametrize("text", ["", "A" * 21, "A" * 23, "A" * 21 + "B", "+" * 22, "A" * 20 + "==", "é" * 22])
 def test_what_is_no_uuid_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no uuid"):
+    with pytest.raises(ValueError, match="not a UUID"):
         parse_uuid(text)
 
 

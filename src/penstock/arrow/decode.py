@@ -13,7 +13,7 @@ from penstock.arrow.batches import OFFSET_MAX, BadBatch, Batches, read_batches
 from penstock.arrow.columns import Constant, arrow_schema, binary_array, timestamp_array
 from penstock.arrow.errors import CorruptBatch
 from penstock.arrow.fields import Fields, read_fields
-from penstock.arrow.headers import Misshapen, header_array
+from penstock.arrow.headers import BadHeaders, header_array
 from penstock.arrow.positions import Spans
 from penstock.arrow.transactions import aborted_batches
 from penstock.arrow.varints import Bytes
@@ -150,6 +150,6 @@ class RecordDecoder:
         if self._include_headers:
             try:
                 columns.append(header_array(raw, data, fields.header_starts, fields.ends, fields.header_counts))
-            except Misshapen as error:
+            except BadHeaders as error:
                 raise BadBatch(int(fields.offsets[error.record]), error.reason) from None
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

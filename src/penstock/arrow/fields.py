@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrow.batches import BadBatch, Batches
-from penstock.arrow.positions import NotThere, Spans, record_starts
+from penstock.arrow.positions import BadRecordLengths, Spans, record_starts
 from penstock.arrow.varints import VARLONG_SIZE_MAX, Bytes, Ints, read_varints
 
 
@@ -34,7 +34,7 @@ def read_fields(raw: memoryview, data: Bytes, batches: Batches, spans: Spans) ->
     counts = spans.counts
     try:
         starts = record_starts(raw, data, spans)
-    except NotThere as error:
+    except BadRecordLengths as error:
         raise BadBatch(int(batches.base_offsets[error.batch]), error.reason) from None
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]

@@ -16,7 +16,7 @@ TOGETHER_MIN = 16
 """When fewer records than this have more headers, those are finished one by one."""
 
 
-class Misshapen(Exception):
+class BadHeaders(Exception):
     """The headers of a record are invalid; `record` is its index."""
 
     def __init__(self, record: int, reason: str) -> None:
@@ -38,7 +38,7 @@ def header_array(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, coun
     """The column. `positions` are after the counts; a record without headers gets a null, as in Spark's source."""
     too_many = np.flatnonzero(counts * RECORD_HEADER_SIZE_MIN > ends - positions)
     if too_many.size:
-        raise Misshapen(int(too_many[0]), f"{counts[too_many[0]]} headers do not fit into it")
+        raise BadHeaders(int(too_many[0]), f"{counts[too_many[0]]} headers do not fit into it")
     edges = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=edges[1:])
     places = _find(raw, data, positions, ends, counts, edges[:-1])
@@ -72,7 +72,7 @@ def _find(raw: memoryview, data: Bytes, positions: Ints, ends: Ints, counts: Int
         at = value_starts + np.maximum(value_lengths, 0)
         wrong = np.flatnonzero((name_lengths < 0) | (value_lengths < -1) | (at > ends[records]))
         if wrong.size:
-            raise Misshapen(int(records[wrong[0]]), "a header that has no name, or does not fit")
+            raise BadHeaders(int(records[wrong[0]]), "a header that has no name, or does not fit")
         for place, found in zip(places, (name_starts, name_lengths, value_starts, value_lengths), strict=True):
             place[slots] = found
         done += 1
@@ -94,16 +94,16 @@ def _finish(raw: memoryview, places: _Places, record: int, position: int, end: i
             ):
                 length, position = read_varint(raw, position)
                 if not smallest <= length <= end - position:
-                    raise Misshapen(record, "a header that has no name, or does not fit")
+                    raise BadHeaders(record, "a header that has no name, or does not fit")
                 starts[slot], lengths[slot] = position, length
                 position += max(length, 0)
     except (IndexError, WireError):
-        raise Misshapen(record, "a header is truncated") from None
+        raise BadHeaders(record, "a header is truncated") from None
     if position != end:
-        raise Misshapen(record, f"{end - position} bytes after its last header")
+        raise BadHeaders(record, f"{end - position} bytes after its last header")
 
 
 def _check_ends(records: Ints, at: Ints, ends: Ints) -> None:
     wrong = np.flatnonzero(at != ends[records])
     if wrong.size:
-        raise Misshapen(int(records[wrong[0]]), "bytes after its last header")
+        raise BadHeaders(int(records[wrong[0]]), "bytes after its last header")

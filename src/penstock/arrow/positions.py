@@ -37,7 +37,7 @@ class Spans(NamedTuple):
     counts: Ints
 
 
-class NotThere(Exception):
+class BadRecordLengths(Exception):
     """The record lengths of a batch do not add up to its size."""
 
     def __init__(self, batch: int, reason: str) -> None:
@@ -51,7 +51,8 @@ def record_starts(raw: memoryview, data: Bytes, spans: Spans) -> Ints:
     too_many = spans.counts * RECORD_SIZE_MIN > spans.ends - spans.starts
     if too_many.any():
         index = int(too_many.argmax())
-        raise NotThere(index, f"{spans.counts[index]} records in {spans.ends[index] - spans.starts[index]} bytes")
+        size = spans.ends[index] - spans.starts[index]
+        raise BadRecordLengths(index, f"{spans.counts[index]} records in {size} bytes")
     at, ends = _runs(raw, spans)
     if len(at) >= IN_STEP_MIN:
         starts = _in_step(raw, data, at, ends, int(spans.counts.max()))
@@ -112,7 +113,7 @@ def _one_by_one(raw: memoryview, spans: Spans) -> Ints:
     for index, (start, end, count) in enumerate(zip(*(column.tolist() for column in spans), strict=True)):
         before = len(starts)
         if _follow(raw, start, end, starts) != end or len(starts) - before != count:
-            raise NotThere(index, f"the lengths of its {count} records do not add up to its size")
+            raise BadRecordLengths(index, f"the lengths of its {count} records do not add up to its size")
     return np.array(starts, np.int64)
 
 

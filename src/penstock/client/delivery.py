@@ -97,12 +97,12 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
 
     def exception(self) -> DeliveryFailed | None:
         """The failure; None if the record was stored or is still in flight."""
-        return None if self._error is None else self._hear()
+        return None if self._error is None else self._mark_seen()
 
     def metadata(self) -> RecordMetadata:
         """Where the record was stored. Call it once `done`; raises DeliveryFailed if it was not stored."""
         if self._error is not None:
-            raise self._hear()
+            raise self._mark_seen()
         message = self._message
         assert message is not None, "the record is still in flight: check done() first"
         partition, offset = message.partition(), message.offset()
@@ -128,7 +128,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
             if shared.first_unheard is None:
                 shared.first_unheard = DeliveryFailed.of(self.topic, error)
 
-    def _hear(self) -> DeliveryFailed:
+    def _mark_seen(self) -> DeliveryFailed:
         """Marks the failure as seen by the application, and returns it."""
         assert self._error is not None
         shared = self._shared
@@ -160,7 +160,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
                     if callback is not None:
                         callback(self.metadata())
                 elif errback is not None:
-                    errback(self._hear())
+                    errback(self._mark_seen())
             except Exception:
                 # This is the producer's thread, where the application could not catch it; other records continue.
                 log.exception("a delivery callback for topic %s failed", self.topic)

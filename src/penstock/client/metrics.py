@@ -89,7 +89,7 @@ class ClientMetrics(ABC):
                 }
             self._totals = totals
             self._statistics = statistics
-            self._turned()
+            self._on_statistics()
 
     def render(self) -> str:
         """The metrics in Prometheus' text format."""
@@ -111,7 +111,7 @@ class ClientMetrics(ABC):
     def _totals_of(self, statistics: Json) -> dict[str, float]:
         """Totals since the start, from librdkafka's statistics, by kind."""
 
-    def _turned(self) -> None:  # noqa: B027 - most subclasses do nothing here
+    def _on_statistics(self) -> None:  # noqa: B027 - most subclasses do nothing here
         """Called after new statistics."""
 
     @abstractmethod
@@ -163,7 +163,7 @@ class ProducerMetrics(ClientMetrics):
         yield from self._counted(p, "record_error", "Records that failed for good", "failed")
         yield from self._counted(p, "record_retry", "Requests sent again (librdkafka counts those)", "retries")
         yield from self._counted(p, "request", "Requests sent", "requests")
-        yield from self._counted(p, "outgoing_byte", "Bytes sent, as they were on the wire", "bytes")
+        yield from self._counted(p, "outgoing_byte", "Bytes sent on the wire", "bytes")
         yield from self._counted(p, "buffer_exhausted", "Records refused because the buffer stayed full", "exhausted")
         account = self._account
         yield gauge(f"{p}buffer_total_bytes", "The buffer: buffer.memory", account.size_bytes)
@@ -219,7 +219,7 @@ class ConsumerMetrics(ClientMetrics):
             "rebalances": statistics.get("cgrp", {}).get("rebalance_cnt", 0),
         }
 
-    def _turned(self) -> None:
+    def _on_statistics(self) -> None:
         self.commit_latency.turn()
 
     def _samples(self) -> Iterator[Sample]:

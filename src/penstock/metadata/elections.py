@@ -57,9 +57,9 @@ def without(
     assert lost or not emptied
     if emptied:
         known = tuple(replica for replica in state.last_known_elr if replica != broker_id)
-        heir = _heir(state, known, broker_id, rules)
-        if heir is not None:
-            state = elect(replace(state, last_known_elr=known), (heir,), rules, gone=(broker_id,), restarted=True)
+        successor = _successor(state, known, broker_id, rules)
+        if successor is not None:
+            state = elect(replace(state, last_known_elr=known), (successor,), rules, gone=(broker_id,), restarted=True)
         else:
             state = without(state, broker_id, rules, lost=True)
         return replace(state, last_known_elr=tuple(one for one in state.last_known_elr if one != broker_id))
@@ -78,7 +78,7 @@ def without(
     return elect(state, isr, rules, gone=gone, restarted=lost and state.leader == broker_id)
 
 
-def _heir(state: PartitionState, known: tuple[int, ...], broker_id: int, rules: Rules) -> int | None:
+def _successor(state: PartitionState, known: tuple[int, ...], broker_id: int, rules: Rules) -> int | None:
     """The replica that replaces an emptied broker that was the last of ISR and ELR; None if there is none."""
     others = [replica for replica in (*state.isr, *state.elr) if replica != broker_id]
     if others or broker_id not in (*state.isr, *state.elr):

@@ -224,7 +224,7 @@ class SimLoop:
         if self.ready and not self.is_dead:
             self.wake()
 
-    def bury(self) -> None:
+    def close_leftovers(self) -> None:
         """Closes what the process left behind. Nothing that its `finally` blocks do has an effect any more."""
         self.kill()
         self.unflushed.clear()

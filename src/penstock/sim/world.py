@@ -109,7 +109,7 @@ class World:
     def close(self) -> None:
         """Ends everything still running, in an order that does not depend on the garbage collector."""
         for loop in self.loops:
-            loop.bury()
+            loop.close_leftovers()
         self._heap.clear()
         self._runnable.clear()
 

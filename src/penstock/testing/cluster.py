@@ -20,7 +20,7 @@ from penstock.raft import Endpoint, Voter, VoterSet
 from penstock.runtime.identity import random_uuid
 from penstock.testing.network import HOST, Network, reserve_port
 from penstock.testing.node import Node
-from penstock.testing.records import Conveniences, Outgoing, Record
+from penstock.testing.records import Outgoing, Record, RecordClient
 from penstock.wire.uuids import format_uuid
 
 __all__ = ["DEFAULTS", "Cluster", "ClusterFailed"]
@@ -69,7 +69,7 @@ class Cluster:
         self.network = Network()
         self._held: list[socket.socket] = []
         self.nodes = self._make_nodes(brokers, dict(settings or {}))
-        self._conveniences = Conveniences(self.client_settings)
+        self._record_client = RecordClient(self.client_settings)
 
     def __enter__(self) -> Self:
         try:
@@ -143,7 +143,7 @@ class Cluster:
     ) -> str:
         """Creates a topic and waits until every node knows it; returns its name."""
         copies = min(COPIES_MAX, len(self.nodes)) if replication_factor is None else replication_factor
-        self._conveniences.create_topic(name, partitions, copies, dict(config or {}))
+        self._record_client.create_topic(name, partitions, copies, dict(config or {}))
         self.wait_until(lambda: self._knows_topic(name, partitions), f"know the topic {name}")
         return name
 
@@ -158,7 +158,7 @@ class Cluster:
         A record is a value, a (key, value) pair, or a `Record`; text is encoded as UTF-8. `settings` are those of a
         confluent-kafka producer, with underscores for dots. Raises the error of the first record that fails.
         """
-        return self._conveniences.produce(topic, records, settings)
+        return self._record_client.produce(topic, records, settings)
 
     def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
         """Reads a topic from its beginning: `count` records, or all that exist now.
@@ -166,7 +166,7 @@ class Cluster:
         Records are in order within each partition. Raises TimeoutError if `count` records did not arrive in time. It
         uses no consumer group, so the application's groups are not affected.
         """
-        return self._conveniences.consume(topic, count, timeout_s)
+        return self._record_client.consume(topic, count, timeout_s)
 
     # ---- roles
 

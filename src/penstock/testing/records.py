@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-__all__ = ["Conveniences", "Outgoing", "Record"]
+__all__ = ["Outgoing", "Record", "RecordClient"]
 
 REQUEST_TIMEOUT_S = 30.0
 ATTEMPT_TIMEOUT_S = 3.0
@@ -37,7 +37,7 @@ class Record:
 Outgoing = Text | tuple[Text, Text] | Record
 
 
-class Conveniences:
+class RecordClient:
     """Opens a new client per call: a lasting one would remember nodes that the test has killed since."""
 
     def __init__(self, settings: Callable[..., dict[str, Any]]) -> None:

@@ -43,9 +43,9 @@ class ErrorCode(IntEnum):
         """Maps a code that only a newer release knows to UNKNOWN_SERVER_ERROR."""
         return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
-    UNKNOWN_SERVER_ERROR = -1, False, "The broker met an error it did not expect; its log says more."
+    UNKNOWN_SERVER_ERROR = -1, False, "The broker met an unexpected error; see its log."
     NONE = 0
-    OFFSET_OUT_OF_RANGE = 1, False, "The offset lies outside what this partition's log holds."
+    OFFSET_OUT_OF_RANGE = 1, False, "The offset is outside the range of this partition's log."
     CORRUPT_MESSAGE = (
         2,
         True,
@@ -53,7 +53,7 @@ class ErrorCode(IntEnum):
     )
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker has no such topic or partition."
     INVALID_FETCH_SIZE = 4, False, "The requested fetch size is not valid."
-    LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader right now: an election is under way."
+    LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader right now: an election is in progress."
     NOT_LEADER_OR_FOLLOWER = (
         6,
         True,
@@ -69,36 +69,36 @@ class ErrorCode(IntEnum):
         False,
         "The metadata string of the committed offset is longer than offset.metadata.max.bytes.",
     )
-    NETWORK_EXCEPTION = 13, True, "The connection closed before an answer came."
+    NETWORK_EXCEPTION = 13, True, "The connection closed before a response arrived."
     COORDINATOR_LOAD_IN_PROGRESS = 14, True, "The coordinator is still loading its state."
     COORDINATOR_NOT_AVAILABLE = 15, True, "The coordinator is not available."
     NOT_COORDINATOR = 16, True, "This broker is not the coordinator: look it up again."
     INVALID_TOPIC_EXCEPTION = 17, False, "The topic's name is not valid, or the operation is not allowed on this topic."
     RECORD_LIST_TOO_LARGE = 18, False, "The batch is larger than the topic's segment.bytes."
-    NOT_ENOUGH_REPLICAS = 19, True, "Fewer replicas are in sync than min.insync.replicas asks for; nothing was written."
+    NOT_ENOUGH_REPLICAS = 19, True, "Fewer replicas are in sync than min.insync.replicas requires; nothing was written."
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
         20,
         True,
-        "The records are in the leader's log, but fewer replicas are in sync than min.insync.replicas asks for.",
+        "The records are in the leader's log, but fewer replicas are in sync than min.insync.replicas requires.",
     )
     INVALID_REQUIRED_ACKS = 21, False, "acks must be -1, 0 or 1."
     ILLEGAL_GENERATION = 22, False, "The generation is not the group's current one."
-    INCONSISTENT_GROUP_PROTOCOL = 23, False, "The member's protocol type or protocols do not fit those of the group."
+    INCONSISTENT_GROUP_PROTOCOL = 23, False, "The member's protocol type or protocols do not match those of the group."
     INVALID_GROUP_ID = 24, False, "The group id is not valid."
     UNKNOWN_MEMBER_ID = 25, False, "The coordinator does not know this member."
     INVALID_SESSION_TIMEOUT = (
         26,
         False,
-        "The session timeout lies outside group.min.session.timeout.ms and group.max.session.timeout.ms.",
+        "The session timeout is not between group.min.session.timeout.ms and group.max.session.timeout.ms.",
     )
     REBALANCE_IN_PROGRESS = 27, False, "The group is rebalancing: rejoin it."
     INVALID_COMMIT_OFFSET_SIZE = 28, False, "The offset commit is too large."
     TOPIC_AUTHORIZATION_FAILED = 29, False, "Not authorized for this topic."
     GROUP_AUTHORIZATION_FAILED = 30, False, "Not authorized for this group."
     CLUSTER_AUTHORIZATION_FAILED = 31, False, "Not authorized for this cluster operation."
-    INVALID_TIMESTAMP = 32, False, "The record's timestamp lies too far from the broker's clock for this topic."
+    INVALID_TIMESTAMP = 32, False, "The record's timestamp is too far from the broker's clock for this topic."
     UNSUPPORTED_SASL_MECHANISM = 33, False, "This listener does not offer that SASL mechanism."
-    ILLEGAL_SASL_STATE = 34, False, "The request does not fit the state of the SASL exchange."
+    ILLEGAL_SASL_STATE = 34, False, "The request is not allowed in this state of the SASL exchange."
     UNSUPPORTED_VERSION = 35, False, "This broker does not serve that version of the API."
     TOPIC_ALREADY_EXISTS = 36, False, "A topic with this name already exists."
     INVALID_PARTITIONS = 37, False, "The number of partitions is not valid."
@@ -110,7 +110,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, False, "The replica assignment is not valid."
     INVALID_CONFIG = 40, False, "The configuration is not valid."
     NOT_CONTROLLER = 41, True, "This node is not the active controller."
-    INVALID_REQUEST = 42, False, "The request contradicts itself or breaks the protocol; the broker's log says more."
+    INVALID_REQUEST = 42, False, "The request is inconsistent or violates the protocol; see the broker's log."
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, False, "The record format on the broker does not support this request."
     POLICY_VIOLATION = 44, False, "A policy of this cluster forbids the request."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, False, "The producer's sequence number does not follow the last one."
@@ -155,12 +155,12 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76, False, "This version of the API does not support the batch's compression."
     STALE_BROKER_EPOCH = 77, False, "The broker epoch is not the current one: the broker must register again."
     OFFSET_NOT_AVAILABLE = 78, True, "The leader's high watermark has not caught up with its new epoch yet."
-    MEMBER_ID_REQUIRED = 79, False, "Join again with the member id that this answer carries."
+    MEMBER_ID_REQUIRED = 79, False, "Join again with the member id in this response."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred leader is not available."
-    GROUP_MAX_SIZE_REACHED = 81, False, "The group has group.max.size members already."
+    GROUP_MAX_SIZE_REACHED = 81, False, "The group already has group.max.size members."
     FENCED_INSTANCE_ID = 82, False, "Another member took over this group.instance.id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, True, "No replica that may lead the partition is available."
-    ELECTION_NOT_NEEDED = 84, True, "The partition already has the leader that was asked for."
+    ELECTION_NOT_NEEDED = 84, True, "The partition already has the requested leader."
     NO_REASSIGNMENT_IN_PROGRESS = 85, False, "The partition is not being reassigned."
     GROUP_SUBSCRIBED_TO_TOPIC = (
         86,
@@ -174,17 +174,17 @@ class ErrorCode(IntEnum):
     RESOURCE_NOT_FOUND = 91, False, "The request refers to something that does not exist."
     DUPLICATE_RESOURCE = 92, False, "The request names the same thing twice."
     UNACCEPTABLE_CREDENTIAL = 93, False, "The credential does not meet the requirements."
-    INCONSISTENT_VOTER_SET = 94, False, "The sender and this node disagree about who the voters are."
+    INCONSISTENT_VOTER_SET = 94, False, "The sender and this node disagree about the voter set."
     INVALID_UPDATE_VERSION = 95, False, "The update is based on a version that is not the current one."
     FEATURE_UPDATE_FAILED = 96, False, "The feature levels could not be updated."
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, False, "The forwarded principal could not be read."
     SNAPSHOT_NOT_FOUND = 98, False, "There is no such snapshot."
-    POSITION_OUT_OF_RANGE = 99, False, "The position lies outside the snapshot."
+    POSITION_OUT_OF_RANGE = 99, False, "The position is outside the snapshot."
     UNKNOWN_TOPIC_ID = 100, True, "This broker knows no topic with that id."
     DUPLICATE_BROKER_REGISTRATION = 101, False, "A live broker with this id is already registered."
     BROKER_ID_NOT_REGISTERED = 102, False, "No broker with this id is registered."
-    INCONSISTENT_TOPIC_ID = 103, True, "The topic id is not the one of the log on disk."
-    INCONSISTENT_CLUSTER_ID = 104, False, "The cluster id is not the one of this cluster."
+    INCONSISTENT_TOPIC_ID = 103, True, "The topic id differs from that of the log on disk."
+    INCONSISTENT_CLUSTER_ID = 104, False, "The cluster id is not that of this cluster."
     TRANSACTIONAL_ID_NOT_FOUND = 105, False, "There is no such transactional id."
     FETCH_SESSION_TOPIC_ID_ERROR = (
         106,
@@ -203,22 +203,22 @@ class ErrorCode(IntEnum):
     UNKNOWN_CONTROLLER_ID = 116, False, "There is no controller with this id."
     UNKNOWN_SUBSCRIPTION_ID = 117, False, "The telemetry subscription changed: ask for it again."
     TELEMETRY_TOO_LARGE = 118, False, "The telemetry is larger than the broker accepts."
-    INVALID_REGISTRATION = 119, False, "The controller considers the broker's registration not valid."
-    TRANSACTION_ABORTABLE = 120, False, "The transaction met an error: abort it, then go on."
+    INVALID_REGISTRATION = 119, False, "The controller considers the broker's registration invalid."
+    TRANSACTION_ABORTABLE = 120, False, "The transaction failed: abort it, then continue."
     INVALID_RECORD_STATE = 121, False, "The record is not in a state that allows this acknowledgement."
     SHARE_SESSION_NOT_FOUND = 122, True, "The share session is gone: start a new one."
     INVALID_SHARE_SESSION_EPOCH = 123, True, "The share session epoch is not the expected one."
     FENCED_STATE_EPOCH = 124, False, "The share group's state epoch is not the current one."
-    INVALID_VOTER_KEY = 125, False, "The voter key is not the one of the receiving node."
-    DUPLICATE_VOTER = 126, False, "The node is a voter already."
+    INVALID_VOTER_KEY = 125, False, "The voter key is not that of the receiving node."
+    DUPLICATE_VOTER = 126, False, "The node is already a voter."
     VOTER_NOT_FOUND = 127, False, "The node is not a voter."
     INVALID_REGULAR_EXPRESSION = 128, False, "The regular expression is not valid."
     REBOOTSTRAP_REQUIRED = (
         129,
         False,
-        "The client's metadata is of no use any more: start again from the bootstrap servers.",
+        "The client's metadata is outdated: start again from the bootstrap servers.",
     )
     STREAMS_INVALID_TOPOLOGY = 130, False, "The streams topology is not valid."
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The streams topology epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The streams topology epoch is older than the group's."
-    SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker holds as many share sessions as it may."
+    SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has reached its limit of share sessions."

@@ -30,11 +30,11 @@ def format_uuid(uuid: bytes) -> str:
 def parse_uuid(text: str) -> bytes:
     """The sixteen bytes of a uuid as Kafka's tools print it."""
     if len(text) != UUID_TEXT_SIZE or not text.isascii():
-        raise ValueError(f"{text!r} is no uuid: Kafka's have {UUID_TEXT_SIZE} characters of base64url")
+        raise ValueError(f"{text!r} is not a UUID: expected {UUID_TEXT_SIZE} characters of base64url")
     uuid = urlsafe_b64decode(text + "==")
     # The decoder skips characters outside the alphabet and drops stray bits: only a round trip proves the text.
     if len(uuid) != UUID_SIZE or format_uuid(uuid) != text:
-        raise ValueError(f"{text!r} is no uuid: Kafka's have {UUID_TEXT_SIZE} characters of base64url")
+        raise ValueError(f"{text!r} is not a UUID: expected {UUID_TEXT_SIZE} characters of base64url")
     return uuid
 
 

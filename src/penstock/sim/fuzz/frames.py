@@ -48,19 +48,19 @@ def odd_request(
 ) -> Message:
     """A request that the codec accepts."""
     request = samples.message(table[key].request, version, rng)
-    _season(request, version, rng, ids)
+    _set_meaningful_values(request, version, rng, ids)
     return request
 
 
-def _season(message: Message, version: int, rng: Random, ids: Mapping[str, bytes]) -> None:
+def _set_meaningful_values(message: Message, version: int, rng: Random, ids: Mapping[str, bytes]) -> None:
     """Gives some fields meaningful values, so that requests get past the first check of a handler."""
     for field in (*layout(type(message), version).fields, *layout(type(message), version).tagged):
         value = getattr(message, field.name)
         if isinstance(value, Message):
-            _season(value, version, rng, ids)
+            _set_meaningful_values(value, version, rng, ids)
         elif isinstance(value, list) and value and isinstance(value[0], Message):
             for element in value:
-                _season(element, version, rng, ids)
+                _set_meaningful_values(element, version, rng, ids)
         elif field.name == "cluster_id" and is_nullable(field, version) and rng.random() < 0.7:
             setattr(message, field.name, None)  # matches any cluster id
         elif rng.random() < 0.7:

@@ -218,7 +218,7 @@ class Round:
         self.report.seen["megabyte unfolded"] += unfolded >> 20
         if unfolded > UNFOLDED_BYTES_MAX:
             raise Failure(f"{unfolded >> 20} MiB of the attacker's batches were decompressed")
-        world.execute(self._be_polite, host="polite")
+        world.execute(self._check_polite_client, host="polite")
         world.execute(self._write_to_theirs, host="polite")
         world.execute(self._read_theirs, host="polite")
         world.execute(self._create, host="polite")
@@ -242,7 +242,7 @@ class Round:
                 self._ids[topic.name] = topic.topic_id
                 self._offsets.update({(topic.name, index): 0 for index in (0, 1)})
 
-    async def _be_polite(self, runtime: SimRuntime) -> None:
+    async def _check_polite_client(self, runtime: SimRuntime) -> None:
         """Produces one record and reads all of them."""
         client = PartitionClient(runtime, self.cluster, MINE, 0)
         until_ms = runtime.now_ms() + PATIENCE_MS

@@ -139,7 +139,7 @@ class Chaos:
 
     def rot(self) -> None:
         """At most one log at a time loses synced data: a corrupt minority."""
-        if self.lame():
+        if self.would_lose_majority():
             return
         node = self.some(up=False)
         if node is not None:
@@ -148,7 +148,7 @@ class Chaos:
 
     def wipe(self) -> None:
         """A node comes back with an empty disk, hence as another replica; the old one stays in the voter set."""
-        if self.lame():
+        if self.would_lose_majority():
             return
         node = self.some(up=False)
         if node is None:
@@ -159,7 +159,7 @@ class Chaos:
         self.cluster.epochs[node.id] = 0
         self.cluster.seen["wiped disk"] += 1
 
-    def lame(self) -> bool:
+    def would_lose_majority(self) -> bool:
         """Whether another replica that loses its data could leave too few that have it."""
         if any(node.disk.hard.suspect for node in self.cluster.nodes.values()):
             return True

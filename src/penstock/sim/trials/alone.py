@@ -61,7 +61,7 @@ class AloneTrial(Trial):
         cluster.start()
         world.execute(self._prepare, host=CLIENT_HOST)
         clients = world.host(CLIENT_HOST).start(self._load)
-        self._misbehave(world.now_ms)
+        self._apply_faults(world.now_ms)
         self.injector.end()
         self._until(lambda: cluster.nodes[0].is_alive and cluster.nodes[0].ready, "the node serves")
         for ledger in self.ledgers:

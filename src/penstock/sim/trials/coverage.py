@@ -7,7 +7,7 @@ from collections import Counter
 from penstock.sim.cluster import SimCluster
 from penstock.sim.trials.schedule import OFFSETS, Kind
 
-__all__ = ["MUST_HAPPEN", "missing", "told_by"]
+__all__ = ["MUST_HAPPEN", "count_events", "missing"]
 
 MUST_HAPPEN = (
     "leader change",
@@ -30,7 +30,7 @@ MUST_HAPPEN = (
 """A set of trials fails if one of these never happened."""
 
 
-def told_by(cluster: SimCluster) -> Counter[str]:
+def count_events(cluster: SimCluster) -> Counter[str]:
     """Events counted from the nodes' logs."""
     seen: Counter[str] = Counter()
     for node in cluster.nodes:

@@ -9,14 +9,20 @@ from penstock.sim.cluster import SimCluster
 from penstock.sim.guard import guarded
 from penstock.sim.runtime import SimRuntime
 from penstock.sim.trials.clients import ClusterClient, PartitionClient
-from penstock.sim.trials.coverage import told_by
+from penstock.sim.trials.coverage import count_events
 from penstock.sim.trials.groups import ClassicMember, ConsumerMember, Group
 from penstock.sim.trials.injector import CLIENT_HOST, Injector
 from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
 from penstock.sim.trials.moves import Moves
 from penstock.sim.trials.schedule import DAMAGE, LOAD_TOPIC, Fault, Kind, Schedule
 from penstock.sim.trials.topics import Topics
-from penstock.sim.trials.verdict import agree_on_metadata, check_ledger, is_healed, logs_agree, no_surprise
+from penstock.sim.trials.verdict import (
+    check_ledger,
+    check_logs_agree,
+    check_metadata_agrees,
+    check_no_unexpected_errors,
+    is_healed,
+)
 from penstock.sim.trials.watch import Watch
 from penstock.sim.world import START_MS, World
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -82,7 +88,7 @@ class Trial:
         cluster.start()
         world.execute(self._prepare, host=CLIENT_HOST)
         clients = world.host(CLIENT_HOST).start(self._load)
-        self._misbehave(world.now_ms)
+        self._apply_faults(world.now_ms)
         self.injector.end()
         self._until(lambda: all(node.is_alive and node.ready for node in cluster.nodes), "every node serves")
         for ledger in self.ledgers:
@@ -140,7 +146,7 @@ class Trial:
         for task in tasks:
             await task
 
-    def _misbehave(self, began_ms: float) -> None:
+    def _apply_faults(self, began_ms: float) -> None:
         """Applies the faults at their times; restarts processes that end."""
         for fault in self.schedule.faults:
             if fault.kind not in DAMAGE:
@@ -196,17 +202,17 @@ class Trial:
     def _check(self) -> None:
         cluster = self.cluster
         self.watch.look()
-        agree_on_metadata(cluster)
+        check_metadata_agrees(cluster)
         image = cluster.nodes[0].image
         for topic in image.topics():
             for index in range(len(topic.partitions)):
-                logs_agree(cluster, topic.name, index)
+                check_logs_agree(cluster, topic.name, index)
         if self.topics is not None:
             self.topics.check(image, cluster.nodes[0].name)
-        no_surprise(cluster, storage_faults=self.injector.storage_faults)
+        check_no_unexpected_errors(cluster, storage_faults=self.injector.storage_faults)
 
     def _count(self, outcome: Outcome) -> None:
-        outcome.seen += self.watch.seen + self.injector.seen + told_by(self.cluster)
+        outcome.seen += self.watch.seen + self.injector.seen + count_events(self.cluster)
         for ledger in self.ledgers:
             outcome.seen += ledger.seen
         outcome.faults = Counter({kind.value: count for kind, count in self.injector.done.items()})

@@ -8,7 +8,7 @@ from penstock.sim.disk import SimulatedCrash
 from penstock.sim.trials.load import Ledger, Violation
 from penstock.sim.trials.schedule import OFFSETS
 
-__all__ = ["agree_on_metadata", "check_ledger", "is_healed", "logs_agree", "no_surprise"]
+__all__ = ["check_ledger", "check_logs_agree", "check_metadata_agrees", "check_no_unexpected_errors", "is_healed"]
 
 
 def is_healed(cluster: SimCluster) -> bool:
@@ -63,7 +63,7 @@ def check_ledger(ledger: Ledger, final: list[bytes]) -> None:
         last[producer] = value
 
 
-def logs_agree(cluster: SimCluster, topic: str, index: int) -> None:
+def check_logs_agree(cluster: SimCluster, topic: str, index: int) -> None:
     """Checks that all replicas have the same bytes. The compacted offsets topic is left out: replicas compact alone."""
     if topic == OFFSETS:
         return
@@ -82,13 +82,13 @@ def logs_agree(cluster: SimCluster, topic: str, index: int) -> None:
         raise Violation(f"{topic}-{index}: the replicas differ ({sizes})")
 
 
-def agree_on_metadata(cluster: SimCluster) -> None:
+def check_metadata_agrees(cluster: SimCluster) -> None:
     contents = {node.name: tuple(snapshot_values(node.image)) for node in cluster.nodes}
     if len(set(contents.values())) != 1:
         raise Violation(f"the nodes do not agree on the metadata: {[(n, len(c)) for n, c in contents.items()]}")
 
 
-def no_surprise(cluster: SimCluster, *, storage_faults: dict[int, None]) -> None:
+def check_no_unexpected_errors(cluster: SimCluster, *, storage_faults: dict[int, None]) -> None:
     """No handler raised an unexpected error, and no process ended by itself except for its disk."""
     for node in cluster.nodes:
         surprises = node.events.named("unexpected error")
