@@ -46,7 +46,7 @@ class BufferAccount:
         self.total_records += 1
 
     def put_back(self, size_bytes: int) -> None:
-        """Undoes `put`: the record was not sent."""
+        """Undoes `take`: the record was not sent."""
         self.used_bytes -= size_bytes
         self.total_bytes -= size_bytes
         self.total_records -= 1

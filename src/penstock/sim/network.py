@@ -129,7 +129,7 @@ class Network:
             link.is_cut = False
 
     def retransmit_as_linux(self) -> None:
-        """Uses Linux's longest retransmission pause, for trials that measure time."""
+        """Uses Linux's limits for retransmission, for trials that measure time."""
         self.retransmit_limit_ms = LINUX_RETRANSMIT_LIMIT_MS
         self.retransmit_max_ms = LINUX_RETRANSMIT_MAX_MS
 

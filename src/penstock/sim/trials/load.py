@@ -94,7 +94,7 @@ class Batch:
 
 
 class Producer:
-    """Runs until the ledger is closed, and then until everything is acknowledged."""
+    """Runs until the ledger is over, and then until everything is acknowledged."""
 
     def __init__(self, client: PartitionClient, ledger: Ledger, pause_ms: float) -> None:
         self._client = client
