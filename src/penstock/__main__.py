@@ -1,7 +1,7 @@
-"""The `penstock` command: runs the module of the command that was asked for.
+"""The `penstock` command: dispatches to the subcommand.
 
-`penstock server` and `penstock up` are the process of a broker. It loads only what a broker needs: the packages behind
-the other commands (typer, rich, confluent-kafka) would cost 30 MB and half a second.
+`penstock server` and `penstock up` run a broker. They import only what a broker needs: the packages behind the other
+commands (typer, rich, confluent-kafka) would cost some 30 MB and half a second.
 """
 
 from __future__ import annotations

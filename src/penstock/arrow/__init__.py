@@ -18,7 +18,7 @@ Batches that a reader must not see are left out before any record is decoded (`b
 transactions (`transactions`), batches outside the requested offsets. Checksums are verified. Invalid batches raise
 `CorruptBatch`, which names the partition and the offset; lengths and counts are checked before they are used.
 
-numpy and pyarrow are needed, which `pip install penstock-streaming[spark]` brings.
+It needs numpy and pyarrow, which `pip install penstock-streaming[spark]` installs.
 """
 
 from penstock.arrow.columns import arrow_schema

@@ -119,9 +119,9 @@ class ClientMetrics(ABC):
         """All metrics, without their common labels."""
 
     def _counted(self, prefix: str, name: str, what: str, key: str) -> Iterator[Sample]:
-        """A counter and its rate, as Kafka has both of everything."""
+        """A counter and its rate; Kafka has both for every count."""
         yield counter(f"{prefix}{name}_total", what, self._totals.get(key, 0.0))
-        yield gauge(f"{prefix}{name}_rate", f"{what}, a second", self._rates.get(key, 0.0))
+        yield gauge(f"{prefix}{name}_rate", f"{what}, per second", self._rates.get(key, 0.0))
 
     def _brokers(self) -> list[Json]:
         brokers: Mapping[str, Json] = self._statistics.get("brokers", {})
@@ -166,38 +166,38 @@ class ProducerMetrics(ClientMetrics):
         yield from self._counted(p, "outgoing_byte", "Bytes sent on the wire", "bytes")
         yield from self._counted(p, "buffer_exhausted", "Records refused because the buffer stayed full", "exhausted")
         account = self._account
-        yield gauge(f"{p}buffer_total_bytes", "The buffer: buffer.memory", account.size_bytes)
-        yield gauge(f"{p}buffer_available_bytes", "What is free of it", account.available_bytes)
-        yield gauge(f"{p}waiting_threads", "Senders that wait for room in the buffer", self.waiting)
+        yield gauge(f"{p}buffer_total_bytes", "Size of the buffer: buffer.memory", account.size_bytes)
+        yield gauge(f"{p}buffer_available_bytes", "Free bytes of the buffer", account.available_bytes)
+        yield gauge(f"{p}waiting_threads", "Senders waiting for room in the buffer", self.waiting)
         average = account.total_bytes / account.total_records if account.total_records else 0.0
-        yield gauge(f"{p}record_size_avg", "Bytes of a record: key, value, headers", average)
+        yield gauge(f"{p}record_size_avg", "Average bytes per record: key, value, headers", average)
         brokers, topics = self._brokers(), self._topics()
         rtt = _window(broker.get("rtt") for broker in brokers)
-        yield gauge(f"{p}request_latency_avg", "A request until its answer, in ms", rtt.average / 1000)
-        yield gauge(f"{p}request_latency_max", "The longest, in ms", rtt.maximum / 1000)
-        yield gauge(f"{p}request_latency_p99", "99 % were faster, in ms", rtt.p99 / 1000)
+        yield gauge(f"{p}request_latency_avg", "Average request latency in ms", rtt.average / 1000)
+        yield gauge(f"{p}request_latency_max", "Maximum request latency in ms", rtt.maximum / 1000)
+        yield gauge(f"{p}request_latency_p99", "99th percentile of request latency in ms", rtt.p99 / 1000)
         queued = _window(broker.get("int_latency") for broker in brokers)
-        yield gauge(f"{p}record_queue_time_avg", "From send to the socket, in ms", queued.average / 1000)
-        yield gauge(f"{p}record_queue_time_max", "The longest, in ms", queued.maximum / 1000)
+        yield gauge(f"{p}record_queue_time_avg", "Average ms from send to the socket", queued.average / 1000)
+        yield gauge(f"{p}record_queue_time_max", "Maximum ms from send to the socket", queued.maximum / 1000)
         throttle = _window(broker.get("throttle") for broker in brokers)
-        yield gauge(f"{p}produce_throttle_time_avg", "Delayed by a quota, in ms", throttle.average)
-        yield gauge(f"{p}produce_throttle_time_max", "The longest, in ms", throttle.maximum)
+        yield gauge(f"{p}produce_throttle_time_avg", "Average delay by a quota in ms", throttle.average)
+        yield gauge(f"{p}produce_throttle_time_max", "Maximum delay by a quota in ms", throttle.maximum)
         size = _window(topic.get("batchsize") for topic in topics)
         count = _window(topic.get("batchcnt") for topic in topics)
-        yield gauge(f"{p}batch_size_avg", "Bytes of a batch", size.average)
-        yield gauge(f"{p}batch_size_max", "The largest", size.maximum)
-        yield gauge(f"{p}records_per_request_avg", "Records of a batch", count.average)
+        yield gauge(f"{p}batch_size_avg", "Average bytes per batch", size.average)
+        yield gauge(f"{p}batch_size_max", "Maximum bytes per batch", size.maximum)
+        yield gauge(f"{p}records_per_request_avg", "Average records per batch", count.average)
         plain = count.sum * average
         ratio = size.sum / plain if plain else 0.0
-        yield gauge(f"{p}compression_rate_avg", "Bytes of batches for each byte of their records", ratio)
+        yield gauge(f"{p}compression_rate_avg", "Compressed bytes per byte of records", ratio)
         in_flight = sum(broker.get("waitresp_cnt", 0) for broker in brokers)
-        yield gauge(f"{p}requests_in_flight", "Requests that wait for their answer", in_flight)
+        yield gauge(f"{p}requests_in_flight", "Requests that await a response", in_flight)
         up = sum(broker.get("state") == "UP" for broker in brokers)
-        yield gauge(f"{p}connection_count", "Connections that are up", up)
-        yield counter("penstock_producer_slowed_records_total", "Records slowed down", self.slowed_records)
-        yield counter("penstock_producer_slowed_seconds_total", "By how much, in all", self.slowed_ms / 1000)
+        yield gauge(f"{p}connection_count", "Open connections", up)
+        yield counter("penstock_producer_slowed_records_total", "Records delayed by a full buffer", self.slowed_records)
+        yield counter("penstock_producer_slowed_seconds_total", "Total delay by a full buffer", self.slowed_ms / 1000)
         quota = self.quota_bytes_per_s or 0.0
-        yield gauge("penstock_producer_quota_bytes", "The quota a second, given or estimated; 0: none", quota)
+        yield gauge("penstock_producer_quota_bytes", "Quota per second, given or estimated; 0: none", quota)
 
 
 class ConsumerMetrics(ClientMetrics):
@@ -230,34 +230,34 @@ class ConsumerMetrics(ClientMetrics):
         yield from self._counted(f, "fetch", "Fetch requests", "fetches")
         fetches = self._totals.get("fetches", 0.0)
         per_fetch = self._totals.get("records", 0.0) / fetches if fetches else 0.0
-        yield gauge(f"{f}records_per_request_avg", "Records of a fetch", per_fetch)
+        yield gauge(f"{f}records_per_request_avg", "Average records per fetch", per_fetch)
         size = self._totals.get("bytes", 0.0) / fetches if fetches else 0.0
-        yield gauge(f"{f}fetch_size_avg", "Bytes of a fetch", size)
+        yield gauge(f"{f}fetch_size_avg", "Average bytes per fetch", size)
         brokers = self._brokers()
         rtt = _window(broker.get("rtt") for broker in brokers)
-        what = "A request until its answer, with waiting for data, in ms"
+        what = "Average fetch latency in ms, including the wait for data"
         yield gauge(f"{f}fetch_latency_avg", what, rtt.average / 1000)
-        yield gauge(f"{f}fetch_latency_max", "The longest, in ms", rtt.maximum / 1000)
+        yield gauge(f"{f}fetch_latency_max", "Maximum fetch latency in ms", rtt.maximum / 1000)
         throttle = _window(broker.get("throttle") for broker in brokers)
-        yield gauge(f"{f}fetch_throttle_time_avg", "Delayed by a quota, in ms", throttle.average)
+        yield gauge(f"{f}fetch_throttle_time_avg", "Average delay by a quota in ms", throttle.average)
         lags = list(self._lags())
         most = max((lag for *_, lag in lags), default=0)
-        yield gauge(f"{f}records_lag_max", "Records left of the partition that has most", most)
+        yield gauge(f"{f}records_lag_max", "Lag of the partition with the most", most)
         for topic, partition, lag in lags[:PARTITIONS_TOLD_MAX]:
-            yield gauge(f"{f}records_lag", "Records left", lag, (("topic", topic), ("partition", partition)))
+            yield gauge(f"{f}records_lag", "Lag in records", lag, (("topic", topic), ("partition", partition)))
         yield from self._counted(c, "commit", "Commits", "commits")
         yield counter(f"{c}commit_failed_total", "Commits that failed", self.failed_commits)
         latency = self.commit_latency
-        yield gauge(f"{c}commit_latency_avg", "A commit until its answer, in ms", latency.average_ms)
-        yield gauge(f"{c}commit_latency_max", "The longest, in ms", latency.maximum_ms)
+        yield gauge(f"{c}commit_latency_avg", "Average commit latency in ms", latency.average_ms)
+        yield gauge(f"{c}commit_latency_max", "Maximum commit latency in ms", latency.maximum_ms)
         group: Json = self._statistics.get("cgrp", {})
         assigned = group.get("assignment_size", 0)
-        yield gauge(f"{c}assigned_partitions", "Partitions that this member has", assigned)
+        yield gauge(f"{c}assigned_partitions", "Partitions assigned to this member", assigned)
         yield counter(f"{c}rebalance_total", "Rebalances", self._totals.get("rebalances", 0.0))
         hourly = self._rates.get("rebalances", 0.0) * 3600
-        yield gauge(f"{c}rebalance_rate_per_hour", "Rebalances an hour", hourly)
+        yield gauge(f"{c}rebalance_rate_per_hour", "Rebalances per hour", hourly)
         since = group.get("rebalance_age", 0) / 1000
-        yield gauge(f"{c}last_rebalance_seconds_ago", "Since the last one", since)
+        yield gauge(f"{c}last_rebalance_seconds_ago", "Seconds since the last rebalance", since)
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
         for topic in self._topics():

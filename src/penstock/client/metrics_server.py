@@ -21,7 +21,7 @@ class HasSamples(Protocol):
 
 
 class MetricsServer(BackgroundServer):
-    """Answers until it is closed."""
+    """Serves until it is closed."""
 
     @property
     def url(self) -> str:

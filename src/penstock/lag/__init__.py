@@ -11,17 +11,17 @@ is what a service agreement is about. It is measured against now, not against th
 the last record before a quiet night would be "0 s behind" until the morning. Timestamps are those of the producer or
 the broker (`message.timestamp.type`); one in the future counts as age zero, a missing one as unknown.
 
-**Trend** is the slope of a straight line through the lags seen in the window, in records per second (`trend.py`):
-growing, shrinking or steady. A jump, when offsets are reset, is no trend.
+**Trend** is the slope of a straight line through the lags in the window, in records per second (`trend.py`): growing,
+shrinking or steady. A jump caused by a reset of offsets is not a trend.
 
 **Verdict** follows LinkedIn's Burrow: no thresholds, but rules over a window of the last commits (`verdicts.py`):
 
 - OK      up to date now or at some point in the window, or lag falls somewhere in it.
 - WARN    the consumer moves, but its lag never fell: it is too slow.
-- STALL   the consumer commits, and always the same offset, while records wait: it is stuck.
-- STOP    the consumer has not committed for longer than the whole window spans, while records wait: it is gone.
-- REWIND  the consumer went back to an older offset and has not come back to where it was. A deliberate reset, made
-          while the group has no members, is none.
+- STALL   the consumer keeps committing the same offset while records wait: it is stuck.
+- STOP    the consumer has not committed for longer than the window spans, while records wait: it is gone.
+- REWIND  the consumer went back to an older offset and has not caught up with where it was. A deliberate reset, made
+          while the group has no members, does not count.
 
 A group's verdict is that of its worst partition: OK, WARN, or ERR for any of the other three.
 

@@ -1,12 +1,12 @@
-"""The records of `__consumer_offsets` that lag is judged by: offset commits, and changes of a group's members.
+"""Decodes the records of `__consumer_offsets` that lag is judged by: offset commits and changes of membership.
 
-All records of a group lie in one partition of that topic, which follows from the group's name. Keys begin with two
-bytes that say what the record is: 0 and 1 are offset commits, 2 is a generation of a classic group, 5 a member of a
-group of the new protocol (KIP-848). A commit without a value deletes the offset.
+All records of a group are in one partition of that topic, determined by the group's name. Keys begin with a two-byte
+record type: 0 and 1 are offset commits, 2 is a generation of a classic group, 5 a member of a group of the consumer
+protocol (KIP-848). A commit without a value deletes the offset.
 
-A commit does not say who made it. The changes of members do: Kafka lets somebody outside a group commit for it only
-while it has no members, so a commit that follows when the last member has left was made from outside, as
-`penstock groups reset-offsets` does it (`Memberships`).
+A commit does not say who made it, but membership does: Kafka accepts a commit from outside a group only while the group
+has no members. So a commit after the last member has left came from outside, as with `penstock groups reset-offsets`
+(`Memberships`).
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class MembersChange(msgspec.Struct, frozen=True):
-    """A classic group has other members, or a member of a new group came or left."""
+    """The members of a classic group changed, or a member of a consumer-protocol group joined or left."""
 
     group: str
     members: frozenset[str] | None = None
-    """All members of a classic group from now on; None for a group of the new protocol."""
+    """All members of a classic group from now on; None for a group of the consumer protocol."""
     joined: str | None = None
     left: str | None = None
 
 
 class Memberships:
-    """Which groups are known to have no members, as their records are read in order."""
+    """The groups known to have no members, as of the records read so far, in order."""
 
     def __init__(self) -> None:
         self._members: dict[str, set[str]] = {}
@@ -66,8 +66,8 @@ class Memberships:
         elif change.joined is not None:
             self._members.setdefault(change.group, set()).add(change.joined)
         elif change.left is not None:
-            # Members that came before the first record that was read are not known. But when the last known one has
-            # left and somebody outside the group may commit, there was no other.
+            # Members that joined before the first record read are unknown. But when the last known one has left and a
+            # commit from outside is accepted, there were no others.
             self._members.setdefault(change.group, set()).discard(change.left)
 
     def is_empty(self, group: str) -> bool:
@@ -75,7 +75,7 @@ class Memberships:
 
 
 def decode_members_change(key: bytes | None, value: bytes | None) -> MembersChange | None:
-    """The change in a record; None if it is another kind of record, or in a version that is not known yet."""
+    """The change in a record; None if the record is of another kind or an unknown version."""
     kind = -1 if key is None else int.from_bytes(key[:_VERSION_BYTES], "big")
     try:
         if key is not None and kind == CLASSIC_GROUP_KEY:

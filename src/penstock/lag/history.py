@@ -33,7 +33,7 @@ class Observation(msgspec.Struct, frozen=True):
     lag: int | None = None
     """None if the end of the log at that time is unknown; such an observation says nothing about lag."""
     last_ms: int = -1
-    """When the last of several commits that count as one was made; −1 if it was a single one."""
+    """The time of the last of several commits that count as one; −1 if there was only one."""
     is_from_outside: bool = False
     """Whether it was committed while the group had no members, as a reset of offsets is."""
 
@@ -77,8 +77,8 @@ class History:
     def add(self, observation: Observation) -> None:
         """Adds an observation. One that follows too closely replaces the last, but keeps that one's time.
 
-        If it kept its own time, a consumer that commits several times a second would never fill the window. A step back
-        always has its place: it says more than the commit before it.
+        With its own time, a consumer that commits several times a second would never fill the window. A step back
+        always gets its own place: it says more than the commit before it.
         """
         last = self._observations[-1] if self._observations else None
         if (
@@ -95,9 +95,9 @@ class History:
             self._observations.append(observation)
 
     def set_lag(self, index: int, end: int) -> None:
-        """The end of the log when an observation was made, found out afterwards.
+        """Sets the lag of an observation from the end of the log at that time, which was found out later.
 
-        The log was at least as long as the largest offset that had been committed by then.
+        The log was at least as long as the largest offset committed by then.
         """
         one = self._observations[index]
         reached = max(self._observations[number].offset for number in range(index + 1))

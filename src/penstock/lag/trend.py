@@ -44,8 +44,8 @@ def trend_of(
 ) -> Trend:
     """The least-squares line through the lags of the window, each the end of the log minus the committed offset.
 
-    A commit that goes back, by a reset or a mistake, makes lag jump, and that is no trend: only what followed the last
-    one counts.
+    A commit that goes back, by a reset or a mistake, makes lag jump, which is not a trend: only the observations after
+    the last such commit count.
 
     Lag is a sawtooth: it grows until the consumer commits, then drops at once. The observations are the minima; the
     current lag is anywhere on the tooth. So the current lag is included only if the consumer has been silent for longer

@@ -14,13 +14,13 @@ whatever happened before):
 5. WARN, if lag never fell from one commit to the next. Commits with unknown lag are skipped.
 6. OK.
 
-A deliberate reset of offsets is no REWIND: it is a step back that was committed from outside the group, and after which
-only members of the group committed (`reset_in`). What was before it no longer counts. Until a member commits, the
+A deliberate reset of offsets is not a REWIND: it is a step back that was committed from outside the group, and after
+which only members of the group committed (`reset_in`). Earlier commits no longer count. Until a member commits, the
 partition is OK for `RECENT_MS`, and then a STOP.
 
-A window that is filled less than `minimum_complete`, or not at all, is OK: nothing can be told. One thing can: where
-it is known that there was no commit for some time, and there is an offset, the commit that made it is older than that;
-and if that offset is not at the end of a while ago either, the consumer has stopped.
+A window that is filled less than `minimum_complete`, or empty, is OK: there is too little data for a verdict. One
+exception: if there was certainly no commit for some time, the committed offset is older than that time; if it is also
+behind the end of the log a while ago, the consumer has stopped.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _judge(
         if all(one.is_from_outside for one in window):
             return _judge_reset(window[0], lag_now, now_ms)
     by_samples = history.source is Source.SAMPLES
-    # How often the group commits is told by the whole window; a reset does not change that.
+    # The whole window shows how often the group commits; a reset does not change that.
     seen = history.observations
     if not by_samples and has_stopped(seen, now_ms) and not _was_recently_up_to_date(history, seen[-1].offset):
         return Verdict.STOP, f"{_silence(seen, now_ms)}; {_waiting(lag_now)}"
@@ -153,7 +153,7 @@ def unrecovered_rewind(window: Sequence[Observation]) -> tuple[int, int] | None:
 def reset_in(window: Sequence[Observation]) -> int | None:
     """The index of the last deliberate reset of offsets in a window; None if there is none.
 
-    A consumer that is no member of its group and commits again after it went back is not meant: that may be a mistake.
+    A reset by a consumer outside its group that commits again afterwards does not count: it may be a mistake.
     """
     for index in range(len(window) - 1, 0, -1):
         moved = window[index].offset - window[index - 1].offset

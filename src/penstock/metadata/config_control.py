@@ -127,7 +127,7 @@ def _refuse(resource_type: int, alterations: tuple[Alteration, ...]) -> list[Con
             logger = alterations[0].name
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"Logger {logger} does not exist! Loggers belong to one broker, which is the one to ask.",
+                f"Logger {logger} does not exist! Loggers belong to one broker: send the request to that broker.",
             )
     elif any(alteration.operation != AlterOperation.DELETE for alteration in alterations):
         raise KafkaError(

@@ -61,7 +61,7 @@ class RaftCore:
         self._campaign_at_ms = FOREVER
         self._leader_gone = False
         self._leader_heard = False
-        """The leader itself has said something since this replica follows it."""
+        """Whether this replica has heard from its current leader directly."""
         self._announced_deadline_ms = FOREVER
         self._ready = m.Ready()
 
@@ -244,9 +244,9 @@ class RaftCore:
         if not up_to_date or not self._may_vote:
             return False
         if request.pre_vote:
-            # Whoever hears from a leader keeps it: a replica that was cut off must not depose a working one. A leader
-            # that is known from others alone may be gone (KIP-996): a voter that was just started would believe in it
-            # for a whole fetch timeout, and keep those from electing another who have missed it for long.
+            # A node that hears from a leader keeps it: a replica that was cut off must not depose a working leader. A
+            # leader that is known only through other nodes may be gone (KIP-996): a voter that has just started would
+            # trust it for a whole fetch timeout, and block the election by nodes that have missed the leader for long.
             hears = self._leader_heard and not self._leader_gone and now_ms < self._campaign_at_ms
             return self.role is not Role.LEADER and not (self.role is Role.FOLLOWER and hears)
         if self.hard.voted is not None:

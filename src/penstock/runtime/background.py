@@ -1,7 +1,7 @@
-"""An event loop on a thread of its own: the part of the seam that a small server needs.
+"""An event loop in its own thread: the part of a runtime that a small server needs.
 
-A broker has a whole runtime. Clients and pipelines have none, and block wherever they like; what must go on meanwhile
-(a scrape of their metrics) runs here.
+A broker has a complete runtime. Clients and pipelines have none and may block; work that must continue meanwhile (such
+as a scrape of their metrics) runs here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = logging.getLogger("penstock.background")
 
 
 class BackgroundLoop:
-    """Runs from its creation until `stop`. `run` is for other threads, everything else for the loop's own."""
+    """Runs from its creation until `stop`. Call `run` from other threads, everything else on the loop."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        # asyncio itself holds tasks only weakly.
+        # Strong references: asyncio itself holds tasks only weakly.
         self._tasks: dict[Task[Any], None] = {}
-        # A daemon: a process that forgets to close its server must still be able to end.
+        # A daemon thread: a process that forgets to close its server must still be able to end.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -38,12 +38,12 @@ class BackgroundLoop:
         return not self._loop.is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result."""
+        """Runs a coroutine on the loop and waits for its result."""
         assert threading.current_thread() is not self._thread, "the loop would wait for itself"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def stop(self) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancels running tasks and ends the thread."""
         if self._loop.is_closed():
             return
         self.run(self._cancel_tasks())
@@ -56,7 +56,7 @@ class BackgroundLoop:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports that were closed say goodbye in the next turn.
+        # Closed transports finish in the next iteration of the loop.
         await asyncio.sleep(0)
 
     # ---- on the loop
@@ -74,11 +74,11 @@ class BackgroundLoop:
         return task
 
     def report(self, what: str, error: BaseException) -> None:
-        """Log a failure that ends no more than one piece of work."""
+        """Logs a failure that ends only one piece of work."""
         log.error("%s failed", what, exc_info=error)
 
     async def listen(self, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> BackgroundListener:
-        """OSError where the address cannot be had."""
+        """Listens; raises OSError if it cannot bind the address."""
         server = await self._loop.create_server(factory, host or None, port, backlog=BACKLOG, reuse_address=True)
         return BackgroundListener(server)
 

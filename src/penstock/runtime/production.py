@@ -63,9 +63,9 @@ per second, so a listening socket gets several descriptors."""
 JOB_IDLE_S = 300
 """The job subprocess ends after being idle for this long: it uses more memory than the broker."""
 # Allocations between two young collections. Requests allocate little that forms cycles, so Python's default of 700
-# only makes the loop stop more often. But large requests hold up to a million objects for a while, and a collection
-# holds the loop for 0.1 µs or more for each that is younger than the last one of its kind: at most 100,000 in a middle
-# one. An old one, which looks at all, comes after a hundred million.
+# would only interrupt the loop more often. But large requests hold up to a million objects for a while, and a
+# collection blocks the loop for at least 0.1 µs per object that is younger than the last collection of its kind: at
+# most 100,000 in a middle one. A full collection comes only after a hundred million.
 GC_YOUNG_THRESHOLD = 10_000
 GC_MIDDLE_THRESHOLD = 10
 GC_OLD_THRESHOLD = 1_000
@@ -243,7 +243,7 @@ class ProductionRuntime:
         else:
             future.set_exception(error)
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._loop.set_exception_handler(self._on_unhandled)

@@ -1,4 +1,4 @@
-"""A clock that leaves out the time in which the process stood still.
+"""A clock that excludes the time in which the process was suspended.
 
 A broker that was stopped (SIGSTOP, a machine that slept, a disk that blocked everything) could not hear from anyone, so
 that time must not count against group members or other brokers. The clock keeps a tick due at all times: if it is read
@@ -45,7 +45,7 @@ class SteadyClock:
         self.resumed_ms = -NEVER
         """When, by this clock, the last long stall ended. Timers set before it start again there."""
         self.stalls = 0
-        """How often the process stood still."""
+        """How many times the process was suspended."""
 
     def now_ms(self) -> float:
         now_ms = self._now_ms()
@@ -54,7 +54,7 @@ class SteadyClock:
         return now_ms - self._left_out_ms
 
     def start(self) -> None:
-        """Begin to watch for stalls."""
+        """Starts watching for stalls."""
         if self._timer is None:
             self._await_tick(self._now_ms())
 

@@ -1,11 +1,11 @@
-"""Kafka's words for what may be done to what: operations and kinds of resources, under their numbers on the wire."""
+"""Kafka's operations and resource types for access control, with their numbers on the wire."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 
 class Operation(IntEnum):
-    """What a principal may be allowed to do."""
+    """An operation that a principal may be allowed."""
 
     READ = 3
     WRITE = 4
@@ -23,7 +23,7 @@ class Operation(IntEnum):
 
 
 class ResourceKind(IntEnum):
-    """What an operation is done to."""
+    """The type of resource that an operation concerns."""
 
     TOPIC = 2
     GROUP = 3
@@ -34,14 +34,14 @@ class ResourceKind(IntEnum):
 
 
 class Access(NamedTuple):
-    """An operation on a kind of resource."""
+    """An operation on a type of resource."""
 
     operation: Operation
     kind: ResourceKind
 
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the one resource of kind CLUSTER."""
+"""The name of the only resource of kind CLUSTER."""
 
 OPERATIONS_OF: Final[dict[ResourceKind, tuple[Operation, ...]]] = {
     ResourceKind.TOPIC: (
@@ -71,4 +71,4 @@ OPERATIONS_OF: Final[dict[ResourceKind, tuple[Operation, ...]]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""The operations that a kind of resource has, of those kinds that answers describe them for (KIP-430)."""
+"""The operations of each resource type, for the types whose operations responses list (KIP-430)."""
