@@ -38,7 +38,7 @@ def test_a_node_whose_vote_is_damaged_does_not_start_and_says_what_to_do() -> No
         node.host.disk.rot(QUORUM_STATE, 20)
         process = node.begin(watched=True)
         cluster.world.run_until(lambda: process.is_dead, 10_000)
-        with pytest.raises(StartRefused, match=r"quorum-state is damaged .* other voters may be formatted anew"):
+        with pytest.raises(StartRefused, match=r"quorum-state is damaged .* other voters, format this node"):
             process.result()
         assert create(cluster, "t", at=cluster.await_controller().node_id, replication_factor=2).error_code == 0
         node.wipe()

@@ -168,9 +168,9 @@ BAD_PLANS = {
     ),
     "stale": (_changed(lambda plan: plan["partitions"][0].update(was=[1, 2, 4])), "when the plan was made"),
     "another cluster": (_changed(lambda plan: plan["penstock"].update(cluster="elsewhere")), "cluster elsewhere"),
-    "a broker twice": (_changed(lambda plan: plan["partitions"][0].update(replicas=[1, 1, 2])), "named twice"),
+    "a broker twice": (_changed(lambda plan: plan["partitions"][0].update(replicas=[1, 1, 2])), "listed twice"),
     "a topic that is gone": (_changed(lambda plan: plan["partitions"][0].update(topic="gone")), "no such partition"),
-    "half a file": (lambda text: text[: len(text) // 2], "no JSON"),
+    "half a file": (lambda text: text[: len(text) // 2], "not JSON"),
 }  # fmt: skip
 
 

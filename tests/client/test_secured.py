@@ -136,7 +136,7 @@ def test_a_client_certificate_opens_the_door(
 
 
 def test_without_a_client_certificate_the_door_stays_shut(kafka: SecuredKafka, trust: dict[str, str]) -> None:
-    with pytest.raises(AuthenticationFailed, match=r"wants a certificate.*ssl\.keystore\.location"):
+    with pytest.raises(AuthenticationFailed, match=r"requires a client certificate.*ssl\.keystore\.location"):
         read_all(properties_for(kafka, "SSL", trust))
 
 
