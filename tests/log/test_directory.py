@@ -78,7 +78,7 @@ async def test_a_damaged_start_offset_removes_nothing(runtime: SimRuntime) -> No
     assert b"a 0 3" in starts
     await disk.replace_bytes("log-start-offset-checkpoint", starts.replace(b"a 0 3", b"a 0 7"))
     again = LogDirectory(runtime)
-    with pytest.raises(CheckpointDamaged, match="log-start-offset-checkpoint: its checksum does not match"):
+    with pytest.raises(CheckpointDamaged, match="log-start-offset-checkpoint: the file does not match its checksum"):
         await again.load()
     assert {name: disk.read_bytes(f"a-0/{name}") for name in disk.list("a-0")} == before
 

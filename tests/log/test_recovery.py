@@ -260,7 +260,7 @@ def test_a_hole_in_what_was_synced_is_told() -> None:
     async def look(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG, recovery_point=26)
         assert log.end_offset == 26
-        assert log.damage == ("topic-0: there is no file for offsets 10..19",)
+        assert log.damage == ("topic-0: the file with offsets 10..19 is missing",)
         assert (await log.reader.read(12, 100, 26)).first_offset == 20
 
     simulate(look, disk)
@@ -486,7 +486,7 @@ def test_a_log_that_others_have_too_is_cut_where_it_is_damaged_even_below_its_re
         log, recovery_point = await open_again(runtime)
         assert log.end_offset == 12
         assert recovery_point <= 12
-        assert log.damage[-1] == "t-0 is cut at offset 12: the rest is copied from its leader"
+        assert log.damage[-1] == "t-0 was truncated at offset 12; the rest will be copied from its leader"
         batches = await contents(log)
         assert [one.first for one in batches] == [0, 2, 4, 6, 8, 10]
         await check_indexes(log, batches)

@@ -184,7 +184,7 @@ def test_bytes_that_are_no_batch_end_a_segment_and_the_next_goes_on() -> None:
     spoil(disk, "00000000000000000000.log", SIZE + 16)
     problems, verdict = verified(disk)
     assert [problem.severity for problem in problems if problem.file.endswith(".log")] == [Severity.ERROR] * 2
-    assert "cannot be understood" in problems[0].text
+    assert "cannot be read" in problems[0].text
     assert verdict.batches == 1 + 6
     assert [type(one).__name__ for one in dumped(disk)] == ["BatchDump", "Problem", *["BatchDump"] * 6]
 
@@ -218,7 +218,7 @@ def test_an_epoch_that_is_said_to_begin_elsewhere_is_found() -> None:
     path = f"{NAME}/leader-epoch-checkpoint"
     disk.namespace.file(path).data[:] = b"0\n3\n0 0\n1 9\n2 16\n"
     (problem,), _ = verified(disk)
-    assert problem.text == "epoch 1 is said to begin at 9, but begins at 8"
+    assert problem.text == "the checkpoint starts epoch 1 at 9, but its records start at 8"
 
 
 def test_a_damaged_snapshot_is_a_note() -> None:
