@@ -53,7 +53,7 @@ def test_tests_may_have_small_segments() -> None:
         ("no.such", "1", "Unknown topic config name: no.such"),
         ("cleanup.policy", "shrink", "delete, compact or both"),
         ("cleanup.policy", "compact,compact", "delete, compact or both"),
-        ("remote.storage.enable", "true", "tiered storage is not served yet"),
+        ("remote.storage.enable", "true", "tiered storage is not supported yet"),
         ("min.cleanable.dirty.ratio", "1.1", "between 0 and 1"),
         ("delete.retention.ms", "-1", "0 or more"),
         ("max.compaction.lag.ms", "0", "1 or more"),
