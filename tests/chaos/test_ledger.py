@@ -193,7 +193,7 @@ def test_many_violations_are_counted_and_some_are_told() -> None:
     verdict = scene.ledger.judge([])
     assert verdict.violations[Kind.LOST] == 500
     assert 0 < len(verdict.examples) < 20
-    assert "record 0 of producer 3 was acknowledged at offset 0, and is not there" in verdict.examples[0].text
+    assert "record 0 of producer 3 was acknowledged at offset 0, but is not stored" in verdict.examples[0].text
 
 
 def test_records_of_a_probe_have_counts_of_their_own_and_no_order() -> None:
