@@ -80,7 +80,7 @@ def test_another_directory_id_is_refused_where_no_other_voter_could_help() -> No
     lines = found.files["meta.properties"].splitlines(keepends=True)[1:]
     changed = b"".join(b"directory.id=J8aAPcfLQt2bqs1JT_rMgQ\n" if b"directory" in line else line for line in lines)
     told = outcome(found, found.files | {"meta.properties": changed}, "another directory id")
-    assert "knows node 1 as a voter with directory.id=" in told
+    assert "lists node 1 as a voter with directory.id=" in told
 
 
 def test_a_damaged_owner_costs_at_most_the_partition_until_someone_has_looked() -> None:

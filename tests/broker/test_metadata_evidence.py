@@ -96,4 +96,4 @@ def test_batches_behind_the_damage_are_found() -> None:
     evidence = found((0, bytes(data)), synced=5)
     assert [batch.base_offset for batch in evidence.log.behind] == [3, 4]
     assert evidence.damage[0].endswith("a batch has a wrong checksum, although the log was synced up to 5; "
-                                       "2 whole batches follow")  # fmt: skip
+                                       "2 valid batches follow")  # fmt: skip

@@ -194,7 +194,7 @@ def test_a_node_with_other_voters_is_not_recovered_by_itself() -> None:
     voters = VoterSet.of([Voter(1, bytes(16)), Voter(2, bytes(16))])
     snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, voters, [], timestamp_ms=0))
     files = damaged(found, "no log") | {SNAPSHOT: snapshot}
-    with pytest.raises(RecoveryRefused, match="nodes 2 are voters, too"):
+    with pytest.raises(RecoveryRefused, match="nodes 2 are also voters"):
         recovered(files)
 
 
@@ -204,7 +204,7 @@ def test_a_cluster_that_had_acls_is_never_recovered_without_them() -> None:
     files = damaged(found, "no log") | {
         SNAPSHOT: b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [acl], timestamp_ms=0))
     }
-    with pytest.raises(RecoveryRefused, match="access control"):
+    with pytest.raises(RecoveryRefused, match="ACL records"):
         recovered(files)
 
 
