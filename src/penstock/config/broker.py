@@ -180,7 +180,7 @@ def _merge_broker_id(text: str, static: Mapping[str, str], values: dict[str, Val
 
 
 def mistyped_properties(names: Iterable[str]) -> dict[str, str]:
-    """Names that are nearly those of broker properties, and the properties that were probably meant."""
+    """Misspelt property names, each with the broker property that was probably meant."""
     known = {*SETTABLE, *NOT_YET, *WITHOUT_MEANING, "broker.id"}
     unknown = [name for name in names if name not in known and not name.startswith(LISTENER_PREFIX)]
     return {name: meant for name in unknown if (meant := _nearest(name)) is not None}

@@ -126,7 +126,7 @@ class Administration:
 
 
 def shows(request: Message | None, response: Message) -> Callable[[MetadataImage], bool] | None:
-    """Whether an image shows what this answer says; None where that cannot be told."""
+    """A condition that an image meets when it shows what this response says; None if that cannot be determined."""
     if isinstance(response, CreateTopicsResponse):
         assert isinstance(request, CreateTopicsRequest)
         if request.validate_only:
