@@ -73,7 +73,7 @@ DAMAGES = ["a flipped bit", "no log", "zeros", "nothing left", "no snapshot", "a
 
 @pytest.mark.parametrize("stop", ["kill", "clean"])
 @pytest.mark.parametrize("what", DAMAGES)
-def test_every_topic_and_record_is_there_again(what: str, stop: str) -> None:
+def test_a_recovery_restores_every_topic_and_record(what: str, stop: str) -> None:
     found = scene(stop=stop)
     files = damaged(found, what)
     assert outcome(found, files, what).startswith("refused")
@@ -83,7 +83,7 @@ def test_every_topic_and_record_is_there_again(what: str, stop: str) -> None:
 
 
 @pytest.mark.parametrize("position", range(5, 2400, 211))
-def test_wherever_the_log_was_hit_the_rest_of_it_is_used(position: int) -> None:
+def test_a_recovery_uses_all_intact_parts_of_the_log(position: int) -> None:
     found = scene()
     log = found.files[METADATA_LOG]
     files = found.files | {METADATA_LOG: flipped(log, position % len(log), 3)}
@@ -140,7 +140,7 @@ def test_epochs_and_producer_ids_lie_above_all_that_the_logs_contain() -> None:
         assert log.epoch > before
 
 
-def test_a_recovery_that_is_interrupted_anywhere_can_be_done_again() -> None:
+def test_a_recovery_interrupted_at_any_point_can_be_repeated() -> None:
     found = scene()
     files = damaged(found, "a flipped bit")
     for operation in range(1, 200):
@@ -237,7 +237,7 @@ def test_committed_offsets_are_compacted_and_not_deleted_after_a_recovery() -> N
 
 
 @pytest.mark.parametrize("roles", [("broker,controller", "broker", "broker"), ("controller", "broker", "broker")])
-def test_metadata_that_other_brokers_follow_is_not_made_anew(roles: tuple[str, ...]) -> None:
+def test_metadata_that_other_brokers_follow_is_not_rebuilt(roles: tuple[str, ...]) -> None:
     """They would remove the logs of topics that it does not know."""
     with World(1) as world:
         cluster = SimCluster(world, 3, {"min.insync.replicas": "2"}, roles=list(roles))
@@ -253,7 +253,7 @@ def test_metadata_that_other_brokers_follow_is_not_made_anew(roles: tuple[str, .
         recovered(files | {METADATA_LOG: damaged_log})
 
 
-def test_an_owner_without_a_checksum_that_names_nobody_is_taken_for_rot() -> None:
+def test_an_owner_without_checksum_and_with_unknown_topic_counts_as_bit_rot() -> None:
     """As an earlier release wrote it: one letter of the id of one partition has changed."""
     found = scene()
     files = dict(found.files)
@@ -275,7 +275,7 @@ def test_an_owner_without_a_checksum_that_names_nobody_is_taken_for_rot() -> Non
 MARKER = f"{METADATA}/recovered.json"
 
 
-def test_every_start_tells_that_metadata_was_recovered_and_which_topics_lost_their_settings() -> None:
+def test_every_start_warns_of_recovered_metadata_and_lost_topic_settings() -> None:
     _, after = recovered(without_metadata(scene().files))
     with World("told") as world:
         node = SimBroker(world)
@@ -294,7 +294,7 @@ def test_every_start_tells_that_metadata_was_recovered_and_which_topics_lost_the
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"{}", b"\0" * 10])
-def test_a_damaged_note_of_a_recovery_is_a_sentence(data: bytes) -> None:
+def test_a_damaged_recovery_marker_prevents_the_start_with_a_clear_message(data: bytes) -> None:
     _, after = recovered(without_metadata(scene().files))
     assert "recovered.json is damaged" in refusal(after | {MARKER: data})
 

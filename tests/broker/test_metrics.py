@@ -272,7 +272,7 @@ async def test_fetch_sessions_are_counted(s: Session) -> None:
     ],
 )
 @simulated()
-async def test_what_is_no_scrape_gets_an_error(s: Session, request_: bytes, status: str) -> None:
+async def test_invalid_scrape_requests_get_an_error(s: Session, request_: bytes, status: str) -> None:
     found, _ = await http(s, request_)
     assert found == status
     assert await scrape(s)

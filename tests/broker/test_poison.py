@@ -139,7 +139,7 @@ async def test_batches_that_take_long_to_open_are_not_overtaken(s: Session) -> N
 
 @pytest.mark.parametrize("compression_type", ["producer", "gzip"])
 @simulated(stop=False)
-async def test_a_failure_nobody_thought_of_is_answered_and_the_partition_goes_on(
+async def test_an_unexpected_failure_is_answered_and_the_partition_keeps_working(
     s: Session, compression_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await s.create("t", compression_type=compression_type)
@@ -164,7 +164,7 @@ def fails(*_: object) -> None:
 
 
 @simulated({"penstock.decompression.request.bytes.max": str(8 * MB)})
-async def test_bombs_use_up_what_their_request_may_unfold_to(s: Session) -> None:
+async def test_decompression_bombs_exhaust_only_their_own_requests_limit(s: Session) -> None:
     await s.create("t", partitions=40)
     bomb = build_batch([Record(timestamp=NOW, value=bytes(20 * MB))], codec=Codec.ZSTD)
     fitting = build_batch([Record(timestamp=NOW, value=bytes(2 * MB))], codec=Codec.ZSTD)
@@ -184,7 +184,7 @@ async def test_bombs_use_up_what_their_request_may_unfold_to(s: Session) -> None
 
 
 @simulated({"penstock.decompression.bytes.max": str(2 * MB)})
-async def test_what_is_beyond_the_brokers_budget_waits_for_its_turn(s: Session) -> None:
+async def test_batches_beyond_the_brokers_decompression_budget_wait(s: Session) -> None:
     await s.create("t", partitions=20)
     clients = [await s.connect() for _ in range(20)]
     large = batch(*LARGE, codec=Codec.ZSTD)

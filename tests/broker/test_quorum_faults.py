@@ -111,7 +111,7 @@ def test_a_failed_sync_of_the_quorum_ends_the_process(path: str) -> None:
 # -- a leader that dies half-way -------------------------------------------------------------------------------------
 
 
-def test_a_decision_of_which_only_the_first_batch_was_written_never_was() -> None:
+def test_a_decision_with_only_its_first_batch_written_has_no_effect() -> None:
     with a_cluster(seed=7) as cluster:
         old = cluster.await_controller()
         half = (BeginTransactionRecord(name="large"), TopicRecord(name="half", topic_id=b"h" * 16))

@@ -101,7 +101,7 @@ def of_another_partition() -> Message:
         (strange(REQUESTS[4], snapshot=OffsetAndEpoch(-1, 0)), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_the_core_could_not_go_on_with_is_refused(wire: Message, code: int) -> None:
+def test_messages_that_the_core_cannot_process_are_refused(wire: Message, code: int) -> None:
     with pytest.raises(KafkaError) as refused:
         quorum_wire.to_core(wire, 2, 7)
     assert refused.value.code == code
@@ -114,7 +114,7 @@ def test_nobody_waits_for_longer_than_a_minute() -> None:
     assert core.max_wait_ms == quorum_wire.WAIT_MS_MAX
 
 
-def test_an_answer_that_cannot_be_is_no_answer() -> None:
+def test_invalid_responses_are_refused() -> None:
     damaged = bytearray(BATCH.data)
     damaged[-1] ^= 1
     answers: list[Message] = [

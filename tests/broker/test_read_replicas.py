@@ -145,7 +145,7 @@ def test_a_consumer_that_waits_at_a_follower_hears_of_a_record_within_millisecon
         cluster.world.execute(main)
 
 
-def test_a_replica_out_of_sync_or_out_of_service_is_nobodys() -> None:
+def test_consumers_are_not_sent_to_replicas_out_of_sync_or_out_of_service() -> None:
     with racks("a", "b", "c", seed="out") as cluster:
         filled(cluster)
         cluster.node(2).crash()

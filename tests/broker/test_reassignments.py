@@ -208,7 +208,7 @@ def test_a_topic_is_deleted_while_it_moves() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_cannot_be_is_refused_with_the_reason_and_nothing_changes(version: int) -> None:
+def test_invalid_reassignments_are_refused_with_the_reason_and_change_nothing(version: int) -> None:
     with a_cluster(3, SETTINGS, seed="refused") as cluster:
         place(cluster, (1, 2, 3), (2, 3, 1))
         before = cluster.await_controller().image

@@ -162,7 +162,7 @@ def test_below_the_minimum_acks_all_is_refused_and_acks_1_is_not() -> None:
     replicated(scenario, topic=MIN_2)
 
 
-def test_who_waits_when_the_isr_falls_below_the_minimum_is_told() -> None:
+def test_waiting_producers_get_an_error_when_the_isr_falls_below_the_minimum() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")
         cluster.world.network.isolate("node2")
@@ -200,7 +200,7 @@ def test_a_new_leader_has_all_that_was_acknowledged() -> None:
     replicated(scenario)
 
 
-def test_a_question_that_comes_before_the_leader_knows_that_it_leads_waits_for_it() -> None:
+def test_a_follower_fetch_that_arrives_before_the_leader_knows_its_role_waits() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")
         cluster[1].crash()

@@ -77,7 +77,7 @@ def test_the_file_that_kafka_ships_starts_this_broker() -> None:
     assert config.warnings == ()
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     problems = problems_of({"num.partitions": "0", "log.segment.bytes": "12k", "delete.topic.enable": "yes"})
     assert "num.partitions=0: must be 1 or more" in problems
     assert "log.segment.bytes=12k: must be a whole number" in problems
@@ -131,7 +131,7 @@ def test_all_problems_are_told_at_once() -> None:
         ("metadata.log.dir", "elsewhere", "in the data directory"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(name: str, text: str, told: str) -> None:
+def test_unsupported_settings_are_refused_with_the_reason(name: str, text: str, told: str) -> None:
     problems = problems_of({name: text})
     assert told in problems
     assert name in problems
@@ -161,11 +161,11 @@ def test_two_different_ids_are_refused() -> None:
         ("controller.quorum.voters", "1@localhost:9093"),
     ],
 )
-def test_what_asks_for_nothing_is_accepted(name: str, text: str) -> None:
+def test_defaults_of_unsupported_properties_are_accepted(name: str, text: str) -> None:
     assert BrokerConfig.resolve({name: text}).warnings == ()
 
 
-def test_what_has_no_meaning_is_accepted_and_its_substitute_named() -> None:
+def test_properties_without_effect_cause_a_warning_that_names_the_alternative() -> None:
     (warning,) = BrokerConfig.resolve({"queued.max.requests": "10"}).warnings
     assert warning == "queued.max.requests has no effect here: set queued.max.request.bytes"
 
@@ -281,14 +281,14 @@ def test_dynamic_settings_are_checked_when_they_are_made(name: str, text: str | 
 
 
 @pytest.mark.parametrize("name", ["ssl.keystore.password", "sasl.jaas.config", "sasl.enabled.mechanisms"])
-def test_what_would_promise_protection_is_refused_and_not_repeated(name: str) -> None:
+def test_security_settings_are_refused_and_their_values_not_repeated(name: str) -> None:
     with pytest.raises(KafkaError, match="TLS, SASL and ACLs are not supported yet") as refused:
         validate_broker_config(name, "hunter2", per_broker=True)
     assert "hunter2" not in refused.value.message
 
 
 @pytest.mark.parametrize("definition", INERT.values(), ids=lambda definition: definition.name)
-def test_a_setting_without_effect_is_taken_at_every_level_and_reported(definition: Definition) -> None:
+def test_a_setting_without_effect_is_accepted_at_every_level_and_reported(definition: Definition) -> None:
     name = definition.name
     other = {
         Kind.BOOLEAN: "false" if definition.default else "true",
@@ -309,7 +309,7 @@ def test_a_setting_without_effect_is_taken_at_every_level_and_reported(definitio
     assert described.documentation == f"No effect here: {definition.no_effect}."
 
 
-def test_one_network_thread_is_what_there_is() -> None:
+def test_one_network_thread_needs_no_warning() -> None:
     assert BrokerConfig.resolve({"num.network.threads": "1"}).warnings == ()
     (warning,) = BrokerConfig.resolve({"num.network.threads": "8"}).warnings
     assert "--brokers" in warning
