@@ -1,4 +1,4 @@
-"""What the metadata files prove: a torn tail is none of a node's business, everything else is."""
+"""What the metadata files prove: a torn unsynced tail is harmless, everything else is damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.sim import SimRuntime, World
 
 
 def segment(base: int, *counts: int, epoch: int = 1) -> bytes:
-    """Batches of so many records each; the first of an epoch is its leader's own."""
+    """Batches with these numbers of records; the first batch of an epoch is its leader's own."""
     data, offset = b"", base
     for number, count in enumerate(counts):
         if number == 0 and base == 0:

@@ -1,4 +1,4 @@
-"""Metadata made anew from what is left: every topic and every record are there again, and nothing is used twice."""
+"""Rebuilding metadata from what is left: every topic and record is restored, and no id or epoch is reused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 
 
 def recovered(files: Files, *undelete: str, then: str = "recovery") -> tuple[RecoveryPlan, Files]:
-    """Recover these files, and the files afterwards."""
+    """Recover these files; returns the files afterwards."""
     with World(then) as world:
         host = world.host("broker")
         put(host.disk, files)
@@ -38,7 +38,7 @@ def recovered(files: Files, *undelete: str, then: str = "recovery") -> tuple[Rec
 
 
 def finished(files: Files) -> Files | None:
-    """After the last step of a recovery that was interrupted before it; None if that was not so."""
+    """Finish a recovery that was interrupted before its last step; None if it was not."""
     with World("finish") as world:
         host = world.host("broker")
         put(host.disk, files)
@@ -238,7 +238,7 @@ def test_committed_offsets_are_compacted_and_not_deleted_after_a_recovery() -> N
 
 @pytest.mark.parametrize("roles", [("broker,controller", "broker", "broker"), ("controller", "broker", "broker")])
 def test_metadata_that_other_brokers_follow_is_not_rebuilt(roles: tuple[str, ...]) -> None:
-    """They would remove the logs of topics that it does not know."""
+    """The other brokers would remove the logs of topics that the rebuilt metadata lacks."""
     with World(1) as world:
         cluster = SimCluster(world, 3, {"min.insync.replicas": "2"}, roles=list(roles))
         cluster.start()
@@ -254,7 +254,7 @@ def test_metadata_that_other_brokers_follow_is_not_rebuilt(roles: tuple[str, ...
 
 
 def test_an_owner_without_checksum_and_with_unknown_topic_counts_as_bit_rot() -> None:
-    """As an earlier release wrote it: one letter of the id of one partition has changed."""
+    """The format of an earlier release, with one changed letter in the topic id of one partition."""
     found = scene()
     files = dict(found.files)
     for path in files:

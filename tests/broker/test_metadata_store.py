@@ -1,4 +1,4 @@
-"""What a node finds of the metadata on its disk, and what it makes of it."""
+"""How a node treats the metadata that it finds on its disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that no consumer could read are refused, each bad record is named, and what follows them is served."""
+"""Batches that no consumer could read are refused, each bad record is named, and later batches are served."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_an_answer_names_no_more_bad_records_than_fit(s: Session) -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 @simulated()
 async def test_the_largest_timestamp_of_the_records_is_what_the_log_goes_by(s: Session, codec: Codec) -> None:
-    """An index by a timestamp that no record has would send a reader to the wrong place."""
+    """An index entry with a timestamp that no record has would send a reader to the wrong place."""
     await s.create("t")
     payload = build_batch([Record(timestamp=NOW + n) for n in (0, 9, 4)])[61:]
     packed = payload if codec is Codec.NONE else compress(codec, payload)
@@ -238,7 +238,7 @@ async def test_a_batch_is_refused_if_the_leadership_changed_while_it_was_opened(
 def test_whatever_is_acknowledged_can_be_read_to_the_last_record(
     sent: list[tuple[Codec, list[bytes], list[tuple[int, int]], int]],
 ) -> None:
-    """Valid batches with bytes of their records changed, compressed and not, under a checksum that fits."""
+    """Valid batches with changed bytes in their records, compressed and not, with a matching checksum."""
 
     async def scenario(s: Session) -> None:
         await s.create("t")

@@ -1,4 +1,4 @@
-"""What Produce promises and what it refuses, beyond what every version does."""
+"""What Produce guarantees and refuses, beyond the differences between versions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_transactions_are_refused_with_the_reason(s: Session) -> None:
 
 @simulated()
 async def test_a_transactional_batch_outside_a_transaction_is_refused(s: Session) -> None:
-    """Nobody could ever commit it, so readers of committed records must not see it, nor wait for it."""
+    """It could never be committed, so readers of committed records must neither see it nor wait for it."""
     await s.create("t")
     records = build_batch(
         [Record(timestamp=1, value=b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
@@ -128,7 +128,7 @@ async def test_a_batch_is_stored_as_it_came_whatever_its_codec(s: Session, codec
 
 @simulated()
 async def test_a_partition_takes_one_batch_of_a_request(s: Session) -> None:
-    """As in Kafka from v3 on. A request of many tiny batches would hold the loop for seconds."""
+    """As in Kafka from v3 on. A request with many tiny batches would block the loop for seconds."""
     await s.create("t")
     refused = await s.produce("t", records=batch(b"a", b"b") + batch(b"c"))
     assert refused.error_code == ErrorCode.INVALID_RECORD

@@ -1,4 +1,4 @@
-"""The quorum's messages on the wire: both ways, and what another node may not make us believe."""
+"""Conversion of quorum messages in both directions, and which messages of other nodes are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RESPONSES: list[m.Response] = [
 
 
 def travelled(message: Message) -> Any:
-    """As it is after a journey over the network."""
+    """The message after encoding and decoding."""
     name = type(message).__name__.removesuffix("Request").removesuffix("Response")
     version = VERSIONS.get(name, 1)
     return decode_whole(type(message), version, to_bytes(message, version))
@@ -139,7 +139,7 @@ def test_an_error_of_a_newer_release_is_an_error() -> None:
 
 
 def of_leader(**contents: Any) -> Any:
-    """A leader's answer to a fetch, with one batch."""
+    """A leader's response to a fetch, with one batch."""
     data = encode_batch(LogBatch(99, 1, 4, **contents), 1)
     return travelled(quorum_wire.to_response(RESPONSES[3], {}, data, 0))
 

@@ -1,4 +1,4 @@
-"""Followers copy their leaders; acks=all means all of them; nobody reads what may yet be gone."""
+"""Followers copy from leaders; acks=all waits for all in-sync replicas; uncommitted records are not readable."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def test_a_broker_that_starts_again_knows_what_was_committed() -> None:
 
 
 def test_an_idle_partition_costs_a_fetch_nothing() -> None:
-    """One request waits with the leader, whatever happens: half a second each."""
+    """One request waits at the leader for half a second at a time, whatever the number of idle partitions."""
 
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")

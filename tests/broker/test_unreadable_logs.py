@@ -1,4 +1,4 @@
-"""Disks that report read errors, or have rotted: others have what a broker cannot read."""
+"""Disks with read errors or bit rot: the records come from other replicas."""
 
 from __future__ import annotations
 
