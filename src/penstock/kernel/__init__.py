@@ -41,4 +41,4 @@ walk = record_walk.walk if _compiled_walk is None else _compiled_walk.walk
 """`penstock.kernel.record_walk.walk`, in the fastest available form."""
 
 FORM = "interpreted" if _compiled_walk is None else "compiled"
-"""Whether the compiled form is used; shown to help explain a slow broker."""
+"""The form in use, shown by the broker because the interpreted one makes it slow."""
