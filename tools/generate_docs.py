@@ -218,10 +218,10 @@ stored batches are inspected (`tests/clients`)."""
 CONFIGURATION_HEAD = """# Configuration
 
 Penstock takes Kafka's property names, types, limits and defaults, so Kafka's documentation mostly applies. A property
-that is set takes effect or is refused when the broker starts; the few that have no meaning here start with a warning
-that names what to use instead.
+that is set either takes effect or prevents the start with a reason; the few properties without meaning here cause a
+warning that names the alternative.
 
-Settings of a broker come from, the strongest first:
+A broker takes each setting from the first of these sources that has it:
 
 1. settings made at run time for one broker: `penstock configs alter --broker 1 --add log.retention.ms=3600000`
 2. settings made at run time for the cluster's default broker (Kafka's `kafka-configs --entity-default`)
@@ -237,23 +237,23 @@ time* means with `penstock configs alter` (or any Kafka tool), at once and witho
 TOPICS_HEAD = """## Topic properties
 
 Set when a topic is created (`penstock topics create orders --config retention.ms=3600000`) or later
-(`penstock configs alter --topic orders --add retention.ms=3600000`); all change at run time. A topic that does not set
-one has the value of the broker property in the last column."""
+(`penstock configs alter --topic orders --add retention.ms=3600000`); all can be changed at run time. The default of
+each is the broker property in the last column."""
 
-NOT_YET_HEAD = """## Not served yet
+NOT_YET_HEAD = """## Not supported yet
 
-Kafka's default is accepted, because it asks for nothing; any other value is refused with this reason. Some of them
-Kafka also changes at run time (`ssl.*`, `sasl.jaas.config`, `sasl.enabled.mechanisms`, `listener.name.*`). Penstock
-refuses that: accepting a key or a mechanism would promise a protection that is not there."""
+Kafka's default is accepted, because it requests nothing; any other value is refused with this reason. Kafka can change
+some of these at run time (`ssl.*`, `sasl.jaas.config`, `sasl.enabled.mechanisms`, `listener.name.*`). Penstock refuses
+that, because accepting a key or a mechanism would promise protection that does not exist."""
 
 WITHOUT_MEANING_HEAD = """## Without meaning here
 
-Accepted, with a warning that says what to use instead."""
+These properties are accepted with a warning that names the alternative."""
 
 INERT_HEAD = """## Accepted without effect
 
-Kafka lets operators change these at run time, so runbooks do. They tune machinery that is not here. Penstock accepts
-them, in the file and at run time, checks and keeps the value, and writes a warning to the log. `kafka-configs
+Kafka lets operators change these at run time, so runbooks set them. They tune mechanisms that Penstock does not have.
+Penstock accepts them in the file and at run time, checks and stores the value, and writes a warning to the log. `kafka-configs
 --describe` shows the value, and its documentation field says that it has no effect."""
 
 COMPATIBILITY_HEAD = """# Compatibility

@@ -31,7 +31,7 @@ RETRIABLE = (
 
 
 class ClusterClient:
-    """One client: a connection to each node, and what it knows of one partition's leader."""
+    """One client: a connection to each node, and its knowledge of one partition's leader."""
 
     def __init__(self, runtime: SimRuntime, cluster: SimCluster, topic: str = "t", partition: int = 0) -> None:
         self.runtime = runtime
@@ -57,7 +57,7 @@ class ClusterClient:
             timer.cancel()
 
     async def find_leader(self) -> int:
-        """Ask any node who leads; what an older epoch says is not believed."""
+        """Ask any node for the leader; older epochs are ignored."""
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
         nodes = [node.node_id for node in self.cluster.nodes if node.is_broker]
         try:
@@ -75,7 +75,7 @@ class ClusterClient:
     async def produce(
         self, *values: bytes, acks: int = -1, timeout_ms: int = PRODUCE_TIMEOUT_MS, **options: Any
     ) -> Any:
-        """One attempt at the leader; None if there is none, or no answer."""
+        """One attempt at the leader; None if there is no leader or no response."""
         if self.leader < 0 and await self.find_leader() < 0:
             return None
         request = produce_request(
@@ -107,7 +107,7 @@ class ClusterClient:
         return data
 
     async def all_values(self) -> list[bytes]:
-        """All that may be read, from the leader."""
+        """All readable records, from the leader."""
         found: list[bytes] = []
         while True:
             data = await self.fetch(len(found))
@@ -189,5 +189,5 @@ def high_watermark(node: SimNode, topic: str = "t", partition: int = 0) -> int:
 
 
 def bytes_of(log: Any) -> bytes:
-    """What a log has on its disk."""
+    """The bytes of a log on its disk."""
     return b"".join(segment.file.read(segment.size_bytes, 0) for segment in log.segments)

@@ -1,4 +1,4 @@
-"""What the tests of whole clusters share: requests to any of the nodes, and looks at what they know."""
+"""Helpers of the whole-cluster tests: requests to any node, and checks of what the nodes know."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def a_cluster(
     seed: int | str = 0,
     roles: Sequence[str] | None = None,
 ) -> Iterator[SimCluster]:
-    """A cluster that has started; no handler of any node may raise what it should not."""
+    """A started cluster; no handler of any node may raise an unexpected exception."""
     with World(seed) as world:
         cluster = SimCluster(world, count, settings, roles=roles)
         cluster.start()
@@ -32,7 +32,7 @@ def a_cluster(
 
 
 def ask(cluster: SimCluster, node_id: int, request: Message, version: int) -> Any:
-    """One request to one node, and its answer."""
+    """Send one request to one node; returns the response."""
 
     async def exchange(runtime: SimRuntime) -> Any:
         client = await cluster.connect(runtime, node_id)
@@ -56,7 +56,7 @@ def create(
     at: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> Any:
-    """Create a topic through one node; the answer's entry for it."""
+    """Create a topic through one node; returns the response's entry for it."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -73,7 +73,7 @@ def create(
 
 
 def state(cluster: SimCluster, topic: str, partition: int = 0, *, at: int | None = None) -> PartitionState:
-    """A partition, as one node sees it; the active controller by default."""
+    """A partition as one node sees it, by default the active controller."""
     node = cluster.await_controller() if at is None else cluster.node(at)
     found = node.image.partition(topic, partition)
     assert found is not None
@@ -81,7 +81,7 @@ def state(cluster: SimCluster, topic: str, partition: int = 0, *, at: int | None
 
 
 def fenced(cluster: SimCluster, node_id: int) -> bool:
-    """Whether the active controller has taken this broker out of service."""
+    """Whether the active controller has fenced this broker."""
     node = cluster.controller()
     broker = None if node is None else node.image.broker(node_id)
     return broker is None or broker.fenced

@@ -1,7 +1,7 @@
 """A broker's directory as bytes: copied from one simulated disk, damaged, and given to a broker that starts from it.
 
-Whatever the damage, these outcomes are allowed: every topic is served with every record; a partition is refused, with
-its files as they were; or the node refuses to start, with all files as they were. Anything else is silent loss.
+Whatever the damage, these results are allowed: every topic is served with every record; a partition is refused and its
+files are unchanged; or the node refuses to start and all files are unchanged. Anything else is silent loss.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOPICS = {"logs": [[b"x"]], "orders": [[b"order %d" % n for n in range(20)], [b"
 
 @dataclass
 class Scene:
-    """A directory, and what a client must be able to read from it."""
+    """A directory, and the records that a client must be able to read from it."""
 
     files: Files
     topics: dict[str, list[list[bytes]]]
@@ -51,7 +51,7 @@ def copy_of(disk: SimDisk) -> Files:
 
 
 def put(disk: SimDisk, files: Files) -> None:
-    """Onto an empty disk, all of it durable."""
+    """Write the files to an empty disk, durably."""
     namespace = disk.namespace
     for path, data in files.items():
         if path.endswith("/"):
@@ -69,7 +69,7 @@ def scene(
     topics: dict[str, list[list[bytes]]] | None = None,
     wait_ms: float = 0,
 ) -> Scene:
-    """Two topics with records and settings on one node, which then ended in this way."""
+    """Two topics with records and settings on one node, which then stopped in the given way."""
     topics = TOPICS if topics is None else topics
     with World("damage") as world:
         node = SimBroker(world, settings)
@@ -100,7 +100,7 @@ def flipped(data: bytes, position: int, bit: int) -> bytes:
 
 
 def mutations(data: bytes, positions: range) -> Iterator[tuple[str, bytes | None]]:
-    """One bit turned at each of the positions; cut off, emptied, zeroed, or gone."""
+    """One flipped bit at each position; truncated, emptied, zeroed, or missing."""
     for number, position in enumerate(positions):
         yield f"bit {number % 8} of byte {position} flipped", flipped(data, position, number % 8)
     for size in (0, 1, len(data) // 3, len(data) // 2, len(data) - 1):

@@ -1,4 +1,4 @@
-"""Producers and readers that go on whatever happens to the broker, and remember what they were told."""
+"""Producers and readers that continue whatever happens to the broker, and record its responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRIABLE = (
 
 
 async def connect(runtime: SimRuntime, node: SimBroker) -> ProtocolClient:
-    """A connection, however long it takes to get one."""
+    """Connect, however long it takes."""
     while True:
         try:
             return await ProtocolClient.connect(runtime, node)
@@ -111,7 +111,7 @@ class IdempotentProducer:
 
 @dataclass
 class PlainProducer:
-    """Sends each record once, and remembers the offsets of those that were acknowledged."""
+    """Sends each record once, and records the offsets of those that were acknowledged."""
 
     runtime: SimRuntime
     node: SimBroker
@@ -149,7 +149,7 @@ class PlainProducer:
 
 @dataclass
 class Reader:
-    """Reads a partition as it grows, again from its beginning after every loss, and compares."""
+    """Reads a partition as it grows, again from its beginning after every disconnect, and compares."""
 
     runtime: SimRuntime
     node: SimBroker
@@ -182,7 +182,7 @@ class Reader:
 
 
 async def within(runtime: SimRuntime, client: ProtocolClient, answer: object) -> object:
-    """The answer, or ConnectionError if it takes too long: a broker without power sends nothing, not even a reset."""
+    """The response; ConnectionError if it takes too long: a broker without power sends nothing, not even a reset."""
     timer = runtime.call_later(ANSWER_LIMIT_MS, client.frames.abort)
     try:
         return await answer  # type: ignore[misc]

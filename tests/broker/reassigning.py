@@ -1,4 +1,4 @@
-"""What the tests of moving partitions share."""
+"""Helpers of the tests that move partitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def place(cluster: SimCluster, *replicas: tuple[int, ...], topic: str = "t", **c
 def move_request(
     *targets: tuple[int, Iterable[int] | None], topic: str = "t", allow: bool = True
 ) -> AlterPartitionReassignmentsRequest:
-    """Partition number and replicas; None cancels."""
+    """Partition number and replicas; None cancels the move."""
     partitions = [
         ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
         for index, replicas in targets
@@ -62,7 +62,7 @@ def move_request(
 
 
 async def move(client: ClusterClient, replicas: Iterable[int] | None, *, topic: str = "t", partition: int = 0) -> int:
-    """Ask any node until the controller answers; the partition's error."""
+    """Ask any node until the controller responds; returns the partition's error."""
     request = move_request((partition, replicas), topic=topic)
     while True:
         node = client.runtime.rng.choice([node for node in client.cluster.live if node.is_broker])
@@ -77,7 +77,7 @@ async def move(client: ClusterClient, replicas: Iterable[int] | None, *, topic: 
 
 
 def alter_config(cluster: SimCluster, resource_type: int, name: str, *, at: int = 1, **configs: str | None) -> None:
-    """Set, or with None delete."""
+    """Set a configuration, or delete it with None."""
     changes = [
         AlterableConfig(name=key.replace("_", "."), config_operation=int(value is None), value=value)
         for key, value in configs.items()
@@ -99,7 +99,7 @@ def ongoing(cluster: SimCluster, *, at: int = 1) -> dict[tuple[str, int], tuple[
 
 
 def state_now(cluster: SimCluster, topic: str = "t", partition: int = 0) -> PartitionState:
-    """As the newest image of a live node says."""
+    """The state in the newest image of a live node."""
     images = [node.image for node in cluster.live if node.ready_quorum]
     found = max(images, key=lambda image: image.offset).partition(topic, partition)
     assert found is not None
@@ -107,7 +107,7 @@ def state_now(cluster: SimCluster, topic: str = "t", partition: int = 0) -> Part
 
 
 def is_at(cluster: SimCluster, replicas: Iterable[int], topic: str = "t", partition: int = 0) -> bool:
-    """It has these replicas and no others, all in sync."""
+    """Whether the partition has exactly these replicas, all in sync."""
     state = state_now(cluster, topic, partition)
     wanted = sorted(replicas)
     arrived = sorted(state.replicas) == wanted and sorted(state.isr) == wanted
@@ -122,7 +122,7 @@ def holders(cluster: SimCluster, topic: str = "t", partition: int = 0) -> list[i
 def under_load(
     cluster: SimCluster, faults: Faults, ends_at: Callable[[], Iterable[int]], *, pause_ms: float = 20
 ) -> Ledger:
-    """Run the faults while a producer and a reader are at it; in the end all is where it shall be, and nothing lost."""
+    """Run the faults under a producer and a reader; in the end all replicas are in place and nothing is lost."""
     ledger = Ledger()
 
     async def main(runtime: SimRuntime) -> None:

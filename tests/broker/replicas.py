@@ -1,8 +1,7 @@
-"""Brokers that copy partitions from each other, under a controller that does what a test tells it.
+"""Brokers that copy partitions from each other, under a controller that the test directs.
 
-Each node is the real thing from its listener to its logs, without a metadata quorum: what the controller records
-reaches a node when the test says so (`hear`), or at once (`eager`). So a test can let one node believe what another
-has long been told otherwise.
+Each node is real from its listener to its logs, but has no metadata quorum: the controller's records reach a node when
+the test says so (`hear`), or at once (`eager`). So a test can leave one node with outdated metadata.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ FAST = {
 
 
 class Sound:
-    """A quorum whose metadata has lost nothing."""
+    """A quorum with complete metadata."""
 
     is_sound = True
 
@@ -82,7 +81,7 @@ class ControlledPeers(Peers):
 
 
 class Node:
-    """One broker. What `api_versions` and others need of `penstock.broker.node.Node` is here, too."""
+    """One broker. It also provides what `api_versions` and others need from `penstock.broker.node.Node`."""
 
     def __init__(self, cluster: Replicas, node_id: int, settings: Mapping[str, str]) -> None:
         self.cluster = cluster
@@ -179,7 +178,7 @@ class Node:
         await directory.close()
 
     def hear(self) -> None:
-        """It is told all that the controller has recorded."""
+        """Deliver everything that the controller has recorded."""
         process = self.host.process
         if process is not None and not process.is_dead and self.ready:
             process.deliver(lambda: self.runtime.spawn(self._apply(), "news"))
@@ -267,7 +266,7 @@ class Replicas:
         self.record(r.PartitionChangeRecord(partition_id=0, topic_id=self.topic_id, isr=list(isr)))
 
     def set_replicas(self, *replicas: int) -> None:
-        """As at the end of a reassignment: who is new has to catch up before it is in sync."""
+        """As at the end of a reassignment: new replicas must catch up before they are in sync."""
         isr = [replica for replica in self.state.isr if replica in replicas]
         directories = [b"\1" * 16] * len(replicas)
         self.record(
@@ -280,7 +279,7 @@ class Replicas:
         self.record(r.RemoveTopicRecord(topic_id=self.topic_id))
 
     def recreate(self) -> None:
-        """Another topic with the same name, all in one step as far as a node that was down can tell."""
+        """Replace the topic by another with the same name; to a node that was down it is a single step."""
         everyone = list(self.nodes)
         self.record(r.RemoveTopicRecord(topic_id=self.topic_id))
         self.topic_id = bytes(reversed(self.topic_id))
@@ -293,7 +292,7 @@ class Replicas:
         )
 
     def reregister(self, node: int, *, fenced: bool = False) -> None:
-        """Under a new incarnation, without proof of a clean stop."""
+        """Register a new incarnation without proof of a clean stop."""
         self.broker_epochs[node] += 100
         records: list[r.MetadataRecord] = [self._registration(node, fenced=fenced)]
         if node in self.state.isr and len(self.state.isr) > 1:
@@ -369,7 +368,7 @@ class Client:
     async def call(
         self, node: int, request: Message, version: int, patience_ms: float = REQUEST_TIMEOUT_MS
     ) -> Any:
-        """The answer; OSError if there is none within `patience_ms`."""
+        """The response; OSError if there is none within `patience_ms`."""
         client = await self.to(node)
         timer = self.runtime.call_later(patience_ms, client.close)
         try:
@@ -416,7 +415,7 @@ def replicated(
     count: int = 3,
     topic: Mapping[str, str] | None = None,
 ) -> Replicas:
-    """Run a scenario; afterwards no node may have raised what it should not."""
+    """Run a scenario; afterwards no node may have raised an unexpected exception."""
     with World(seed) as world:
         cluster = Replicas(world, settings, count=count, topic=topic)
         cluster.start()

@@ -1,7 +1,7 @@
-"""How long producers wait for acknowledgements while links are cut, in virtual time and with the default time-outs.
+"""How long producers wait for acknowledgements while links are cut, in virtual time and with default timeouts.
 
-Links between nodes are cut; producers reach every node. TCP retransmits as Linux does: after a long cut the next
-retransmission of a connection may be due much later than the link is whole again.
+Links between nodes are cut; producers reach every node. TCP retransmits as Linux does: after a long cut, the next
+retransmission of a connection may come much later than the end of the cut.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def others(cluster: SimCluster, node: SimNode) -> list[SimNode]:
 
 
 def one_way(find: Callable[[SimCluster], SimNode], *, sends: bool, hold_ms: float) -> Fault:
-    """Nothing that the node sends to the others arrives, or nothing that they send to it."""
+    """All packets from the node to the others are lost, or all packets from them to it."""
 
     async def fault(runtime: SimRuntime, cluster: SimCluster) -> None:
         node = find(cluster)

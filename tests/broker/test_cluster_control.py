@@ -1,4 +1,4 @@
-"""The quorum on the network and the controller: nodes find each other, elect, register, are fenced and come back."""
+"""The quorum over the network, and the controller: nodes find each other, elect, register, are fenced and return."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_feature_levels_are_changed_by_all_or_nobody() -> None:
 def test_what_the_controller_does_not_know_is_refused_in_the_words_of_the_api(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The active controller is of an older release, as in the middle of a rolling upgrade."""
+    """The active controller runs an older release, as during a rolling upgrade."""
     older = {
         key: replace(api, max_version=1) if key in (ApiKey.CREATE_TOPICS, ApiKey.UPDATE_FEATURES) else api
         for key, api in OF_CONTROLLERS.items()
@@ -394,7 +394,7 @@ def test_a_broken_connection_is_only_a_hint() -> None:
 
 
 def test_a_process_that_still_seems_to_accept_while_it_dies_is_fenced_once_its_port_is_closed() -> None:
-    """The kernel of a host whose process is being killed takes connections for a moment, and resets them."""
+    """While a process is being killed, its kernel accepts connections for a moment and resets them."""
     with a_cluster(seed=2) as cluster:
         create(cluster, "t", partitions=6)
         active = cluster.await_controller()
@@ -456,7 +456,7 @@ def test_a_crashed_broker_comes_back_as_a_new_incarnation_outside_of_every_isr()
 
 
 def test_a_restart_faster_than_detection_still_leaves_every_isr_in_one_batch() -> None:
-    """Cut from the controller's view of the crash: only the registration tells that records may be lost."""
+    """The controller did not see the crash: only the new registration shows that records may be lost."""
     with a_cluster(seed=6) as cluster:
         create(cluster, "t", partitions=3)
         node = next(node for node in cluster.nodes if not node.is_active_controller)

@@ -1,4 +1,4 @@
-"""Compacted topics over the protocol: the cleaner does its work while clients use them, and settings count at once."""
+"""Compacted topics over the protocol: the cleaner works while clients use them, and settings apply at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def fill(s: Session, rounds: int = 20, topic: str = "t") -> dict[bytes, by
 
 
 async def read(s: Session, topic: str = "t") -> list[Record]:
-    """As a consumer: on from the end of each batch, empty or not."""
+    """Read as a consumer does: continue after each batch, empty or not."""
     found: list[Record] = []
     offset = await s.offset(topic, EARLIEST)
     while True:
@@ -308,7 +308,7 @@ async def test_clients_read_and_write_while_segments_are_replaced(s: Session) ->
 
 @simulated(OFTEN)
 async def test_an_answer_has_records_as_long_as_there_are_any(s: Session) -> None:
-    """Clients take an answer that has only emptied batches for one that was cut off, and ask for more bytes."""
+    """A client takes a response with only emptied batches for a truncated one, and requests more bytes."""
     await s.create("t", **SMALL)
     for number in range(60):
         await put(s, (b"same", b"%d" % number * 20))

@@ -1,4 +1,4 @@
-"""Topics that choose their own codec: what producers send is stored under it, in the order it came."""
+"""Topics with their own codec: producers' batches are stored with it, in their order."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_metrics_count_it_as_anything_else(s: Session) -> None:
 
 @simulated()
 async def test_a_flood_without_acknowledgements_waits_in_the_socket(s: Session) -> None:
-    """There is no answer to hold it back, so its place in the connection does."""
+    """Without responses, only the connection's backpressure can slow it down."""
     await s.create("t", compression_type="zstd")
     partition = s.node.served.manager.table.find(b"t", 0)
     frame = produce_request("t", batch(bytes(50_000)), acks=0)

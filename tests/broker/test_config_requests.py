@@ -187,7 +187,8 @@ async def test_settings_without_effect_are_taken_with_a_warning(s: Session) -> N
         assert (found.value, found.read_only) == ("7", False)
         assert found.config_source == (DYNAMIC_BROKER if name else DYNAMIC_DEFAULT)
         assert found.documentation.startswith("No effect here: ")
-        warnings = [one for one in s.node.events.said("config", "message") if one.startswith(f"{key}, set at run time")]
+        said = s.node.events.said("config", "message")
+        warnings = [one for one in said if one.startswith(f"the run-time setting {key} ")]
         assert len(warnings) == 1, "once, not with every other change"
     assert (await altered(s, BROKER, "", ("metric.reporters", APPEND, "x.Y"))).error_code == 0
     reporters = (await described(s, BROKER, ""))["metric.reporters"].value

@@ -1,4 +1,4 @@
-"""Kill and power loss under load: what was acknowledged is there, once, in order; what was read stays read."""
+"""Kill and power loss under load: acknowledged records are stored once, in order; records that were read remain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 
 def under_load(seed: int, configs: dict[str, str], *, power_loss: bool, idempotent: bool, acks: int) -> None:
-    """Producers and a reader run to their end while the broker crashes; then everything is accounted for."""
+    """Producers and a reader run to their end while the broker crashes; then every record is checked."""
     rng = Random(f"{seed}-{configs}-{power_loss}-{idempotent}")
     with World(seed) as world:
         node = SimBroker(world, {"log.flush.offset.checkpoint.interval.ms": "200"})

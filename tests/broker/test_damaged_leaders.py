@@ -1,7 +1,8 @@
-"""A leader whose own copy has rotted gives the leadership away, and copies again what it lost.
+"""A leader with a damaged copy gives up leadership and copies the lost part again.
 
-Bits flip in a part of the log that was synced long ago, where no start looks. Who meets them first differs: a replica
-that copies everything, a consumer, a coordinator. In the end every replica has the same bytes, and readers read all.
+Bits flip in a part of the log that was synced long ago, which no start checks. The damage may be found by a replica
+that copies everything, by a consumer, or by a coordinator. In the end every replica has the same bytes, and readers
+can read everything.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def write(cluster: SimCluster, count: int = RECORDS) -> list[bytes]:
 
 
 def produce(cluster: SimCluster, count: int = RECORDS) -> list[bytes]:
-    """Write, and wait until every node has it."""
+    """Write, and wait until every node has the records."""
     found = write(cluster, count)
     cluster.await_(lambda: len({log_of(node).end_offset for node in cluster.nodes}) == 1)
     return found
@@ -228,7 +229,7 @@ def test_a_log_that_compaction_finds_damaged_is_repaired_and_compacted_again() -
 
 
 def two_replicas(cluster: SimCluster) -> tuple[SimNode, SimNode, list[bytes]]:
-    """A topic with two copies, its leader first, and what was written to it."""
+    """A topic with two replicas, its leader first, and the records written to it."""
     create(cluster, "t", replication_factor=2)
     cluster.await_images()
 
@@ -243,7 +244,7 @@ def two_replicas(cluster: SimCluster) -> tuple[SimNode, SimNode, list[bytes]]:
 @pytest.mark.parametrize("delay_ms", [0, 10, 80])
 @pytest.mark.parametrize("min_isr", ["1", "2"])
 def test_an_unreadable_owner_costs_nothing_when_all_brokers_crash(min_isr: str, delay_ms: int) -> None:
-    """Each of them may turn out to be the last of the ISR, so none may put its log aside."""
+    """Each broker may turn out to be the last of the ISR, so none may set its log aside."""
     with a_cluster(3, {"min.insync.replicas": min_isr}, seed=delay_ms) as cluster:
         _, second, values = two_replicas(cluster)
         for node in cluster.nodes:
@@ -276,7 +277,7 @@ def test_an_unreadable_owner_costs_nothing_to_an_eligible_leader() -> None:
 
 
 def test_a_damaged_log_is_not_cut_while_its_broker_may_still_be_elected() -> None:
-    """A leader that is fenced before it could give the leadership away is eligible, and may be all there is."""
+    """A leader that is fenced before it could give up leadership is still eligible, and may have the only copy."""
     with a_cluster(3, {"min.insync.replicas": "2"}, seed=1) as cluster:
         first, second, _ = two_replicas(cluster)
         rot(first, "t")

@@ -1,4 +1,4 @@
-"""One node alone, and one of its metadata files damaged: it serves everything, or refuses and deletes nothing."""
+"""A single node with one damaged metadata file: it serves everything, or refuses and deletes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 
 
 def sweep(found: Scene, path: str, stride: int, start: int = 0) -> dict[str, str]:
-    """The outcome of every mutation of one file."""
+    """The result of every mutation of one file."""
     data = found.files[path]
     outcomes = {}
     for what, changed in mutations(data, range(start, len(data), stride)):
@@ -80,7 +80,7 @@ def test_another_directory_id_is_refused_where_no_other_voter_could_help() -> No
     lines = found.files["meta.properties"].splitlines(keepends=True)[1:]
     changed = b"".join(b"directory.id=J8aAPcfLQt2bqs1JT_rMgQ\n" if b"directory" in line else line for line in lines)
     told = outcome(found, found.files | {"meta.properties": changed}, "another directory id")
-    assert "knows node 1 as a voter with directory.id=" in told
+    assert "lists node 1 as a voter with directory.id=" in told
 
 
 def test_a_damaged_owner_costs_at_most_the_partition_until_someone_has_looked() -> None:
@@ -92,7 +92,7 @@ def test_a_damaged_owner_costs_at_most_the_partition_until_someone_has_looked() 
 
 
 def test_metadata_that_is_older_than_the_data_is_refused() -> None:
-    """As after restoring a backup: all of it is whole, and topics are missing."""
+    """As after restoring a backup: all files are intact, but topics are missing."""
     old, new = scene(topics={"logs": [[b"x"]]}), scene()
     mixed = {path: data for path, data in new.files.items() if not path.startswith(METADATA)}
     mixed |= {path: data for path, data in old.files.items() if path.startswith((METADATA, "meta.properties", "logs"))}

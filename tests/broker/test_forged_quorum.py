@@ -1,7 +1,7 @@
-"""Forged messages against the pure Raft core, through the same checks as in a node: it never raises, and stays sane.
+"""Forged messages against the pure Raft core, through the same checks as in a node: it never raises, and stays valid.
 
-The forger knows everything that DescribeQuorum tells, and guesses request ids right. Requests come to the core in any
-role; answers are to requests that the core really sent, as from a node that it was made to ask.
+The forger knows everything that DescribeQuorum returns, and guesses request ids correctly. Requests reach the core in
+any role; responses belong to requests that the core really sent, as from a node that it was made to ask.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def voter(node_id: int) -> Voter:
 
 
 class Victim:
-    """A core with a shell that does at once what `Ready` says, and checks what must always hold."""
+    """A core with a shell that carries out `Ready` immediately, and checks the invariants."""
 
     def __init__(self, rng: Random, voters: int) -> None:
         self.rng = rng
@@ -96,7 +96,7 @@ class Forger:
         self.victim = victim
 
     def send(self) -> None:
-        """One forged message, if the checks let it pass."""
+        """Send one forged message, if the checks accept it."""
         victim, rng = self.victim, self.rng
         if victim.asked and rng.random() < 0.5:
             asked = victim.asked[-1] if rng.random() < 0.7 else rng.choice(victim.asked)

@@ -1,4 +1,4 @@
-"""A leader whose process has ended is not told to clients, even before the controller has chosen another."""
+"""Clients are not sent to a leader whose process has ended, even before the controller elects another."""
 
 from __future__ import annotations
 

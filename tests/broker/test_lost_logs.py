@@ -1,6 +1,6 @@
-"""Logs whose directories are gone, and logs that a snapshot of the metadata does not mention.
+"""Logs whose directories are missing, and logs that a metadata snapshot does not mention.
 
-A partition that this broker held is never served empty, and nothing is deleted because metadata lacks it.
+A partition that this broker held is never served empty, and nothing is deleted because the metadata lacks it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def produce(cluster: SimCluster, topic: str, count: int) -> None:
 
 
 def code_of(node: SimBroker, topic: str, partition: int = 0) -> int:
-    """What a producer is told."""
+    """The error code that a producer gets."""
     codes: list[int] = []
 
     async def main(runtime: SimRuntime) -> None:
@@ -60,7 +60,7 @@ def strays(node: SimBroker) -> list[str]:
 
 
 def follower_that_misses_a_deletion(cluster: SimCluster, topic: str) -> SimNode:
-    """Cut one node off while the others delete a topic and forget that they did; then let it come back."""
+    """Cut one node off while the others delete a topic and take a snapshot without it; then reconnect the node."""
     away = next(node for node in cluster.nodes if not node.is_active_controller)
     away.isolate()
     at = cluster.await_controller().node_id
@@ -163,7 +163,7 @@ def test_a_refused_partition_can_be_deleted_and_its_topic_created_again() -> Non
 
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
 def test_a_topic_deleted_and_created_again_is_never_taken_for_one_that_is_lost(power_loss: bool) -> None:
-    """A crash at any operation of the deletion, of the second creation, and of the checkpoints between them."""
+    """A crash at any operation of the deletion, of the recreation, and of the checkpoints between them."""
     for operation in range(1, 200):
         with World(f"again-{operation}") as world:
             node = SimBroker(world, {"log.flush.offset.checkpoint.interval.ms": "50"})
@@ -250,7 +250,7 @@ def test_a_refused_partition_stays_refused_after_a_clean_stop() -> None:
 
 
 def test_a_log_that_could_not_be_opened_is_refused_again_after_a_clean_stop() -> None:
-    """Its end is damaged where it was synced, so nobody knows where the log ends."""
+    """Its end is damaged below the recovery point, so the end of the log is unknown."""
     found = scene(settings={"log.flush.interval.messages": "1"}, wait_ms=CHECKPOINTED_MS)
     path = f"orders-0/{SEGMENT}"
     files = found.files | {path: found.files[path][:-90] + bytes(90)}

@@ -1,5 +1,5 @@
-"""Crash at every operation on the disk while topics, settings and producer ids change: what was acknowledged is there,
-what was not is there wholly or not at all."""
+"""Crash at every disk operation while topics, settings and producer ids change: acknowledged changes are kept, others
+are kept completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State = dict[str, tuple[int, dict[str, str]]]
 
 @dataclass
 class History:
-    """What the broker has said, and what it had not said yet when it died."""
+    """The changes that the broker acknowledged, and those in progress when it crashed."""
 
     acknowledged: State = field(default_factory=dict)
     attempted: State | None = None
@@ -42,7 +42,7 @@ class History:
 
 
 async def script(s: Session, history: History) -> None:
-    """Everything that writes metadata, with records in between."""
+    """All operations that write metadata, with records in between."""
 
     async def two_topics() -> None:
         wanted = [
@@ -126,7 +126,8 @@ async def verify(s: Session, history: History) -> None:
 
 
 def crash_at(operation: int | None, *, power_loss: bool, seed: int) -> int:
-    """Run the script with a crash in this operation, restart, verify. Returns how many operations the script has."""
+    """Run the script with a crash in this operation, restart, verify. Returns the number of operations in the
+    script."""
     history = History()
     with World(f"{seed}-{operation}") as world:
         node = SimBroker(world, SETTINGS)

@@ -1,4 +1,4 @@
-"""What the metadata files prove: a torn tail is none of a node's business, everything else is."""
+"""What the metadata files prove: a torn unsynced tail is harmless, everything else is damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.sim import SimRuntime, World
 
 
 def segment(base: int, *counts: int, epoch: int = 1) -> bytes:
-    """Batches of so many records each; the first of an epoch is its leader's own."""
+    """Batches with these numbers of records; the first batch of an epoch is its leader's own."""
     data, offset = b"", base
     for number, count in enumerate(counts):
         if number == 0 and base == 0:
@@ -46,29 +46,29 @@ def found(*segments: tuple[int, bytes], synced: int | None = None, state: HardSt
         return world.execute(look, host="node")
 
 
-def test_a_whole_log_is_no_evidence_of_anything() -> None:
+def test_an_intact_log_shows_no_damage() -> None:
     evidence = found((0, segment(0, 1, 2)), (3, segment(3, 1)), synced=4, state=HardState(1))
     assert not evidence.is_damaged
     assert evidence.log.end == 4
 
 
-def test_a_torn_tail_above_what_was_synced_is_no_damage() -> None:
+def test_a_torn_unsynced_tail_is_not_damage() -> None:
     data = segment(0, 1, 2, 1)
     evidence = found((0, data[:-5]), synced=3)
     assert not evidence.is_damaged
     assert (evidence.log.end, len(evidence.log.behind)) == (3, 0)
 
 
-def test_the_same_tail_is_damage_where_it_was_synced() -> None:
+def test_a_torn_synced_tail_is_damage() -> None:
     (damage,) = found((0, segment(0, 1, 2, 1)[:-5]), synced=4).damage
     assert "the file ends inside a batch, although the log was synced up to 4" in damage
 
 
-def test_a_log_that_ends_too_early_is_damage_however_whole_it_is() -> None:
+def test_a_log_that_ends_before_its_last_sync_is_damaged() -> None:
     assert found((0, segment(0, 1, 2)), synced=5).damage == ["the log ends at offset 3, but was synced up to 5"]
 
 
-def test_an_unsynced_gap_between_segments_is_what_a_power_loss_leaves() -> None:
+def test_an_unsynced_gap_between_segments_is_not_damage() -> None:
     evidence = found((0, segment(0, 1)), (3, segment(3, 1)), synced=1)
     assert not evidence.is_damaged
     assert len(evidence.log.behind) == 1
@@ -96,4 +96,4 @@ def test_batches_behind_the_damage_are_found() -> None:
     evidence = found((0, bytes(data)), synced=5)
     assert [batch.base_offset for batch in evidence.log.behind] == [3, 4]
     assert evidence.damage[0].endswith("a batch has a wrong checksum, although the log was synced up to 5; "
-                                       "2 whole batches follow")  # fmt: skip
+                                       "2 valid batches follow")  # fmt: skip

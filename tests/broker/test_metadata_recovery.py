@@ -1,4 +1,4 @@
-"""Metadata made anew from what is left: every topic and every record are there again, and nothing is used twice."""
+"""Rebuilding metadata from what is left: every topic and record is restored, and no id or epoch is reused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 
 
 def recovered(files: Files, *undelete: str, then: str = "recovery") -> tuple[RecoveryPlan, Files]:
-    """Recover these files, and the files afterwards."""
+    """Recover these files; returns the files afterwards."""
     with World(then) as world:
         host = world.host("broker")
         put(host.disk, files)
@@ -38,7 +38,7 @@ def recovered(files: Files, *undelete: str, then: str = "recovery") -> tuple[Rec
 
 
 def finished(files: Files) -> Files | None:
-    """After the last step of a recovery that was interrupted before it; None if that was not so."""
+    """Finish a recovery that was interrupted before its last step; None if it was not."""
     with World("finish") as world:
         host = world.host("broker")
         put(host.disk, files)
@@ -73,7 +73,7 @@ DAMAGES = ["a flipped bit", "no log", "zeros", "nothing left", "no snapshot", "a
 
 @pytest.mark.parametrize("stop", ["kill", "clean"])
 @pytest.mark.parametrize("what", DAMAGES)
-def test_every_topic_and_record_is_there_again(what: str, stop: str) -> None:
+def test_a_recovery_restores_every_topic_and_record(what: str, stop: str) -> None:
     found = scene(stop=stop)
     files = damaged(found, what)
     assert outcome(found, files, what).startswith("refused")
@@ -83,7 +83,7 @@ def test_every_topic_and_record_is_there_again(what: str, stop: str) -> None:
 
 
 @pytest.mark.parametrize("position", range(5, 2400, 211))
-def test_wherever_the_log_was_hit_the_rest_of_it_is_used(position: int) -> None:
+def test_a_recovery_uses_all_intact_parts_of_the_log(position: int) -> None:
     found = scene()
     log = found.files[METADATA_LOG]
     files = found.files | {METADATA_LOG: flipped(log, position % len(log), 3)}
@@ -140,7 +140,7 @@ def test_epochs_and_producer_ids_lie_above_all_that_the_logs_contain() -> None:
         assert log.epoch > before
 
 
-def test_a_recovery_that_is_interrupted_anywhere_can_be_done_again() -> None:
+def test_a_recovery_interrupted_at_any_point_can_be_repeated() -> None:
     found = scene()
     files = damaged(found, "a flipped bit")
     for operation in range(1, 200):
@@ -194,7 +194,7 @@ def test_a_node_with_other_voters_is_not_recovered_by_itself() -> None:
     voters = VoterSet.of([Voter(1, bytes(16)), Voter(2, bytes(16))])
     snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, voters, [], timestamp_ms=0))
     files = damaged(found, "no log") | {SNAPSHOT: snapshot}
-    with pytest.raises(RecoveryRefused, match="nodes 2 are voters, too"):
+    with pytest.raises(RecoveryRefused, match="nodes 2 are also voters"):
         recovered(files)
 
 
@@ -204,7 +204,7 @@ def test_a_cluster_that_had_acls_is_never_recovered_without_them() -> None:
     files = damaged(found, "no log") | {
         SNAPSHOT: b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [acl], timestamp_ms=0))
     }
-    with pytest.raises(RecoveryRefused, match="access control"):
+    with pytest.raises(RecoveryRefused, match="ACL records"):
         recovered(files)
 
 
@@ -237,8 +237,8 @@ def test_committed_offsets_are_compacted_and_not_deleted_after_a_recovery() -> N
 
 
 @pytest.mark.parametrize("roles", [("broker,controller", "broker", "broker"), ("controller", "broker", "broker")])
-def test_metadata_that_other_brokers_follow_is_not_made_anew(roles: tuple[str, ...]) -> None:
-    """They would remove the logs of topics that it does not know."""
+def test_metadata_that_other_brokers_follow_is_not_rebuilt(roles: tuple[str, ...]) -> None:
+    """The other brokers would remove the logs of topics that the rebuilt metadata lacks."""
     with World(1) as world:
         cluster = SimCluster(world, 3, {"min.insync.replicas": "2"}, roles=list(roles))
         cluster.start()
@@ -253,8 +253,8 @@ def test_metadata_that_other_brokers_follow_is_not_made_anew(roles: tuple[str, .
         recovered(files | {METADATA_LOG: damaged_log})
 
 
-def test_an_owner_without_a_checksum_that_names_nobody_is_taken_for_rot() -> None:
-    """As an earlier release wrote it: one letter of the id of one partition has changed."""
+def test_an_owner_without_checksum_and_with_unknown_topic_counts_as_bit_rot() -> None:
+    """The format of an earlier release, with one changed letter in the topic id of one partition."""
     found = scene()
     files = dict(found.files)
     for path in files:
@@ -275,7 +275,7 @@ def test_an_owner_without_a_checksum_that_names_nobody_is_taken_for_rot() -> Non
 MARKER = f"{METADATA}/recovered.json"
 
 
-def test_every_start_tells_that_metadata_was_recovered_and_which_topics_lost_their_settings() -> None:
+def test_every_start_warns_of_recovered_metadata_and_lost_topic_settings() -> None:
     _, after = recovered(without_metadata(scene().files))
     with World("told") as world:
         node = SimBroker(world)
@@ -294,7 +294,7 @@ def test_every_start_tells_that_metadata_was_recovered_and_which_topics_lost_the
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"{}", b"\0" * 10])
-def test_a_damaged_note_of_a_recovery_is_a_sentence(data: bytes) -> None:
+def test_a_damaged_recovery_marker_prevents_the_start_with_a_clear_message(data: bytes) -> None:
     _, after = recovered(without_metadata(scene().files))
     assert "recovered.json is damaged" in refusal(after | {MARKER: data})
 

@@ -1,4 +1,4 @@
-"""What a node finds of the metadata on its disk, and what it makes of it."""
+"""How a node treats the metadata that it finds on its disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN_RECORD = b"\x01\xe7\x07\x00"
 """Framed as all are; of type 999."""
 
 
-def test_a_snapshot_of_a_newer_release_is_no_damage_the_node_does_not_start_and_keeps_its_log() -> None:
+def test_a_snapshot_of_a_newer_release_prevents_the_start_and_changes_nothing() -> None:
     newer = OffsetAndEpoch(10_000, 9)
     data = b"".join(snapshot_batches(newer, VoterSet(), [UNKNOWN_RECORD], timestamp_ms=0))
 

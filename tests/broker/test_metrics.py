@@ -1,4 +1,4 @@
-"""The Prometheus endpoint: names, and values that follow what happens."""
+"""The Prometheus endpoint: metric names, and values that follow the traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 
 
 class HttpClient(BufferedProtocol):
-    """As much of HTTP as a scrape needs."""
+    """The part of HTTP that a scrape needs."""
 
     def __init__(self, runtime: SimRuntime) -> None:
         self.runtime = runtime
@@ -42,7 +42,7 @@ class HttpClient(BufferedProtocol):
         self.is_closed = True
 
     def response(self) -> tuple[str, str] | None:
-        """(status line, body) of the response that has come, if it has."""
+        """(status line, body) of the response, if it has arrived."""
         head, found, body = bytes(self.received).partition(b"\r\n\r\n")
         length = re.search(rb"Content-Length: (\d+)", head)
         if not found or length is None or len(body) < int(length[1]):
@@ -68,7 +68,7 @@ async def scrape(s: Session) -> dict[str, float]:
 
 
 def written(series: Series) -> str:
-    """As it stands on the page."""
+    """The text as it is on the page."""
     name, labels = series
     told = ",".join(f'{key}="{text}"' for key, text in labels)
     return f"{name}{{{told}}}" if told else name
@@ -272,7 +272,7 @@ async def test_fetch_sessions_are_counted(s: Session) -> None:
     ],
 )
 @simulated()
-async def test_what_is_no_scrape_gets_an_error(s: Session, request_: bytes, status: str) -> None:
+async def test_invalid_scrape_requests_get_an_error(s: Session, request_: bytes, status: str) -> None:
     found, _ = await http(s, request_)
     assert found == status
     assert await scrape(s)

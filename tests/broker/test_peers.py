@@ -70,7 +70,7 @@ def test_a_broker_is_found_by_its_id() -> None:
         scenario(world, main)
 
 
-def test_what_the_peer_does_not_speak_is_not_sent() -> None:
+def test_a_request_that_the_peer_does_not_support_is_not_sent() -> None:
     with World(1) as world:
         SimBroker(world).start()
 
@@ -84,7 +84,7 @@ def test_what_the_peer_does_not_speak_is_not_sent() -> None:
         scenario(world, main)
 
 
-def test_nobody_listening_is_told_from_silence() -> None:
+def test_a_refused_connection_is_distinguished_from_silence() -> None:
     with World(1) as world:
         world.host("broker")
 

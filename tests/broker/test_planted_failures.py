@@ -157,7 +157,7 @@ def test_a_chore_that_fails_is_done_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["_reached", "advanced"])
-def test_a_failure_of_one_who_waits_ends_that_connection_and_no_other(
+def test_a_failing_waiter_ends_only_its_own_connection(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant = Plant()
@@ -189,7 +189,7 @@ def test_a_failure_of_one_who_waits_ends_that_connection_and_no_other(
     run_session(scenario, {"log.flush.interval.messages": "1"})
 
 
-def test_a_decision_that_cannot_be_written_down_was_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_that_cannot_be_encoded_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     plant = Plant()
     plant.into(monkeypatch, quorum, "encode_metadata_record")
     with a_cluster_with(plant, "decision") as cluster:
@@ -200,7 +200,7 @@ def test_a_decision_that_cannot_be_written_down_was_never_made(monkeypatch: pyte
         assert create(cluster, "new", at=controller.node_id).error_code == ErrorCode.NONE
 
 
-def test_a_condition_on_the_image_that_fails_is_its_own_askers_failure() -> None:
+def test_a_failing_image_condition_fails_only_its_own_caller() -> None:
     plant = Plant()
     told: list[str] = []
 

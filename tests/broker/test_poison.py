@@ -1,4 +1,4 @@
-"""Batches that no consumer could read are refused, each bad record is named, and what follows them is served."""
+"""Batches that no consumer could read are refused, each bad record is named, and later batches are served."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_an_answer_names_no_more_bad_records_than_fit(s: Session) -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 @simulated()
 async def test_the_largest_timestamp_of_the_records_is_what_the_log_goes_by(s: Session, codec: Codec) -> None:
-    """An index by a timestamp that no record has would send a reader to the wrong place."""
+    """An index entry with a timestamp that no record has would send a reader to the wrong place."""
     await s.create("t")
     payload = build_batch([Record(timestamp=NOW + n) for n in (0, 9, 4)])[61:]
     packed = payload if codec is Codec.NONE else compress(codec, payload)
@@ -139,7 +139,7 @@ async def test_batches_that_take_long_to_open_are_not_overtaken(s: Session) -> N
 
 @pytest.mark.parametrize("compression_type", ["producer", "gzip"])
 @simulated(stop=False)
-async def test_a_failure_nobody_thought_of_is_answered_and_the_partition_goes_on(
+async def test_an_unexpected_failure_is_answered_and_the_partition_keeps_working(
     s: Session, compression_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await s.create("t", compression_type=compression_type)
@@ -164,7 +164,7 @@ def fails(*_: object) -> None:
 
 
 @simulated({"penstock.decompression.request.bytes.max": str(8 * MB)})
-async def test_bombs_use_up_what_their_request_may_unfold_to(s: Session) -> None:
+async def test_decompression_bombs_exhaust_only_their_own_requests_limit(s: Session) -> None:
     await s.create("t", partitions=40)
     bomb = build_batch([Record(timestamp=NOW, value=bytes(20 * MB))], codec=Codec.ZSTD)
     fitting = build_batch([Record(timestamp=NOW, value=bytes(2 * MB))], codec=Codec.ZSTD)
@@ -184,7 +184,7 @@ async def test_bombs_use_up_what_their_request_may_unfold_to(s: Session) -> None
 
 
 @simulated({"penstock.decompression.bytes.max": str(2 * MB)})
-async def test_what_is_beyond_the_brokers_budget_waits_for_its_turn(s: Session) -> None:
+async def test_batches_beyond_the_brokers_decompression_budget_wait(s: Session) -> None:
     await s.create("t", partitions=20)
     clients = [await s.connect() for _ in range(20)]
     large = batch(*LARGE, codec=Codec.ZSTD)
@@ -238,7 +238,7 @@ async def test_a_batch_is_refused_if_the_leadership_changed_while_it_was_opened(
 def test_whatever_is_acknowledged_can_be_read_to_the_last_record(
     sent: list[tuple[Codec, list[bytes], list[tuple[int, int]], int]],
 ) -> None:
-    """Valid batches with bytes of their records changed, compressed and not, under a checksum that fits."""
+    """Valid batches with changed bytes in their records, compressed and not, with a matching checksum."""
 
     async def scenario(s: Session) -> None:
         await s.create("t")

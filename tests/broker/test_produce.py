@@ -1,4 +1,4 @@
-"""What Produce promises and what it refuses, beyond what every version does."""
+"""What Produce guarantees and refuses, beyond the differences between versions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_transactions_are_refused_with_the_reason(s: Session) -> None:
 
 @simulated()
 async def test_a_transactional_batch_outside_a_transaction_is_refused(s: Session) -> None:
-    """Nobody could ever commit it, so readers of committed records must not see it, nor wait for it."""
+    """It could never be committed, so readers of committed records must neither see it nor wait for it."""
     await s.create("t")
     records = build_batch(
         [Record(timestamp=1, value=b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
@@ -105,7 +105,7 @@ async def test_a_transactional_batch_outside_a_transaction_is_refused(s: Session
     ],
 )
 @simulated()
-async def test_what_is_no_proper_batch_is_refused(s: Session, records: bytes, error: ErrorCode) -> None:
+async def test_an_invalid_batch_in_a_produce_request_is_refused(s: Session, records: bytes, error: ErrorCode) -> None:
     await s.create("t")
     answer = await s.produce("t", records=records)
     assert answer.error_code == error, answer.error_message
@@ -128,7 +128,7 @@ async def test_a_batch_is_stored_as_it_came_whatever_its_codec(s: Session, codec
 
 @simulated()
 async def test_a_partition_takes_one_batch_of_a_request(s: Session) -> None:
-    """As in Kafka from v3 on. A request of many tiny batches would hold the loop for seconds."""
+    """As in Kafka from v3 on. A request with many tiny batches would block the loop for seconds."""
     await s.create("t")
     refused = await s.produce("t", records=batch(b"a", b"b") + batch(b"c"))
     assert refused.error_code == ErrorCode.INVALID_RECORD
@@ -171,7 +171,7 @@ async def test_a_gap_and_an_old_epoch_are_refused(s: Session) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_is_known_of_producers_survives_a_restart(clean: bool) -> None:
+def test_the_producer_state_survives_a_restart(clean: bool) -> None:
     async def scenario(s: Session) -> None:
         await s.create("t")
         producer = await s.producer_id()
@@ -219,7 +219,7 @@ async def test_a_duplicate_is_not_acknowledged_before_the_original_is_committed(
 
 @pytest.mark.parametrize("acks", [1, -1])
 @simulated()
-async def test_a_request_that_cannot_be_committed_in_time_is_told_so(s: Session, acks: int) -> None:
+async def test_a_produce_request_that_is_not_committed_in_time_gets_a_timeout(s: Session, acks: int) -> None:
     await s.create("t", flush_messages="1")
     s.node.host.disk.slowness = 2_000.0
     began_ms = s.runtime.now_ms()
@@ -243,7 +243,7 @@ async def test_records_are_not_shown_before_they_are_as_safe_as_the_topic_asks(s
 
 
 @simulated()
-async def test_whoever_waits_for_a_commit_is_told_when_the_topic_goes(s: Session) -> None:
+async def test_waiting_producers_get_an_error_when_the_topic_is_deleted(s: Session) -> None:
     await s.create("t", flush_messages="1")
     s.node.host.disk.slowness = 2000.0
     other = await s.connect()

@@ -1,4 +1,4 @@
-"""The metadata quorum when disks fail, leaders die half-way, voters come and go, and strangers ask."""
+"""The metadata quorum under failing disks, leaders that die half-way, voter changes, and requests of other clusters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_node_whose_vote_is_damaged_does_not_start_and_says_what_to_do() -> No
 
 
 def test_a_node_with_a_damaged_log_elects_nobody_until_it_holds_everything_again() -> None:
-    """One of the two that know the newest topic is away, and the log of the other one is damaged: nobody may lead."""
+    """One of the two nodes with the newest topic is down, and the log of the other is damaged: no node may lead."""
     with a_cluster(seed=5) as cluster:
         leader = cluster.await_controller()
         behind, damaged = (node for node in cluster.nodes if node is not leader)
@@ -72,7 +72,7 @@ def test_a_node_with_a_damaged_log_elects_nobody_until_it_holds_everything_again
 
 
 def test_a_tail_that_was_never_synced_may_be_torn() -> None:
-    """Power fails everywhere, again and again: nobody may be kept out of elections for that."""
+    """The power fails on all nodes, repeatedly: that must not exclude any of them from elections."""
     with a_cluster(seed=15) as cluster:
         for number in range(6):
             assert create(cluster, f"t{number}", at=1 + number % 3).error_code == ErrorCode.NONE
@@ -111,7 +111,7 @@ def test_a_failed_sync_of_the_quorum_ends_the_process(path: str) -> None:
 # -- a leader that dies half-way -------------------------------------------------------------------------------------
 
 
-def test_a_decision_of_which_only_the_first_batch_was_written_never_was() -> None:
+def test_a_decision_with_only_its_first_batch_written_has_no_effect() -> None:
     with a_cluster(seed=7) as cluster:
         old = cluster.await_controller()
         half = (BeginTransactionRecord(name="large"), TopicRecord(name="half", topic_id=b"h" * 16))
@@ -159,7 +159,7 @@ def test_a_second_of_standstill_elects_nobody_and_fences_nobody(role: str) -> No
 
 
 def observer(cluster: SimCluster, **settings: str) -> SimNode:
-    """A controller that is no voter yet."""
+    """A controller that is not a voter yet."""
     servers = ",".join(f"{node.name}:{CONTROLLER_PORT}" for node in cluster.nodes)
     node = cluster.add(
         CONTROLLER,

@@ -1,4 +1,4 @@
-"""The quorum's messages on the wire: both ways, and what another node may not make us believe."""
+"""Conversion of quorum messages in both directions, and which messages of other nodes are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RESPONSES: list[m.Response] = [
 
 
 def travelled(message: Message) -> Any:
-    """As it is after a journey over the network."""
+    """The message after encoding and decoding."""
     name = type(message).__name__.removesuffix("Request").removesuffix("Response")
     version = VERSIONS.get(name, 1)
     return decode_whole(type(message), version, to_bytes(message, version))
@@ -101,7 +101,7 @@ def of_another_partition() -> Message:
         (strange(REQUESTS[4], snapshot=OffsetAndEpoch(-1, 0)), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_the_core_could_not_go_on_with_is_refused(wire: Message, code: int) -> None:
+def test_messages_that_the_core_cannot_process_are_refused(wire: Message, code: int) -> None:
     with pytest.raises(KafkaError) as refused:
         quorum_wire.to_core(wire, 2, 7)
     assert refused.value.code == code
@@ -114,7 +114,7 @@ def test_nobody_waits_for_longer_than_a_minute() -> None:
     assert core.max_wait_ms == quorum_wire.WAIT_MS_MAX
 
 
-def test_an_answer_that_cannot_be_is_no_answer() -> None:
+def test_invalid_responses_are_refused() -> None:
     damaged = bytearray(BATCH.data)
     damaged[-1] ^= 1
     answers: list[Message] = [
@@ -139,7 +139,7 @@ def test_an_error_of_a_newer_release_is_an_error() -> None:
 
 
 def of_leader(**contents: Any) -> Any:
-    """A leader's answer to a fetch, with one batch."""
+    """A leader's response to a fetch, with one batch."""
     data = encode_batch(LogBatch(99, 1, 4, **contents), 1)
     return travelled(quorum_wire.to_response(RESPONSES[3], {}, data, 0))
 

@@ -123,7 +123,7 @@ def test_a_follower_serves_what_it_knows_to_be_committed() -> None:
 
 
 def test_a_consumer_that_waits_at_a_follower_hears_of_a_record_within_milliseconds() -> None:
-    """A high watermark that moves is told to followers at once, where consumers may wait for it there."""
+    """Followers are told of a new high watermark at once if consumers may wait for it there."""
     with racks("a", "b", "c", seed="soon") as cluster:
         filled(cluster)
 
@@ -145,7 +145,7 @@ def test_a_consumer_that_waits_at_a_follower_hears_of_a_record_within_millisecon
         cluster.world.execute(main)
 
 
-def test_a_replica_out_of_sync_or_out_of_service_is_nobodys() -> None:
+def test_consumers_are_not_sent_to_replicas_out_of_sync_or_out_of_service() -> None:
     with racks("a", "b", "c", seed="out") as cluster:
         filled(cluster)
         cluster.node(2).crash()

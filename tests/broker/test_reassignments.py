@@ -47,7 +47,8 @@ def test_a_partition_moves_under_load_and_nobody_notices() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_node_that_dies_in_the_middle_of_a_move_costs_nothing(seed: int) -> None:
-    """Whoever it is: one that leaves, one that comes, the leader, the controller. The move ends, or is cancelled."""
+    """It may be the node that leaves, the one that joins, the leader or the controller. The move ends or is
+    cancelled."""
     where = [(1, 2, 3)]
 
     async def faults(client: ClusterClient, cluster: SimCluster) -> None:
@@ -208,7 +209,7 @@ def test_a_topic_is_deleted_while_it_moves() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_cannot_be_is_refused_with_the_reason_and_nothing_changes(version: int) -> None:
+def test_invalid_reassignments_are_refused_with_the_reason_and_change_nothing(version: int) -> None:
     with a_cluster(3, SETTINGS, seed="refused") as cluster:
         place(cluster, (1, 2, 3), (2, 3, 1))
         before = cluster.await_controller().image

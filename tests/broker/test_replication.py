@@ -1,4 +1,4 @@
-"""Followers copy their leaders; acks=all means all of them; nobody reads what may yet be gone."""
+"""Followers copy from leaders; acks=all waits for all in-sync replicas; uncommitted records are not readable."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_below_the_minimum_acks_all_is_refused_and_acks_1_is_not() -> None:
     replicated(scenario, topic=MIN_2)
 
 
-def test_who_waits_when_the_isr_falls_below_the_minimum_is_told() -> None:
+def test_waiting_producers_get_an_error_when_the_isr_falls_below_the_minimum() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")
         cluster.world.network.isolate("node2")
@@ -200,7 +200,7 @@ def test_a_new_leader_has_all_that_was_acknowledged() -> None:
     replicated(scenario)
 
 
-def test_a_question_that_comes_before_the_leader_knows_that_it_leads_waits_for_it() -> None:
+def test_a_follower_fetch_that_arrives_before_the_leader_knows_its_role_waits() -> None:
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")
         cluster[1].crash()
@@ -442,7 +442,7 @@ def test_a_broker_that_starts_again_knows_what_was_committed() -> None:
 
 
 def test_an_idle_partition_costs_a_fetch_nothing() -> None:
-    """One request waits with the leader, whatever happens: half a second each."""
+    """One request waits at the leader for half a second at a time, whatever the number of idle partitions."""
 
     async def scenario(client: Client, cluster: Replicas) -> None:
         await client.produce(1, b"a")

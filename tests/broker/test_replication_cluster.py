@@ -1,4 +1,4 @@
-"""Whole clusters: leaders die under load, tails diverge, controllers cannot be reached; the ledger must agree."""
+"""Whole clusters: leaders die under load, tails diverge, controllers are unreachable; the ledger must agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Faults = Callable[[ClusterClient, SimCluster], Coroutine[Any, Any, None]]
 
 
 def under_load(cluster: SimCluster, faults: Faults, *, pause_ms: float = 20) -> Ledger:
-    """Run the faults while a producer and a reader are at it; then let the cluster heal, and compare."""
+    """Run the faults under a producer and a reader; then let the cluster heal, and compare."""
     assert create(cluster, "t").error_code == 0
     ledger = Ledger()
 
@@ -55,7 +55,7 @@ def under_load(cluster: SimCluster, faults: Faults, *, pause_ms: float = 20) -> 
 
 
 async def heal(client: ClusterClient, cluster: SimCluster) -> None:
-    """All nodes run and reach each other, and all replicas are in sync."""
+    """Restart and reconnect all nodes, and wait until all replicas are in sync."""
     cluster.heal_all()
     for node in cluster.nodes:
         node.resume()
@@ -72,7 +72,7 @@ async def heal(client: ClusterClient, cluster: SimCluster) -> None:
 
 
 async def equal(client: ClusterClient, cluster: SimCluster) -> None:
-    """Until all replicas have the same end, and know it to be committed."""
+    """Wait until all replicas have the same end and know that it is committed."""
 
     def same() -> bool:
         ends = {log_of(node).end_offset for node in cluster.nodes}
@@ -138,7 +138,7 @@ def test_leaders_that_change_fast_with_tails_of_their_own(seed: int) -> None:
 
 
 async def write_a_tail(client: ClusterClient, cluster: SimCluster, leader: int) -> None:
-    """Records that only the leader has: acks=1, while its followers do not reach it."""
+    """Write records that only the leader has: acks=1, while its followers cannot reach it."""
     followers = [node.node_id for node in cluster.nodes if node.node_id != leader]
     for follower in followers:
         cluster.cut(follower, leader, one_way=True)
@@ -187,7 +187,7 @@ def test_a_leader_cut_from_the_controller_but_not_from_clients_acknowledges_noth
 
 
 def test_a_replica_that_lost_its_unsynced_tail_is_not_elected() -> None:
-    """It comes back before anyone noticed, then the leader dies: the third one leads, and has everything."""
+    """It comes back before anyone noticed; then the leader dies. The third replica leads and has everything."""
     with a_cluster(3, SETTINGS, seed="lost tail") as cluster:
         assert create(cluster, "t").error_code == 0
 

@@ -1,8 +1,8 @@
-"""Leaders that change fast, nodes that crash and lose what was not synced, links that are cut: under load.
+"""Fast leader changes, crashes that lose unsynced records, and cut links: under load.
 
-An idempotent producer with acks=all, retrying; a reader that follows it; a controller whose news reach each node late.
-In the end: what was acknowledged is there once, in order, at the offset that was acknowledged; what was read is there;
-the logs are equal below the high watermark.
+An idempotent producer with acks=all retries, a reader follows it, and the controller's news reach each node late. In
+the end every acknowledged record is stored once, in order, at its acknowledged offset; every record that was read is
+stored; and the logs are equal below the high watermark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starting is interrupted at every operation on the disk: the next start, or the one after that, finds everything."""
+"""A start is interrupted at every disk operation: a later start finds everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CRASHES_MAX = 500
 
 
 def start(node: SimBroker) -> bool:
-    """Whether it got to serve."""
+    """Start the broker; returns whether it began to serve."""
     process = node.begin(watched=True)
     node.world.run_until(lambda: node.ready or process.is_dead)
     if process.is_dead:

@@ -1,4 +1,4 @@
-"""What the metadata does not mention is set aside, counted, kept for a while, and removed by nobody else."""
+"""Directories that the metadata does not mention are set aside, counted, kept for a while, and then removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on copying partitions that are moved: they hold the move up, never those who write, and go when told."""
+"""Limits on copying moved partitions: they delay the move but never producers, and end when they are removed."""
 
 from __future__ import annotations
 

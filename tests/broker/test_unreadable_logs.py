@@ -1,4 +1,4 @@
-"""Disks that report read errors, or have rotted: others have what a broker cannot read."""
+"""Disks with read errors or bit rot: the records come from other replicas."""
 
 from __future__ import annotations
 
@@ -100,5 +100,5 @@ def test_a_replica_that_rotted_where_it_was_synced_takes_the_rest_from_the_other
         node.start()
         cluster.await_(lambda: len(state(cluster, "t").isr) == 3)
         told = node.events.said("damaged log", "what")
-        assert told[-1] == "t-0 is cut at offset 2: the rest is copied from its leader"
+        assert told[-1] == "t-0 was truncated at offset 2; the rest will be copied from its leader"
         assert len({bytes_of(log_of(one)) for one in cluster.nodes}) == 1

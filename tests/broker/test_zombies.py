@@ -1,7 +1,7 @@
 """Leaders and coordinators that are cut off from the other nodes while their clients still reach them.
 
-Such a coordinator knows nothing of its successor. It must not keep members with it: their commits would not be
-committed, and they would not take part in what the group does elsewhere.
+Such a coordinator does not know its successor. It must not keep its members: their commits would not be committed, and
+they would miss the group's rebalances elsewhere.
 """
 
 from __future__ import annotations

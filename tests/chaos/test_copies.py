@@ -64,7 +64,7 @@ def test_a_batch_that_a_second_fetch_begins_with_again_is_counted_once() -> None
 
 
 def judge(numbers: list[int], acknowledged: dict[int, int], stamps: Stamps) -> Verdict:
-    """One partition, one producer: records with these numbers are stored, and some were acknowledged at an offset."""
+    """One partition and one producer: records with these numbers are stored, some acknowledged at an offset."""
     ledger = Ledger(1)
     for number in range(max(numbers) + 1):
         name = ledger.sent(0, 0)
@@ -77,7 +77,7 @@ def judge(numbers: list[int], acknowledged: dict[int, int], stamps: Stamps) -> V
     return ledger.judge(stored, lambda: [stamps])
 
 
-def test_what_a_client_sent_again_under_a_new_epoch_is_counted_apart_and_told_with_its_evidence() -> None:
+def test_records_resent_under_a_new_epoch_are_counted_separately_with_evidence() -> None:
     stamps = stamps_of(batch(0, 2, 7, 0, 0), batch(2, 3, 7, 0, 2), batch(5, 3, 7, 1, 0))
     # The answer to the first copy was lost: the client knows the second one.
     verdict = judge([0, 1, 2, 3, 4, 2, 3, 4], {2: 5, 3: 6, 4: 7}, stamps)
@@ -100,7 +100,7 @@ def test_a_batch_that_the_broker_stored_twice_is_a_violation() -> None:
     assert "(blame: broker)" in verdict.examples[0].text
 
 
-def test_both_kinds_in_one_partition_are_told_apart() -> None:
+def test_both_kinds_of_duplicates_in_one_partition_are_distinguished() -> None:
     stamps = stamps_of(
         batch(0, 2, 7, 0, 0), batch(2, 2, 7, 0, 2), batch(4, 2, 7, 0, 0), batch(6, 2, 7, 1, 0),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The account of records: each kind of violation is found, and what is allowed is not taken for one."""
+"""The account of records: every kind of violation is found, and permitted outcomes are not reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRODUCER = 3
 
 
 class Scene:
-    """A topic of one partition in which producer 3 sends; what is stored is told at the end."""
+    """A topic of one partition to which producer 3 sends; the stored records are given at the end."""
 
     def __init__(self, acknowledged: int) -> None:
         self.ledger = Ledger(1)
@@ -26,12 +26,12 @@ class Scene:
             (reader or self.group).read(member, 0, offset, Name(PRODUCER, offset))
 
     def judge(self, *numbers: int, first: int = 0) -> dict[Kind, int]:
-        """What is found if these records are there, from offset `first` on."""
+        """The violations if these records are stored, from offset `first` on."""
         stored = [(0, first + place, Name(PRODUCER, number)) for place, number in enumerate(numbers)]
         return dict(self.ledger.judge(stored).violations)
 
 
-def test_all_is_well_when_everything_is_there_once_in_order_and_was_read() -> None:
+def test_there_is_no_violation_if_every_record_is_stored_once_in_order_and_was_read() -> None:
     scene = Scene(acknowledged=4)
     scene.group.assigned("m", 0)
     scene.read(0, 1, 2, 3)
@@ -41,14 +41,14 @@ def test_all_is_well_when_everything_is_there_once_in_order_and_was_read() -> No
     assert (counts.sent, counts.acknowledged, counts.stored, counts.read) == (4, 4, 4, 4)
 
 
-def test_an_acknowledged_record_that_is_not_there_is_lost() -> None:
+def test_an_acknowledged_record_that_is_not_stored_is_lost() -> None:
     scene = Scene(acknowledged=3)
     scene.group.assigned("m", 0)
     scene.read(0, 1)
     assert scene.judge(0, 1) == {Kind.LOST: 1}
 
 
-def test_a_record_that_was_given_up_may_be_there_or_not() -> None:
+def test_a_record_that_failed_may_be_stored_or_not() -> None:
     for stored in ((0, 1), (0,)):
         scene = Scene(acknowledged=1)
         scene.ledger.failed(scene.send(), 0)
@@ -57,7 +57,7 @@ def test_a_record_that_was_given_up_may_be_there_or_not() -> None:
         assert scene.judge(*stored) == {}
 
 
-def test_a_record_that_is_there_twice_is_a_duplicate() -> None:
+def test_a_record_that_is_stored_twice_is_a_duplicate() -> None:
     scene = Scene(acknowledged=2)
     scene.group.assigned("m", 0)
     for offset, number in enumerate((0, 1, 0)):
@@ -107,7 +107,7 @@ def test_a_record_that_the_group_never_reads_is_skipped_though_each_member_went_
     assert scene.judge(0, 1, 2, 3)[Kind.SKIPPED] >= 1
 
 
-def test_a_hole_in_the_offsets_in_which_nothing_is_stored_is_no_skip() -> None:
+def test_a_gap_without_records_is_not_a_skip() -> None:
     scene = Scene(acknowledged=1)
     scene.ledger.acknowledged(scene.send(), 0, 5)
     scene.group.assigned("m", 0)
@@ -161,7 +161,7 @@ def test_a_group_that_begins_before_what_it_committed_has_lost_a_commit() -> Non
     assert scene.judge(0, 1, 2) == {Kind.COMMIT_LOST: 1}
 
 
-def test_a_commit_that_was_told_after_the_assignment_binds_nobody() -> None:
+def test_a_commit_reported_after_the_assignment_does_not_count() -> None:
     scene = Scene(acknowledged=3)
     scene.group.assigned("a", 0)
     scene.read(0, 1, 2, member="a")
@@ -188,12 +188,12 @@ def test_readers_are_judged_each_for_itself() -> None:
     assert scene.judge(0, 1) == {Kind.SKIPPED: 1}
 
 
-def test_many_violations_are_counted_and_some_are_told() -> None:
+def test_all_violations_are_counted_and_some_are_shown() -> None:
     scene = Scene(acknowledged=500)
     verdict = scene.ledger.judge([])
     assert verdict.violations[Kind.LOST] == 500
     assert 0 < len(verdict.examples) < 20
-    assert "record 0 of producer 3 was acknowledged at offset 0, and is not there" in verdict.examples[0].text
+    assert "record 0 of producer 3 was acknowledged at offset 0, but is not stored" in verdict.examples[0].text
 
 
 def test_records_of_a_probe_have_counts_of_their_own_and_no_order() -> None:

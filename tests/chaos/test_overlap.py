@@ -1,4 +1,4 @@
-"""Faults that overlap: as many at once as allowed, each undone in its time, whatever becomes of the others."""
+"""Overlapping faults: as many at once as allowed, each undone in time, whatever happens to the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.chaos.overlap import Overlap, Planned
 
 
 class Stage:
-    """Faults that write down when they begin and end."""
+    """Faults that record when they begin and end."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -56,7 +56,7 @@ def test_several_are_under_way_at_once_and_never_more_than_allowed() -> None:
     assert stage.most_at_once == 3
 
 
-def test_what_must_be_alone_waits_for_the_others_and_they_for_it() -> None:
+def test_an_exclusive_fault_never_overlaps_others() -> None:
     stage = Stage()
     faults = [stage.fault("a"), stage.fault("b"), stage.fault("roll", alone=True), stage.fault("c")]
     overlap = Overlap(faults, 3, Random(1))
@@ -68,7 +68,7 @@ def test_what_must_be_alone_waits_for_the_others_and_they_for_it() -> None:
     assert all(active == {"roll"} for active in seen if "roll" in active)
 
 
-def test_a_fault_that_waits_in_vain_is_undone_and_the_others_go_on() -> None:
+def test_a_fault_that_times_out_is_undone_and_the_others_continue() -> None:
     stage = Stage()
     stage.play(Overlap([stage.fault("stuck", never=True), stage.fault("b"), stage.fault("c")], 2, Random(1)))
     assert "did not ever be so within 3 s" in stage.done["stuck"]
@@ -77,7 +77,7 @@ def test_a_fault_that_waits_in_vain_is_undone_and_the_others_go_on() -> None:
     assert not stage.active
 
 
-def test_whoever_is_interrupted_undoes_all_that_is_under_way() -> None:
+def test_an_interrupt_undoes_all_running_faults() -> None:
     stage = Stage()
     overlap = Overlap([stage.fault(name, 100.0) for name in "abc"], 3, Random(1))
     stage.play(overlap, until_s=20.0)
@@ -87,7 +87,7 @@ def test_whoever_is_interrupted_undoes_all_that_is_under_way() -> None:
     assert not overlap.tick(stage.now_s)
 
 
-def test_a_fault_that_cannot_be_applied_is_told() -> None:
+def test_a_fault_that_cannot_be_applied_is_reported() -> None:
     stage = Stage()
 
     def run() -> Steps:

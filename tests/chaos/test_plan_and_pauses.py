@@ -1,4 +1,4 @@
-"""Which fault comes when, how long nothing was acknowledged, and what a record is called."""
+"""The order of faults, the times without acknowledgements, and the names of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a cluster can acknowledge at all, given the nodes that run and the links that are whole."""
+"""When a cluster can acknowledge at all, given the running nodes and the intact links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_cluster_of_three_can_do_without_one_node_but_not_without_two() -> Non
     assert not able(reach(2, 3), THREE)
 
 
-def test_of_four_nodes_three_must_be_there_since_any_two_replicas_may_be_needed() -> None:
+def test_four_nodes_need_three_because_any_two_replicas_may_be_needed() -> None:
     assert able(reach(4), FOUR)
     assert able(reach(1), FOUR)
     assert not able(reach(1, 4), FOUR)

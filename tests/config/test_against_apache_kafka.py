@@ -1,4 +1,4 @@
-"""The tables tell the truth about Kafka: compared with what a real one describes."""
+"""The property tables match what a real Kafka describes."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_broker_properties_are_kafkas(admin: AdminClient) -> None:
             assert definition.mode is UpdateMode.READ_ONLY, name
 
 
-def test_every_kafka_property_has_an_answer(admin: AdminClient) -> None:
+def test_every_kafka_property_is_in_a_table(admin: AdminClient) -> None:
     for name, entry in described(admin, ConfigResource.Type.BROKER, "1").items():
         assert name in SETTABLE or name in WITHOUT_MEANING or name in NOT_YET or name == "broker.id", name
         if name in NOT_YET:
             assert refusal(name, default_of(entry) or "") is None, name
 
 
-def test_what_kafka_changes_at_run_time_is_changed_here_or_refused_for_a_reason(admin: AdminClient) -> None:
+def test_properties_that_kafka_changes_at_run_time_change_here_or_are_refused_with_a_reason(admin: AdminClient) -> None:
     theirs = described(admin, ConfigResource.Type.BROKER, "1")
     dynamic = {name for name, entry in theirs.items() if not entry.is_read_only}
     assert len(dynamic) > 90

@@ -77,7 +77,7 @@ def test_the_file_that_kafka_ships_starts_this_broker() -> None:
     assert config.warnings == ()
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     problems = problems_of({"num.partitions": "0", "log.segment.bytes": "12k", "delete.topic.enable": "yes"})
     assert "num.partitions=0: must be 1 or more" in problems
     assert "log.segment.bytes=12k: must be a whole number" in problems
@@ -102,17 +102,17 @@ def test_all_problems_are_told_at_once() -> None:
         ("log.message.timestamp.type", "createtime", "one of CreateTime"),
         ("log.dirs", "a,b", "--brokers 2"),
         ("log.dirs", "", "at least one"),
-        ("process.roles", "broker", "needs controllers elsewhere"),
+        ("process.roles", "broker", "needs controllers on other nodes"),
         ("process.roles", "observer", "distinct values"),
         ("listeners", "127.0.0.1:9092", "NAME://HOST:PORT"),
         ("listeners", "PLAINTEXT://127.0.0.1", "HOST:PORT"),
         ("listeners", "PLAINTEXT://::1:9092", "brackets"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "more than once"),
-        ("listeners", "SSL://127.0.0.1:9093", "not served yet; use PLAINTEXT"),
+        ("listeners", "SSL://127.0.0.1:9093", "unsupported; use PLAINTEXT"),
         ("listeners", "INTERNAL://127.0.0.1:9093", "add INTERNAL:PLAINTEXT"),
-        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "no client can connect"),
-        ("advertised.listeners", "SASL_SSL://a:9092", "not served yet"),
-        ("inter.broker.listener.name", "OTHER", "not among"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
+        ("advertised.listeners", "SASL_SSL://a:9092", "unsupported"),
+        ("inter.broker.listener.name", "OTHER", "not one of"),
         ("controller.quorum.voters", "1@a:9093,2@b:9093", "CONTROLLER://HOST:PORT"),
         ("controller.quorum.voters", "2@b:9093,3@c:9093", "does not name this node"),
         ("controller.quorum.voters", "1@a:9093,1@b:9093", "names node 1 twice"),
@@ -120,18 +120,18 @@ def test_all_problems_are_told_at_once() -> None:
         ("controller.quorum.voters", "1@:9093", "need a host and a port"),
         ("controller.quorum.bootstrap.servers", "a:9093,b:9093", "CONTROLLER://HOST:PORT"),
         ("max.connections.per.ip.overrides", "127.0.0.1", "ADDRESS:COUNT"),
-        ("max.connections.per.ip", "0", "nobody"),
-        ("queued.max.request.bytes", "1000", "could never be taken in"),
+        ("max.connections.per.ip", "0", "refuse everyone"),
+        ("queued.max.request.bytes", "1000", "could never be read"),
         ("replica.lag.time.max.ms", "100", "leave the ISR"),
         ("broker.id", "-1", "0 or more"),
-        ("group.share.max.size", "10", "share groups are not served yet"),
-        ("authorizer.class.name", "org.example.Authorizer", "ACLs are not served yet"),
+        ("group.share.max.size", "10", "share groups are not supported yet"),
+        ("authorizer.class.name", "org.example.Authorizer", "ACLs are not supported yet"),
         ("remote.log.storage.system.enable", "true", "tiered storage"),
-        ("listener.name.plaintext.max.connections", "5", "set it for the broker"),
+        ("listener.name.plaintext.max.connections", "5", "set it for the whole broker"),
         ("metadata.log.dir", "elsewhere", "in the data directory"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(name: str, text: str, told: str) -> None:
+def test_unsupported_settings_are_refused_with_the_reason(name: str, text: str, told: str) -> None:
     problems = problems_of({name: text})
     assert told in problems
     assert name in problems
@@ -142,7 +142,7 @@ def test_a_refusal_does_not_repeat_a_password() -> None:
 
 
 def test_two_different_ids_are_refused() -> None:
-    assert "set node.id alone" in problems_of({"node.id": "1", "broker.id": "2"})
+    assert "set only node.id" in problems_of({"node.id": "1", "broker.id": "2"})
     assert BrokerConfig.resolve({"broker.id": "7"}).node_id == 7
 
 
@@ -161,11 +161,11 @@ def test_two_different_ids_are_refused() -> None:
         ("controller.quorum.voters", "1@localhost:9093"),
     ],
 )
-def test_what_asks_for_nothing_is_accepted(name: str, text: str) -> None:
+def test_defaults_of_unsupported_properties_are_accepted(name: str, text: str) -> None:
     assert BrokerConfig.resolve({name: text}).warnings == ()
 
 
-def test_what_has_no_meaning_is_accepted_and_its_substitute_named() -> None:
+def test_properties_without_effect_cause_a_warning_that_names_the_alternative() -> None:
     (warning,) = BrokerConfig.resolve({"queued.max.requests": "10"}).warnings
     assert warning == "queued.max.requests has no effect here: set queued.max.request.bytes"
 
@@ -218,7 +218,7 @@ def test_a_controller_listener_needs_no_entry_in_the_map_unless_there_is_one() -
     static = {"listeners": "PLAINTEXT://:9092,QUORUM://:9093", "controller.listener.names": "QUORUM"}
     assert [e.name for e in BrokerConfig.resolve(static).controller_listeners] == ["QUORUM"]
     assert "QUORUM:PLAINTEXT" in problems_of({**static, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
-    assert "only listeners of controllers" in problems_of({**static, "listeners": "QUORUM://:9093"})
+    assert "only controller listeners" in problems_of({**static, "listeners": "QUORUM://:9093"})
 
 
 def test_overrides_of_connection_limits() -> None:
@@ -267,11 +267,11 @@ def test_a_stored_dynamic_setting_that_no_longer_passes_does_not_stop_the_broker
         ("message.max.bytes", None, "needs a value"),
         ("log.cleaner.threads", "-3", "0 or more"),
         ("queued.max.requests", "3", "cannot change at run time, and has no effect here"),
-        ("quota.window.num", "3", "not served yet"),
+        ("quota.window.num", "3", "not supported yet"),
         ("no.such", "3", "no such broker property"),
         ("log.cleaner.thread", "3", "did you mean log.cleaner.threads?"),
-        ("listener.name.plaintext.max.connections", "3", "settings of one listener are not served yet"),
-        ("listener.name.plaintext.ssl.keystore.location", "/x", "TLS, SASL and ACLs are not served yet"),
+        ("listener.name.plaintext.max.connections", "3", "settings for a single listener are not supported yet"),
+        ("listener.name.plaintext.ssl.keystore.location", "/x", "TLS, SASL and ACLs are not supported yet"),
     ],
 )
 def test_dynamic_settings_are_checked_when_they_are_made(name: str, text: str | None, told: str) -> None:
@@ -281,14 +281,14 @@ def test_dynamic_settings_are_checked_when_they_are_made(name: str, text: str | 
 
 
 @pytest.mark.parametrize("name", ["ssl.keystore.password", "sasl.jaas.config", "sasl.enabled.mechanisms"])
-def test_what_would_promise_protection_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(KafkaError, match="TLS, SASL and ACLs are not served yet") as refused:
+def test_security_settings_are_refused_and_their_values_not_repeated(name: str) -> None:
+    with pytest.raises(KafkaError, match="TLS, SASL and ACLs are not supported yet") as refused:
         validate_broker_config(name, "hunter2", per_broker=True)
     assert "hunter2" not in refused.value.message
 
 
 @pytest.mark.parametrize("definition", INERT.values(), ids=lambda definition: definition.name)
-def test_a_setting_without_effect_is_taken_at_every_level_and_reported(definition: Definition) -> None:
+def test_a_setting_without_effect_is_accepted_at_every_level_and_reported(definition: Definition) -> None:
     name = definition.name
     other = {
         Kind.BOOLEAN: "false" if definition.default else "true",
@@ -302,14 +302,14 @@ def test_a_setting_without_effect_is_taken_at_every_level_and_reported(definitio
     assert warning == f"{name} has no effect here: {definition.no_effect}"
     validate_broker_config(name, other, per_broker=True)
     config = BrokerConfig.resolve({}, {}, {name: other})
-    assert config.warnings == (f"{name}, set at run time, has no effect here: {definition.no_effect}",)
+    assert config.warnings == (f"the run-time setting {name} has no effect here: {definition.no_effect}",)
     (described,) = (one for one in describe_broker(config) if one.name == name)
     assert (described.value, described.read_only) == (other, False)
     assert described.source == ConfigSource.DYNAMIC_BROKER_CONFIG
     assert described.documentation == f"No effect here: {definition.no_effect}."
 
 
-def test_one_network_thread_is_what_there_is() -> None:
+def test_one_network_thread_needs_no_warning() -> None:
     assert BrokerConfig.resolve({"num.network.threads": "1"}).warnings == ()
     (warning,) = BrokerConfig.resolve({"num.network.threads": "8"}).warnings
     assert "--brokers" in warning
@@ -317,7 +317,7 @@ def test_one_network_thread_is_what_there_is() -> None:
 
 def test_dynamic_settings_are_checked_together_with_the_rest() -> None:
     config = BrokerConfig.resolve({})
-    with pytest.raises(KafkaError, match="admit nobody"):
+    with pytest.raises(KafkaError, match="refuse everyone"):
         validate_broker_configs({"max.connections.per.ip": "0"}, config, per_broker=False)
     good = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"}
     validate_broker_configs(good, config, per_broker=True)

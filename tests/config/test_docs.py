@@ -1,4 +1,4 @@
-"""The reference pages are what the code says."""
+"""The generated reference pages match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A property that is set takes effect: the engine reads every one that the tables call served."""
+"""Every property in the tables takes effect: the engine reads each of them."""
 
 from __future__ import annotations
 

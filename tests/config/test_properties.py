@@ -63,7 +63,7 @@ BASIC_PLANE = st.characters(max_codepoint=0xFFFF)
 
 
 @given(st.dictionaries(st.text(BASIC_PLANE, min_size=1), st.text(BASIC_PLANE)))
-def test_what_is_escaped_comes_back(properties: dict[str, str]) -> None:
+def test_escaped_text_is_restored(properties: dict[str, str]) -> None:
     text = "\n".join(f"{_escape(key)}={_escape(value)}" for key, value in properties.items())
     assert parse_properties(text) == properties
 

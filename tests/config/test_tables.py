@@ -108,7 +108,7 @@ def test_a_view_of_some_sections_takes_its_values_from_the_whole() -> None:
         GroupConfig.of({"group_max_sizes": 1})
 
 
-def test_what_must_not_be_shared_is_made_for_each_view() -> None:
+def test_each_view_gets_its_own_unshared_defaults() -> None:
     class Own(ClassicGroups, View):
         members: list[str] = fresh(list)
 

@@ -53,7 +53,7 @@ def test_tests_may_have_small_segments() -> None:
         ("no.such", "1", "Unknown topic config name: no.such"),
         ("cleanup.policy", "shrink", "delete, compact or both"),
         ("cleanup.policy", "compact,compact", "delete, compact or both"),
-        ("remote.storage.enable", "true", "tiered storage is not served yet"),
+        ("remote.storage.enable", "true", "tiered storage is not supported yet"),
         ("min.cleanable.dirty.ratio", "1.1", "between 0 and 1"),
         ("delete.retention.ms", "-1", "0 or more"),
         ("max.compaction.lag.ms", "0", "1 or more"),
@@ -62,13 +62,13 @@ def test_tests_may_have_small_segments() -> None:
         ("min.insync.replicas", "0", "1 or more"),
     ],
 )
-def test_what_a_topic_cannot_have_is_refused(name: str, text: str, told: str) -> None:
+def test_invalid_topic_settings_are_refused(name: str, text: str, told: str) -> None:
     with pytest.raises(KafkaError, match=told) as refused:
         validate_topic_configs({name: text})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_defaults_of_what_is_still_to_come_are_accepted() -> None:
+def test_defaults_of_planned_topic_properties_are_accepted() -> None:
     validate_topic_configs(
         {"remote.storage.enable": "false", "local.retention.ms": "-2", "preallocate": "false"}
     )
@@ -116,7 +116,7 @@ def test_alterations_that_make_no_sense_are_refused(alterations: list[Alteration
     assert refused.value.code == code
 
 
-def test_a_topic_that_forgets_a_setting_nobody_knows_any_more_may_do_so() -> None:
+def test_an_unknown_stored_setting_can_be_deleted() -> None:
     before = {"retention.ms": "1", "old.name": "x"}
     assert alter_topic(before, [Alteration("old.name", DELETE)]) == {"retention.ms": "1"}
 

@@ -1,4 +1,4 @@
-"""What the tests of compaction share: keyed batches, compacting a log, and what a reader makes of it."""
+"""Helpers of the compaction tests: keyed batches, compacting a log, and reading it as a table."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def keyed(
 
 
 async def compact(log: Log, *, map_bytes: int = MAP_BYTES, upto: int | None = None) -> Compacted | None:
-    """Compact what can be, if anything can."""
+    """Run a compaction if anything can be compacted."""
     extent = await cleanable(log, log.end_offset if upto is None else upto, log.runtime.wall_ms())
     if not extent.cleanable_bytes:
         return None
@@ -83,7 +83,7 @@ async def compact(log: Log, *, map_bytes: int = MAP_BYTES, upto: int | None = No
 
 
 async def batches_of(log: Log, max_bytes: int = 700) -> list[Stored]:
-    """All batches of a log that may have gaps, read as a consumer reads them: on from the end of the last batch."""
+    """All batches of a log that may have gaps, read as a consumer does: each read continues after the last batch."""
     batches: list[Stored] = []
     offset = log.start_offset
     while offset < log.end_offset:
@@ -106,7 +106,7 @@ async def records(log: Log) -> list[Record]:
 
 
 def newest(found: Iterable[Record]) -> dict[bytes, bytes | None]:
-    """What a reader that keeps a table has in the end."""
+    """The table that a reader builds: the last value of each key."""
     table: dict[bytes, bytes | None] = {}
     for record in found:
         assert record.key is not None

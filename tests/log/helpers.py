@@ -1,4 +1,4 @@
-"""What the tests of the log share: batches, reading a whole log, and a model of what a crash may leave of one."""
+"""Helpers of the log tests: batches, reading a whole log, and a model of what a crash may leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(
     control: bool = False,
     label: str = "",
 ) -> memoryview:
-    """A batch as a producer sends it, in a buffer that may be written to. Records are a millisecond apart."""
+    """A batch as a producer sends it, in a writable buffer. Records are a millisecond apart."""
     value = label.encode().ljust(size, b".")
     records = [Record(timestamp=timestamp + number, key=b"k", value=value) for number in range(count)]
     return memoryview(
@@ -78,7 +78,7 @@ def stored(data: bytes) -> list[Stored]:
 
 
 async def slice_bytes(log: Log, offset: int, max_bytes: int = 1 << 20, upto: int | None = None) -> bytes:
-    """What a fetch would send."""
+    """The bytes that a fetch would send."""
     upto = log.end_offset if upto is None else upto
     found = log.reader.try_read(offset, max_bytes, upto)
     if found is None:
@@ -87,7 +87,7 @@ async def slice_bytes(log: Log, offset: int, max_bytes: int = 1 << 20, upto: int
 
 
 async def contents(log: Log, max_bytes: int = 700) -> list[Stored]:
-    """All batches of a log, read as a consumer reads them."""
+    """All batches of a log, read as a consumer does."""
     batches: list[Stored] = []
     offset = log.start_offset
     while offset < log.end_offset:
@@ -115,7 +115,7 @@ async def open_log(runtime: Runtime, config: LogConfig | None = None, **options:
 
 @dataclass
 class History:
-    """What was done to a log before a crash, and so what may be left of it.
+    """The operations on a log before a crash, from which follows what may be left of it.
 
     `batches` are those that were appended and not truncated, including those that retention has removed since.
     """
@@ -160,7 +160,7 @@ class History:
         assert log.end_offset == self.end
 
     async def check(self, log: Log, *, power_loss: bool) -> None:
-        """Whether `log`, opened after a crash, is what it may be. Takes it for the truth from now on."""
+        """Check that `log`, opened after a crash, is a permitted result; it becomes the new state of the model."""
         least = self.durable if power_loss else self.end
         if self.truncating_to is not None:
             least = min(least, self.truncating_to)
@@ -215,7 +215,7 @@ def check_producers(log: Log, history: list[Stored]) -> None:
 
 
 async def check_indexes(log: Log, batches: list[Stored]) -> None:
-    """Every entry of every index must be true."""
+    """Check that every entry of every index is correct."""
     for segment in log.segments:
         if not segment.size_bytes:
             continue

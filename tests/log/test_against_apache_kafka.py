@@ -61,7 +61,7 @@ Dump = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def dump() -> Iterator[Dump]:
-    """What Kafka's own tool says of these files."""
+    """The output of Kafka's own tool for these files."""
     if reason := java.unavailable():
         pytest.skip(reason)
     with KafkaTools() as tools:
@@ -82,7 +82,7 @@ def test_kafka_reads_the_batches(files: Path, dump: Dump) -> None:
     assert {int(epoch) for epoch in re.findall(r"partitionLeaderEpoch: (\d+)", text)} == {0, 1, 2}
 
 
-def test_kafka_finds_the_indexes_right(files: Path, dump: Dump) -> None:
+def test_kafka_accepts_the_indexes(files: Path, dump: Dump) -> None:
     # Each index is compared with the log beside it; what does not match is listed at the end.
     text = dump(*sorted(files.glob("*.index")), *sorted(files.glob("*.timeindex")))
     assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 10
@@ -90,7 +90,7 @@ def test_kafka_finds_the_indexes_right(files: Path, dump: Dump) -> None:
     assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)
 
 
-def test_kafka_reads_sealed_checkpoints_and_passes_over_their_checksums(files: Path) -> None:
+def test_kafka_reads_sealed_checkpoints_and_ignores_their_checksums(files: Path) -> None:
     if reason := java.unavailable():
         pytest.skip(reason)
     program = java.command(SOURCES / "CheckpointReader.java", heap="64M")
@@ -177,7 +177,7 @@ def test_kafka_reads_a_compacted_log(compacted: Path, dump: Dump) -> None:
     assert "deleteHorizonMs: OptionalLong[" in text
 
 
-def test_kafka_finds_the_indexes_of_a_compacted_log_right(compacted: Path, dump: Dump) -> None:
+def test_kafka_accepts_the_indexes_of_a_compacted_log(compacted: Path, dump: Dump) -> None:
     text = dump(*sorted(compacted.glob("*.index")), *sorted(compacted.glob("*.timeindex")))
     assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 3
     assert not re.findall(r"(?i)mismatch|out of order|not found|could not|exception", text)

@@ -1,4 +1,4 @@
-"""Appending: what is refused and with which code, what is changed in a batch, and when a segment is rolled."""
+"""Appending: which batches are refused with which code, what is changed in a batch, and when a segment is rolled."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_refused_and_leaves_no_trace(name: str) -> None:
+def test_an_invalid_batch_is_refused_and_changes_nothing(name: str) -> None:
     records, code = BAD[name]
 
     async def check(log: Log) -> None:
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_refused_and_leaves_no_trace(name: str) -> None:
     on_a_log(check, LogConfig(max_message_bytes=2_000))
 
 
-def test_counts_that_cannot_be_are_refused() -> None:
+def test_impossible_record_counts_are_refused() -> None:
     records = batch(1)
     pack_into(">i", records, 57, 1_000_000)
     pack_into(">i", records, 23, 999_999)
@@ -169,7 +169,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     on_a_log(check, LogConfig(cleanup_policy="compact"))
 
 
-def test_the_quorum_writes_what_clients_may_not() -> None:
+def test_the_quorum_may_write_large_control_records() -> None:
     async def check(log: Log) -> None:
         records = batch(1, control=True, size=5_000)
         appended = log.writer.append_leader(records, 4, WALL_MS, origin=AppendOrigin.RAFT_LEADER)
@@ -188,7 +188,7 @@ def test_an_older_leader_epoch_is_fenced() -> None:
     on_a_log(check)
 
 
-def test_epochs_begin_where_their_first_batch_is() -> None:
+def test_an_epoch_begins_at_its_first_batch() -> None:
     async def check(log: Log) -> None:
         for epoch, count in ((0, 3), (0, 2), (2, 4), (5, 1)):
             log.writer.append_leader(batch(count), epoch, WALL_MS)
@@ -204,7 +204,7 @@ def test_epochs_begin_where_their_first_batch_is() -> None:
 # ---- following
 
 
-def test_a_follower_takes_what_it_gets_and_leaves_out_an_incomplete_tail() -> None:
+def test_a_follower_appends_complete_batches_unchanged_and_ignores_an_incomplete_last_one() -> None:
     async def check(log: Log) -> None:
         data = stamped(batch(3), 0, 2) + stamped(batch(2), 3, 4)
         appended = log.writer.append_follower(memoryview(bytearray(data + stamped(batch(9), 5, 4)[:50])))
@@ -217,7 +217,7 @@ def test_a_follower_takes_what_it_gets_and_leaves_out_an_incomplete_tail() -> No
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(1, 3), (2, 2)], ids=["overlap", "older epoch"])
-def test_a_follower_refuses_what_does_not_follow(offset: int, epoch: int) -> None:
+def test_a_follower_refuses_batches_that_do_not_continue_its_log(offset: int, epoch: int) -> None:
     async def check(log: Log) -> None:
         log.writer.append_follower(memoryview(bytearray(stamped(batch(2), 0, 3))))
         with pytest.raises(KafkaError):
@@ -227,7 +227,7 @@ def test_a_follower_refuses_what_does_not_follow(offset: int, epoch: int) -> Non
     on_a_log(check)
 
 
-def test_a_follower_takes_no_batch_that_no_segment_could_hold() -> None:
+def test_a_follower_refuses_a_batch_too_far_ahead_for_any_segment() -> None:
     async def check(log: Log) -> None:
         for offset in (2**31, 2**40, 2**63 - 3):
             with pytest.raises(KafkaError, match="too far beyond 0"):
@@ -237,7 +237,7 @@ def test_a_follower_takes_no_batch_that_no_segment_could_hold() -> None:
     on_a_log(check)
 
 
-def test_a_follower_of_a_compacted_log_takes_gaps() -> None:
+def test_a_follower_accepts_gaps_in_a_compacted_log() -> None:
     async def check(log: Log) -> None:
         log.writer.append_follower(memoryview(bytearray(stamped(batch(2), 0, 0) + stamped(batch(2), 10, 0))))
         assert log.end_offset == 12
@@ -261,7 +261,7 @@ def test_a_full_segment_is_rolled() -> None:
     on_a_log(check, LogConfig(segment_bytes=3 * len(batch(1, size=100))))
 
 
-def test_more_than_a_segment_at_once_is_refused() -> None:
+def test_a_request_larger_than_a_segment_is_refused() -> None:
     async def check(log: Log) -> None:
         four = memoryview(bytearray(b"".join(bytes(batch(1, size=100)) for _ in range(4))))
         with pytest.raises(KafkaError) as error:

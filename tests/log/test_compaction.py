@@ -1,4 +1,4 @@
-"""Compaction keeps the newest value of each key, and the offsets: what it takes, what it leaves, and when."""
+"""Compaction keeps the newest value of each key and its offset: which records it removes and keeps, and when."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_batch_that_loses_nothing_is_not_touched() -> None:
     on_a_log(check)
 
 
-def test_keys_of_any_length_are_told_apart() -> None:
+def test_keys_of_any_length_are_distinguished() -> None:
     lengths = (0, 1, 28, 29, 30, 31, 40, 63, 64, 70, 9000)
     long = [b"k" * length + b"%d" % number for length in lengths for number in (1, 2)]
 
@@ -144,7 +144,7 @@ def test_topics_compacted_from_another_policy_lose_records_without_a_key() -> No
     on_a_log(check, LogConfig(segment_bytes=1_000))
 
 
-def test_a_compacted_topic_refuses_them_from_the_start() -> None:
+def test_a_compacted_topic_refuses_records_without_a_key() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
         made = [Record(timestamp=wall_ms, key=b"k", value=b"v"), Record(timestamp=wall_ms, value=b"v")]
@@ -221,7 +221,7 @@ def test_log_append_time_survives_the_horizon() -> None:
 # ---- what may be compacted
 
 
-def test_the_active_segment_is_left_alone() -> None:
+def test_the_active_segment_is_not_compacted() -> None:
     async def check(log: Log) -> None:
         append(log, (b"a", b"1"))
         append(log, (b"a", b"2"))
@@ -237,7 +237,7 @@ def test_the_active_segment_is_left_alone() -> None:
     on_a_log(check)
 
 
-def test_what_is_not_committed_is_left_alone() -> None:
+def test_uncommitted_records_are_not_compacted() -> None:
     async def check(log: Log) -> None:
         for _ in range(3):
             append(log, (b"a", b"1"))
@@ -249,7 +249,7 @@ def test_what_is_not_committed_is_left_alone() -> None:
     on_a_log(check)
 
 
-def test_what_is_not_durable_is_left_alone() -> None:
+def test_records_that_are_not_durable_are_not_compacted() -> None:
     async def check(log: Log) -> None:
         append(log, (b"a", b"1"))
         log.writer.roll()
@@ -286,7 +286,7 @@ def test_the_dirty_ratio_is_that_of_bytes_that_may_be_compacted() -> None:
     assert extent.is_due(LogConfig(min_cleanable_dirty_ratio=0.39))
 
 
-def test_a_young_record_is_safe_and_so_is_all_behind_it() -> None:
+def test_a_record_younger_than_the_lag_and_all_after_it_are_not_compacted() -> None:
     config = LogConfig(cleanup_policy="compact", min_compaction_lag_ms=100)
     segments = facts((0, 10, 0, 500), (10, 10, 0, 901), (20, 10, 0, 500))
     extent = plan(segments, config, active_base_offset=30, first_dirty_offset=0, stable_offset=30, wall_ms=1_000)
@@ -393,7 +393,7 @@ def test_small_segments_are_merged_up_to_the_size_of_one() -> None:
     on_a_log(check)
 
 
-def test_where_a_log_is_clean_is_remembered_in_kafkas_file() -> None:
+def test_the_compacted_offset_is_saved_in_kafkas_checkpoint() -> None:
     async def main(runtime: SimRuntime) -> None:
         directory = LogDirectory(runtime)
         await directory.load()
@@ -431,7 +431,7 @@ def test_an_unreadable_cleaner_checkpoint_only_costs_work() -> None:
 
 
 def test_the_last_sequence_of_a_live_producer_is_kept() -> None:
-    """Its records may all be superseded: the header stays, so that a recovery knows what was written last."""
+    """All its records may be superseded: the header stays, so that a recovery knows its last sequence."""
 
     async def fill(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG)
@@ -463,7 +463,7 @@ def test_the_last_sequence_of_a_live_producer_is_kept() -> None:
     simulate(look, disk)
 
 
-def test_what_a_forgotten_producer_wrote_goes_altogether() -> None:
+def test_batches_of_an_expired_producer_are_removed_completely() -> None:
     async def check(log: Log) -> None:
         append(log, (b"a", b"1"), producer_id=7, epoch=0, sequence=0)
         append(log, (b"a", b"2"))

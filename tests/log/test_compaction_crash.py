@@ -36,7 +36,7 @@ RECOVERY_PARTS = 9
 
 @dataclass
 class Table:
-    """What was appended, in order: the log must give a reader of it the same table, up to some record at its end."""
+    """All appended records, in order: a reader of the log must build the same table, up to some record at its end."""
 
     pairs: list[Pair] = field(default_factory=list)
     durable: int = 0
@@ -122,7 +122,7 @@ async def recover(runtime: SimRuntime, table: Table, *, power_loss: bool, go_on:
 
 
 async def work_on(directory: LogDirectory, log: Log, table: Table) -> None:
-    """A recovered log is a log like any other."""
+    """Use the recovered log: it must behave like any other."""
     runtime = directory.runtime
     for number in range(4):
         table.append(log, (b"%d" % number, b"after"), (b"v%d" % number, b"1"))
@@ -156,7 +156,7 @@ def count_operations() -> int:
 OPERATIONS = count_operations()
 
 
-def test_the_scenario_reaches_what_it_is_for() -> None:
+def test_the_scenario_covers_all_operations() -> None:
     assert 120 < OPERATIONS < 500
 
 
@@ -178,7 +178,7 @@ def test_a_power_loss_loses_nothing_that_was_durable_wherever_it_strikes(part: i
 
 
 @pytest.mark.parametrize("part", some(range(RECOVERY_PARTS), usual=(0,)))
-def test_a_crash_of_the_recovery_is_recovered_from(part: int) -> None:
+def test_a_crash_during_recovery_is_recovered(part: int) -> None:
     for operation in range(1 + part, OPERATIONS + 1, RECOVERY_PARTS):
         disk, table = crashed(operation, seed=7000 + operation)
         power_loss = operation % 8 < 4

@@ -1,4 +1,4 @@
-"""What compaction keeps of single batches: transactions, markers and headers that must stay."""
+"""How compaction treats single batches: transactions, markers, and headers that must stay."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_marker_stays_as_long_as_a_record_of_its_transaction_does() -> None:
 
 
 def test_the_last_marker_of_a_live_producer_stays_as_a_header() -> None:
-    """It has written nothing else that is left, and its epoch fences others."""
+    """The marker is all that is left of the producer, and its epoch fences others."""
     log = Written()
     log.marker(1, ControlRecordType.COMMIT)
     log.data_of((b"a", b"1"))
@@ -253,7 +253,7 @@ def whole(records: bytes, count: int) -> tuple[BatchHeader, memoryview]:
     ],
     ids=["nothing", "cut off", "a long key", "more than that", "no number"],
 )
-def test_records_that_make_no_sense_are_refused(records: bytes, count: int) -> None:
+def test_malformed_records_are_refused(records: bytes, count: int) -> None:
     header, batch = whole(records, count)
     offsets: OffsetMap = {}
     with pytest.raises(WireError):

@@ -1,4 +1,4 @@
-"""A compacted log is a log like any other: read, searched, cut, copied, checked, and used while it is compacted."""
+"""A compacted log is used like any other: read, searched, truncated, copied, verified, also during a compaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.wire.records import seal
 # ---- reading and the rest of the log
 
 
-def test_reads_anywhere_find_the_first_batch_at_or_after() -> None:
+def test_a_read_at_any_offset_finds_the_next_batch() -> None:
     async def check(log: Log) -> None:
         for number in range(40):
             append(log, (b"%d" % (number % 7), b"x" * 30))
@@ -70,7 +70,7 @@ def test_times_are_found_in_what_is_left() -> None:
     on_a_log(check)
 
 
-def test_a_largest_time_that_was_compacted_away_is_not_told() -> None:
+def test_the_largest_timestamp_ignores_compacted_records() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
         late = keyed([(b"a", b"1")], timestamp=wall_ms + 500, producer_id=1, epoch=0, sequence=0)
@@ -119,7 +119,7 @@ def test_a_truncation_into_a_gap_ends_the_log_where_the_gap_begins() -> None:
 
 
 def test_a_log_that_was_compacted_once_is_recovered_under_any_policy() -> None:
-    """Gaps above the recovery point on disk are no torn tail, whatever the topic is now."""
+    """Gaps above the recovery point are not a torn tail, whatever the topic's current policy."""
 
     async def fill(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG)
@@ -201,7 +201,7 @@ def test_verify_still_finds_a_missing_segment() -> None:
 # ---- while others use the log
 
 
-def test_readers_at_a_replaced_segment_read_on() -> None:
+def test_readers_of_a_replaced_segment_can_continue() -> None:
     async def check(log: Log) -> None:
         for number in range(30):
             append(log, (b"%d" % (number % 2), b"x" * 50))
@@ -218,7 +218,7 @@ def test_readers_at_a_replaced_segment_read_on() -> None:
     on_a_log(check)
 
 
-def test_reads_and_appends_go_on_while_segments_are_replaced() -> None:
+def test_reads_and_appends_continue_while_segments_are_replaced() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG)
         for number in range(60):
@@ -242,7 +242,7 @@ def test_reads_and_appends_go_on_while_segments_are_replaced() -> None:
         simulate(main, seed=seed)
 
 
-def test_retention_leaves_a_log_alone_that_is_being_compacted() -> None:
+def test_retention_does_not_run_during_a_compaction() -> None:
     config = LogConfig(
         cleanup_policy="compact,delete", segment_bytes=1_000, retention_bytes=0, file_delete_delay_ms=5
     )
@@ -267,7 +267,7 @@ def test_retention_leaves_a_log_alone_that_is_being_compacted() -> None:
 
 @pytest.mark.parametrize("how", ["delete", "truncate", "close", "stop"])
 @pytest.mark.parametrize("after_ms", [0, 5, 20, 40, 60, 80, 100, 120, 140])
-def test_a_compaction_ends_when_its_log_does(how: str, after_ms: int) -> None:
+def test_a_compaction_stops_when_its_log_is_closed_deleted_or_truncated(how: str, after_ms: int) -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG)
         for number in range(60):
@@ -332,8 +332,8 @@ def test_a_damaged_batch_stops_compaction_and_nothing_is_lost(position: int) -> 
     simulate(main)
 
 
-def test_records_that_make_no_sense_stop_compaction() -> None:
-    """Only where records were not looked at when they came."""
+def test_malformed_records_stop_compaction() -> None:
+    """Happens only if records were not validated when they were appended."""
 
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
@@ -369,8 +369,8 @@ def test_a_full_disk_ends_a_compaction_and_not_the_broker() -> None:
 # ---- what the last clean stop said
 
 
-def test_what_a_clean_stop_said_of_a_log_is_forgotten_when_it_is_compacted() -> None:
-    """A recovery believes it and begins where the log ended then: in a compacted file that is the middle of a batch."""
+def test_compaction_removes_a_log_from_the_clean_shutdown_checkpoint() -> None:
+    """Recovery would trust the old end of the log, which is the middle of a batch in the compacted file."""
     config = LogConfig(cleanup_policy="compact", segment_bytes=100_000, file_delete_delay_ms=5)
 
     def add(log: Log, key: bytes, size: int) -> None:
@@ -414,7 +414,7 @@ def test_what_a_clean_stop_said_of_a_log_is_forgotten_when_it_is_compacted() -> 
 
 @pytest.mark.parametrize("operation", range(1, 60))
 def test_verify_explains_an_unfinished_compaction(operation: int) -> None:
-    """Killed at any point: what is there is told as a note, and no record is said to be missing."""
+    """After a kill at any point the unfinished compaction is reported as a note, and no record as missing."""
 
     async def work(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG)

@@ -1,7 +1,7 @@
 """Compaction against a model: any sequence of appends, rolls, time, compactions, retention and crashes.
 
-The model has every record that was ever appended. Of the log it is asked: whoever reads it from the start has the
-table that the records make; every record it still has is where it was; and idempotent producers are known as before.
+The model has every record that was ever appended. It checks the log: a reader from the start builds the table that the
+records define; every remaining record is at its offset; and the state of idempotent producers is unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONFIGS = st.builds(
 
 
 class Compacted(RuleBasedStateMachine):
-    """Each rule runs as one life of a process, from a clean start to a clean stop, or to a crash."""
+    """Each rule runs as one process, from a clean start to a clean stop or a crash."""
 
     @initialize(config=CONFIGS, seed=st.integers(0, 1 << 30))
     def begin(self, config: LogConfig, seed: int) -> None:
@@ -161,7 +161,7 @@ class Compacted(RuleBasedStateMachine):
         await check_indexes(log, await batches_of(log))
 
     def check_table(self, found: list[Record], start_offset: int) -> None:
-        """Keys that are not deleted have their last value, unless retention took it."""
+        """Keys that are not deleted have their last value, unless retention removed it."""
         last = {key: offset for offset, (key, _) in enumerate(self.appended)}
         expected = {key: self.appended[offset][1] for key, offset in last.items() if offset >= start_offset}
         table = newest(found)

@@ -105,7 +105,7 @@ async def recover(runtime: SimRuntime, history: History, *, power_loss: bool, go
 
 
 async def work_on(directory: LogDirectory, log: Log, history: History) -> None:
-    """A recovered log is a log like any other."""
+    """Use the recovered log: it must behave like any other."""
     runtime = directory.runtime
     for number in range(5):
         history.append(log, batch(2, size=70, timestamp=runtime.wall_ms(), label=f"n{number}"), 9, runtime.wall_ms())
@@ -138,7 +138,7 @@ def count_operations() -> int:
 OPERATIONS = count_operations()
 
 
-def test_the_scenario_reaches_what_it_is_for() -> None:
+def test_the_scenario_covers_all_operations() -> None:
     disk = SimDisk(0)
     history = History()
     simulate(lambda runtime: scenario(runtime, history), disk)
@@ -165,7 +165,7 @@ def test_a_power_loss_loses_nothing_that_was_durable_wherever_it_strikes(part: i
 
 
 async def recover_and_write(runtime: SimRuntime, history: History) -> None:
-    """Write over what was lost: batches of the same sizes, by the same leader. Then the power goes again."""
+    """Write batches of the same sizes, by the same leader, over the lost ones. Then the power fails again."""
     directory = LogDirectory(runtime)
     await directory.load()
     log = await directory.open(NAME, CONFIG)
@@ -180,7 +180,7 @@ async def recover_and_write(runtime: SimRuntime, history: History) -> None:
 
 
 @pytest.mark.parametrize("part", some(range(4), usual=(1, 2)))
-def test_what_was_lost_does_not_come_back_after_a_second_power_loss(part: int) -> None:
+def test_lost_records_do_not_reappear_after_a_second_power_loss(part: int) -> None:
     for operation in range(1 + part, OPERATIONS + 1, 4):
         disk, history = crashed(operation, seed=5000 + operation)
         for life in range(2):
@@ -191,7 +191,7 @@ def test_what_was_lost_does_not_come_back_after_a_second_power_loss(part: int) -
 
 
 @pytest.mark.parametrize("part", some(range(RECOVERY_PARTS), usual=(0,)))
-def test_a_crash_of_the_recovery_is_recovered_from(part: int) -> None:
+def test_a_crash_during_recovery_is_recovered(part: int) -> None:
     for operation in range(1 + part, OPERATIONS + 1, RECOVERY_PARTS):
         disk, history = crashed(operation, seed=7000 + operation)
         power_loss = operation % 8 < 4

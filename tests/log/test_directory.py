@@ -78,13 +78,13 @@ async def test_a_damaged_start_offset_removes_nothing(runtime: SimRuntime) -> No
     assert b"a 0 3" in starts
     await disk.replace_bytes("log-start-offset-checkpoint", starts.replace(b"a 0 3", b"a 0 7"))
     again = LogDirectory(runtime)
-    with pytest.raises(CheckpointDamaged, match="log-start-offset-checkpoint: its checksum does not match"):
+    with pytest.raises(CheckpointDamaged, match="log-start-offset-checkpoint: the file does not match its checksum"):
         await again.load()
     assert {name: disk.read_bytes(f"a-0/{name}") for name in disk.list("a-0")} == before
 
 
 @simulate
-async def test_a_loss_that_is_accepted_is_forgotten_by_every_checkpoint(runtime: SimRuntime) -> None:
+async def test_accepting_a_loss_removes_the_log_from_every_checkpoint(runtime: SimRuntime) -> None:
     directory = await loaded(runtime, "a-0", "b-0")
     fill(directory, "a-0")
     fill(directory, "b-0")
@@ -96,7 +96,7 @@ async def test_a_loss_that_is_accepted_is_forgotten_by_every_checkpoint(runtime:
     assert (again.had("a-0"), again.had("b-0"), again.is_clean) == (False, True, True)
 
 
-def test_a_clean_shutdown_checkpoint_is_believed_to_the_last_bit() -> None:
+def test_a_clean_shutdown_checkpoint_with_any_flipped_bit_is_ignored() -> None:
     state = LogState("t-0", 3, 90, [SegmentState(0, 1_000, 55, 12)], [(0, 0), (2, 40)], 7, 1, (3, 4, 5, 6))
     data = encode_clean_shutdown([state])
     assert decode_clean_shutdown(data) == [state]
@@ -148,7 +148,7 @@ def test_a_clean_start_touches_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate(look, disk)
 
 
-def test_logs_are_whole_after_a_clean_stop_even_if_the_power_goes() -> None:
+def test_logs_are_complete_after_a_clean_stop_and_a_power_loss() -> None:
     for seed in range(20):
         disk = SimDisk(seed)
 
@@ -171,7 +171,7 @@ def test_logs_are_whole_after_a_clean_stop_even_if_the_power_goes() -> None:
         simulate(look, disk)
 
 
-def test_from_its_load_on_a_directory_is_not_clean() -> None:
+def test_a_directory_is_unclean_from_its_load_on() -> None:
     disk = SimDisk(0)
 
     async def close(runtime: SimRuntime) -> None:
@@ -284,7 +284,7 @@ def test_a_deleted_log_leaves_nothing_to_a_new_one_of_its_name() -> None:
     simulate(look, disk)
 
 
-def test_a_deleted_directory_goes_after_a_while() -> None:
+def test_the_files_of_a_deleted_log_are_removed_later() -> None:
     async def main(runtime: SimRuntime) -> None:
         directory = await loaded(runtime, "a-0")
         fill(directory, "a-0")
@@ -296,7 +296,7 @@ def test_a_deleted_directory_goes_after_a_while() -> None:
     simulate(main)
 
 
-def test_a_directory_that_someone_removed_starts_afresh() -> None:
+def test_a_removed_directory_starts_empty() -> None:
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> None:
@@ -343,8 +343,8 @@ def test_a_data_directory_may_lie_below_the_root_of_the_disk() -> None:
     simulate(look, disk)
 
 
-def test_an_unclean_start_without_clean_state_reads_names_if_it_is_told_that_all_is_well() -> None:
-    """`Log.open(clean=True)` without a state: the directory is listed, and that is all."""
+def test_a_clean_log_without_saved_state_is_opened_from_its_file_names() -> None:
+    """`Log.open(clean=True)` without a state only lists the directory."""
     from penstock.log import Log
 
     disk = SimDisk(0)

@@ -73,7 +73,7 @@ def test_cutting_the_end() -> None:
         (60, [(7, 60)]),
     ],
 )
-def test_cutting_the_start_keeps_the_epoch_that_goes_on(start: int, entries: list[tuple[int, int]]) -> None:
+def test_truncating_the_start_keeps_the_epoch_that_contains_it(start: int, entries: list[tuple[int, int]]) -> None:
     epochs = cache()
     epochs.truncate_start(start)
     assert epochs.entries == entries
@@ -102,6 +102,6 @@ def test_a_file_with_one_wrong_bit_is_refused() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"0\n", b"1\n0\n", b"0\n2\n1 1\n", b"0\n1\nx y\n", b"0\n2\n5 10\n4 20\n", b"\xff\xff"]
 )
-def test_a_file_that_is_not_one_is_refused(data: bytes) -> None:
+def test_a_malformed_file_is_refused(data: bytes) -> None:
     with pytest.raises(EpochsDamaged):
         decode_epochs(data)

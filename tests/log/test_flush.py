@@ -1,4 +1,4 @@
-"""Durability: what `flush.messages` and `flush.ms` hold back, group commit, and a sync that fails."""
+"""Durability: which appends `flush.messages` and `flush.ms` delay, group commit, and a failing sync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def append(log: Log, count: int = 1) -> int:
 
 
 async def stable(log: Log, offset: int) -> None:
-    """Wait as an acknowledgement does: for the log to say that it moved."""
+    """Wait as an acknowledgement does, until the log reports progress."""
     while log.stable_end < offset:
         moved = log.runtime.future()
         log.on_durable = lambda _, moved=moved: moved.done() or moved.set_result(None)
@@ -41,7 +41,7 @@ def test_by_default_everything_is_stable_at_once_and_nothing_is_synced() -> None
     simulate(main, disk)
 
 
-def test_flush_of_what_is_durable_needs_no_sync() -> None:
+def test_flushing_a_durable_log_needs_no_sync() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -69,7 +69,7 @@ def test_every_append_waits_with_flush_messages_1() -> None:
     simulate(main)
 
 
-def test_appends_that_come_during_a_sync_share_the_next() -> None:
+def test_appends_during_a_sync_share_the_next_one() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -101,7 +101,7 @@ def test_flush_messages_n_lets_fewer_than_n_go_unsynced() -> None:
     simulate(main)
 
 
-def test_flush_ms_syncs_in_time_and_holds_back_what_comes_late() -> None:
+def test_flush_ms_syncs_in_time_and_delays_later_appends() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -169,8 +169,8 @@ def test_a_rolled_segment_is_synced_in_the_background() -> None:
 
 
 @pytest.mark.parametrize("operation", range(1, 40))
-def test_what_was_stable_is_never_lost_with_flush_messages_1(operation: int) -> None:
-    """Power is lost at every operation of a log that rolls, several times over."""
+def test_stable_records_are_never_lost_with_flush_messages_1(operation: int) -> None:
+    """The power fails at every operation of a log that rolls several times."""
     config = LogConfig(flush_messages=1, segment_bytes=400, index_interval_bytes=50)
     for seed in range(4):
         disk = SimDisk(100 * operation + seed)

@@ -81,7 +81,7 @@ def test_time_floor_is_strictly_earlier() -> None:
     simulate(main)
 
 
-def test_what_is_dropped_from_memory_is_on_disk_and_comes_back() -> None:
+def test_a_dropped_index_is_on_disk_and_can_be_reloaded() -> None:
     async def main(runtime: SimRuntime) -> None:
         runtime.disk.disk.cold_read_probability = 0.0
         index = index_on(runtime)
@@ -112,7 +112,7 @@ def test_entries_that_are_added_while_the_rest_is_on_disk_are_found_without_load
     simulate(main)
 
 
-def test_the_cache_drops_what_was_used_least_recently() -> None:
+def test_the_cache_drops_the_least_recently_used_index() -> None:
     async def main(runtime: SimRuntime) -> None:
         cache = IndexCache(bytes_max=4_000)
         runtime.disk.mkdir("t-0")
@@ -147,7 +147,7 @@ def test_entries_go_to_the_file_in_bulk() -> None:
     simulate(main, disk)
 
 
-def test_an_index_that_lost_a_sector_is_not_believed() -> None:
+def test_an_index_that_lost_a_sector_is_damaged() -> None:
     offsets = array("I", range(1, 401))
     positions = array("I", range(100, 40_100, 100))
     data = bytearray(encode_offset_entries(offsets, positions))
@@ -159,7 +159,7 @@ def test_an_index_that_lost_a_sector_is_not_believed() -> None:
             check_offset_entries(*decode_offset_entries(bytes(torn)), 50_000)
 
 
-def test_a_time_index_that_lost_a_sector_is_not_believed() -> None:
+def test_a_time_index_that_lost_a_sector_is_damaged() -> None:
     data = bytearray(b"".join(pack(">qi", 1000 + number, number) for number in range(300)))
     check_time_entries(data)
     for sector in range(0, len(data), 512):
@@ -169,7 +169,7 @@ def test_a_time_index_that_lost_a_sector_is_not_believed() -> None:
             check_time_entries(torn)
 
 
-def test_a_sealed_index_is_believed_only_to_the_last_bit() -> None:
+def test_a_sealed_index_with_any_flipped_bit_is_damaged() -> None:
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> None:

@@ -1,4 +1,4 @@
-"""The log against a plain list: anything may be done to it, in any order, and it may crash at any time in between."""
+"""The log against a plain list: any operations in any order, with crashes at any time in between."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class LogMachine(RuleBasedStateMachine):
             self.recent[producer_id] = [*self.recent.get(producer_id, []), *taken][-5:]
 
     def forget_all_but_the_last(self) -> None:
-        """What a log must know of its producers after it was cut or started anew."""
+        """The producer state that a log must have after it was truncated or reopened."""
         self.recent = {}
         for one in self.history.batches:
             if one.header.producer_id >= 0 and one.first >= self.log.segments[0].base_offset:
@@ -154,7 +154,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(counts=st.lists(counts, min_size=1, max_size=4), cut=st.booleans())
     def follow(self, counts: list[int], cut: bool) -> None:
-        """As a follower: several batches at once, perhaps with a part of another."""
+        """Append as a follower: several batches at once, possibly with an incomplete one."""
         data = b""
         offset = self.history.end
         for count in counts:

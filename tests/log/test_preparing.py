@@ -1,4 +1,4 @@
-"""What is done to batches away from the loop: opened, checked, compressed again."""
+"""Preparing batches off the loop: decompression, checks and recompression."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_higher_level_compresses_better(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_batches_that_are_right_come_back_as_they_were(codec: Codec) -> None:
+def test_valid_batches_are_returned_unchanged(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
     assert prepared(batch + batch) == batch + batch
 
@@ -65,7 +65,7 @@ def test_the_largest_timestamp_is_put_into_the_header(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_what_unfolds_to_more_than_is_granted_may_be_tried_again_with_more(codec: Codec) -> None:
+def test_a_batch_beyond_its_decompression_limit_can_be_retried_with_a_larger_one(codec: Codec) -> None:
     large = build_batch([Record(timestamp=NOW, value=bytes(3 * MB))], codec=codec)
     for granted in (0, 1, MB, 3 * MB):
         with pytest.raises(DecompressedTooLarge):
@@ -81,14 +81,14 @@ def test_a_count_that_cannot_fit_is_refused_before_anything_is_decompressed() ->
         prepared(liar)
 
 
-def test_a_batch_that_would_be_too_large_uncompressed_is_not_decompressed_any_further() -> None:
+def test_decompression_stops_when_a_batch_becomes_too_large_to_store_uncompressed() -> None:
     bomb = build_batch([Record(timestamp=NOW, value=bytes(20 * MB))], codec=Codec.ZSTD)
     with pytest.raises(KafkaError, match=r"max\.message\.bytes") as refused:
         prepared(bomb, Recompression(Codec.NONE), bytes_max=64 * MB)
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_with_header_validation_only_what_the_topic_needs_is_opened() -> None:
+def test_header_validation_decompresses_only_if_the_topic_needs_it() -> None:
     poison = forged(b"no zstd at all", NOW, count=3, codec=Codec.ZSTD)
     assert prepared(poison, config=LogConfig(validates_records=False)) == poison
     miscounted = forged(plain_payload(NOW), NOW, count=2)

@@ -54,7 +54,7 @@ def test_any_of_the_last_five_batches_is_recognised_as_a_duplicate() -> None:
     on_a_log(check)
 
 
-def test_a_batch_that_only_begins_like_a_known_one_is_not_a_duplicate() -> None:
+def test_a_batch_with_only_the_same_first_sequence_is_not_a_duplicate() -> None:
     async def check(log: Log) -> None:
         send(log, 0, 3)
         assert refused(log, 0, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -108,8 +108,8 @@ def test_a_new_epoch_begins_with_sequence_zero() -> None:
     on_a_log(check)
 
 
-def test_a_producer_that_is_not_known_may_begin_anywhere() -> None:
-    """KIP-360: its state may have expired, or gone with the records."""
+def test_an_unknown_producer_may_start_with_any_sequence() -> None:
+    """KIP-360: its state may have expired, or was deleted with the records."""
 
     async def check(log: Log) -> None:
         assert send(log, 41) == 0
@@ -175,7 +175,7 @@ def test_a_producer_is_forgotten_when_it_has_not_written_for_long() -> None:
 
 
 def test_old_timestamps_do_not_make_a_producer_expire() -> None:
-    """One that replays last year's data is not idle."""
+    """A producer that replays last year's data is not idle."""
 
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
@@ -243,7 +243,7 @@ def entry(epoch: int = 3) -> ProducerEntry:
     return one
 
 
-def test_the_snapshot_is_kafkas() -> None:
+def test_the_snapshot_has_kafkas_format() -> None:
     state = ProducerState()
     state.adopt({7: entry()})
     body = pack(">i", 1) + pack(">qhiqiqiq", 7, 3, 41, 109, 9, 777, -1, -1)

@@ -103,7 +103,7 @@ def test_an_offset_outside_of_the_log_is_refused(offset: int) -> None:
     simulate(main)
 
 
-def test_a_slice_is_of_one_segment() -> None:
+def test_a_slice_stays_within_one_segment() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config=LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=SIZE))
         found = read_now(log, 2, 1 << 20)
@@ -115,7 +115,7 @@ def test_a_slice_is_of_one_segment() -> None:
 
 
 class CountingReads:
-    """Counts what is read of the page cache."""
+    """Counts reads of the page cache."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from penstock.sim.mount import SimFile
@@ -145,7 +145,7 @@ def test_a_reader_at_the_tail_needs_no_search(monkeypatch: pytest.MonkeyPatch) -
     simulate(main, warm())
 
 
-def test_a_reader_that_catches_up_looks_at_one_header_per_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_catches_up_reads_one_header_per_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, 100)
         reads = CountingReads(monkeypatch)
@@ -159,7 +159,7 @@ def test_a_reader_that_catches_up_looks_at_one_header_per_read(monkeypatch: pyte
     simulate(main, warm())
 
 
-def test_only_a_few_readers_are_remembered() -> None:
+def test_only_a_few_read_positions_are_remembered() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, 200)
         for offset in range(0, 400, 2):
@@ -182,7 +182,7 @@ def test_a_search_is_short_however_long_the_log_is(monkeypatch: pytest.MonkeyPat
     simulate(main, warm())
 
 
-def test_what_is_not_cached_is_read_off_the_loop() -> None:
+def test_uncached_data_is_read_off_the_loop() -> None:
     disk = SimDisk(0, cold_read_probability=1.0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -232,7 +232,7 @@ def test_a_lost_or_damaged_index_is_rebuilt_when_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_an_index_that_was_rebuilt_is_true_or_rebuilt_again_after_a_power_loss(seed: int) -> None:
+def test_a_rebuilt_index_is_valid_or_rebuilt_again_after_a_power_loss(seed: int) -> None:
     disk = SimDisk(seed)
     config = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=4_096)
 
@@ -257,7 +257,7 @@ def test_an_index_that_was_rebuilt_is_true_or_rebuilt_again_after_a_power_loss(s
         disk.restart(power_loss=True)
 
 
-def test_a_removed_segment_stays_readable_for_those_who_retain_it() -> None:
+def test_a_removed_segment_stays_readable_while_it_is_retained() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(
             runtime, 20, LogConfig(segment_bytes=5 * SIZE, retention_bytes=0, file_delete_delay_ms=100)
@@ -275,7 +275,7 @@ def test_a_removed_segment_stays_readable_for_those_who_retain_it() -> None:
     simulate(main)
 
 
-def test_a_read_that_waits_while_the_log_is_cut_looks_again() -> None:
+def test_a_read_interrupted_by_a_truncation_searches_again() -> None:
     disk = SimDisk(0, cold_read_probability=1.0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -298,7 +298,7 @@ def test_a_read_that_waits_while_the_log_is_cut_looks_again() -> None:
     simulate(main, disk)
 
 
-def test_damage_in_a_segment_is_told_and_not_served() -> None:
+def test_damage_in_a_segment_is_reported_and_not_served() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:

@@ -19,7 +19,7 @@ FIRST, SECOND, THIRD = (f"topic-0/{base:020d}.log" for base in (0, 10, 20))
 
 
 def written(count: int = 13) -> SimDisk:
-    """Batches of two records in segments of five, by a process that was killed."""
+    """Batches of two records in segments of five, written by a process that was then killed."""
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> None:
@@ -34,7 +34,7 @@ def written(count: int = 13) -> SimDisk:
 
 
 def recovered(disk: SimDisk, *, recovery_point: int = 0) -> tuple[int, list[int], tuple[str, ...]]:
-    """(end offset, first offsets of the batches, damage) after a recovery, and again after another."""
+    """(end offset, first offsets of the batches, damage) after a recovery; a second recovery must find the same."""
 
     async def look(runtime: SimRuntime) -> tuple[int, list[int], tuple[str, ...]]:
         log = await open_log(runtime, CONFIG, recovery_point=recovery_point)
@@ -55,13 +55,13 @@ def damage(disk: SimDisk, path: str, position: int, byte: int | None = None) -> 
             data[position] = byte if byte is not None else data[position] ^ 0xFF
 
 
-def test_everything_whole_is_kept() -> None:
+def test_all_valid_batches_are_kept() -> None:
     end, firsts, problems = recovered(written())
     assert (end, firsts, problems) == (26, list(range(0, 26, 2)), ())
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61, 100, SIZE - 1])
-def test_a_torn_tail_is_cut_at_the_last_whole_batch(cut: int) -> None:
+def test_a_torn_tail_is_truncated_after_the_last_valid_batch(cut: int) -> None:
     disk = written()
     disk.namespace.file(THIRD).truncate(2 * SIZE + cut)
     end, firsts, problems = recovered(disk)
@@ -76,7 +76,7 @@ def test_zeros_at_the_end_are_cut() -> None:
     assert len(disk.content(THIRD)) == 3 * SIZE
 
 
-def test_what_follows_a_torn_batch_goes_even_if_it_is_whole() -> None:
+def test_valid_batches_after_a_torn_one_are_cut_off() -> None:
     disk = written()
     damage(disk, SECOND, SIZE + 70)
     end, firsts, _ = recovered(disk)
@@ -94,7 +94,7 @@ def cuts(disk: SimDisk) -> tuple[Cut, ...]:
     return found
 
 
-def test_what_is_cut_off_behind_a_flipped_bit_is_kept_and_told_with_its_offsets() -> None:
+def test_batches_cut_off_after_a_flipped_bit_are_set_aside_and_reported_with_their_offsets() -> None:
     disk = written()
     damage(disk, THIRD, 70)
     before = disk.content(THIRD)
@@ -110,7 +110,7 @@ async def _strays(runtime: SimRuntime) -> list[Stray]:
     return strays_in(runtime.disk)
 
 
-def test_segments_behind_a_flipped_bit_are_kept_whole() -> None:
+def test_segments_after_a_flipped_bit_are_set_aside_completely() -> None:
     disk = written()
     damage(disk, SECOND, SIZE + 70)
     end, third = disk.content(SECOND)[SIZE:], disk.content(THIRD)
@@ -121,8 +121,8 @@ def test_segments_behind_a_flipped_bit_are_kept_whole() -> None:
     assert disk.content(f"{second.kept}/{20:020d}.log") == third
 
 
-def test_the_last_batch_is_kept_if_it_has_its_full_length() -> None:
-    """No torn write looks like that, unless the power failed."""
+def test_a_corrupt_last_batch_of_full_length_is_set_aside() -> None:
+    """A killed process does not leave this, only a power failure or bit rot."""
     disk = written()
     damage(disk, THIRD, 2 * SIZE + 70)
     (cut,) = cuts(disk)
@@ -130,13 +130,13 @@ def test_the_last_batch_is_kept_if_it_has_its_full_length() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 61, SIZE - 1])
-def test_a_plainly_torn_write_is_not_kept(cut: int) -> None:
+def test_a_clearly_torn_write_is_not_set_aside(cut: int) -> None:
     disk = written()
     disk.namespace.file(THIRD).truncate(2 * SIZE + cut)
     assert cuts(disk) == ()
 
 
-def test_a_large_batch_does_not_hide_the_whole_ones_behind_it() -> None:
+def test_valid_batches_after_a_large_damaged_one_are_found() -> None:
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> int:
@@ -152,7 +152,7 @@ def test_a_large_batch_does_not_hide_the_whole_ones_behind_it() -> None:
     assert (cut.first_offset, cut.last_offset) == (0, 2)
 
 
-def test_a_log_is_not_cut_if_there_is_no_room_for_what_is_cut_off() -> None:
+def test_a_log_is_not_truncated_if_the_disk_has_no_room_for_the_cut_off_part() -> None:
     disk = written()
     damage(disk, THIRD, 70)
     before = disk.content(THIRD)
@@ -178,8 +178,8 @@ def test_a_log_is_not_cut_if_there_is_no_room_for_what_is_cut_off() -> None:
     ],
     ids=["last", "length of the last", "last but one", "length of the last but one", "first", "of a closed segment"],
 )
-def test_whole_batches_behind_a_broken_one_are_noticed(path: str, position: int, cut_whole: bool) -> None:
-    """A write that was torn is the last one, mostly; who must know better (the quorum) can ask."""
+def test_valid_batches_after_a_corrupt_one_are_reported(path: str, position: int, cut_whole: bool) -> None:
+    """A torn write is usually the last one; the quorum must distinguish the cases, so recovery reports it."""
     disk = written()
     damage(disk, path, position)
 
@@ -194,14 +194,14 @@ def test_whole_batches_behind_a_broken_one_are_noticed(path: str, position: int,
     [(7, 99), (8, 0x7F), (8, 0xFF), (16, 1), (26, 9), (23, 0xFF)],
     ids=["offset", "length", "negative length", "magic", "delta", "negative delta"],
 )
-def test_a_header_that_does_not_follow_ends_the_log(position: int, byte: int) -> None:
+def test_a_batch_with_unexpected_offsets_ends_the_log(position: int, byte: int) -> None:
     disk = written()
     damage(disk, SECOND, 2 * SIZE + position, byte)
     assert recovered(disk)[0] == 14
 
 
 def test_a_batch_of_an_older_epoch_cannot_follow() -> None:
-    """A tail that was cut could come back behind newer records only with an older epoch."""
+    """If a truncated tail reappears after newer records, it has an older epoch."""
     disk = written()
     damage(disk, THIRD, 15, 0)
     assert recovered(disk)[0] == 20
@@ -217,7 +217,7 @@ def test_a_missing_segment_ends_the_log() -> None:
 # ---- below the recovery point
 
 
-def test_rot_below_the_recovery_point_is_told_and_not_cut() -> None:
+def test_bit_rot_below_the_recovery_point_is_reported_and_not_truncated() -> None:
     disk = written()
     damage(disk, SECOND, SIZE + 70)
     end, firsts, problems = recovered(disk, recovery_point=26)
@@ -232,7 +232,7 @@ def test_rot_below_the_recovery_point_is_told_and_not_cut() -> None:
     assert problems == (f"{THIRD}: the batch of offsets 22..23 is damaged",)
 
 
-def test_a_torn_tail_is_cut_though_there_is_rot_before_it() -> None:
+def test_a_torn_tail_is_truncated_even_after_earlier_bit_rot() -> None:
     disk = written()
     damage(disk, THIRD, 70)
     disk.namespace.file(THIRD).truncate(2 * SIZE + 50)
@@ -250,7 +250,7 @@ def test_damage_that_hides_the_end_of_a_synced_log_is_refused() -> None:
     assert disk.content(THIRD) == before
 
 
-def test_a_hole_in_what_was_synced_is_told() -> None:
+def test_a_missing_synced_segment_is_reported() -> None:
     disk = written()
     for name in list(disk.namespace.directory("topic-0").entries):
         if name.endswith(".snapshot"):
@@ -260,13 +260,13 @@ def test_a_hole_in_what_was_synced_is_told() -> None:
     async def look(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG, recovery_point=26)
         assert log.end_offset == 26
-        assert log.damage == ("topic-0: there is no file for offsets 10..19",)
+        assert log.damage == ("topic-0: the file with offsets 10..19 is missing",)
         assert (await log.reader.read(12, 100, 26)).first_offset == 20
 
     simulate(look, disk)
 
 
-def test_a_log_that_ends_before_what_was_synced_is_told() -> None:
+def test_a_log_that_ends_before_its_recovery_point_is_reported() -> None:
     disk = written()
     disk.namespace.file(THIRD).truncate(SIZE)
     end, _, problems = recovered(disk, recovery_point=26)
@@ -354,8 +354,8 @@ def test_only_what_was_written_since_the_last_clean_stop_is_read(monkeypatch: py
     assert simulate(look, disk) == [16, 17, 16]
 
 
-def test_a_scan_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that runs while batches are looked at."""
+def test_a_scan_yields_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock advances while batches are checked."""
     monkeypatch.setattr("penstock.log.recovery_check.BATCHES_PER_VISIT", 10)
     disk = SimDisk(0)
 
@@ -466,8 +466,8 @@ def test_a_damaged_log_does_not_keep_the_others_from_opening() -> None:
 
 
 @pytest.mark.parametrize("position", [SIZE + 70, SIZE + 16], ids=["rot", "damage that hides the end"])
-def test_a_log_that_others_have_too_is_cut_where_it_is_damaged_even_below_its_recovery_point(position: int) -> None:
-    """So that the rest is copied again; and a crash before that finds nothing that is believed without a look."""
+def test_a_replicated_log_is_truncated_at_damage_even_below_its_recovery_point(position: int) -> None:
+    """The rest is then copied again. If a crash comes first, the next start trusts nothing unchecked."""
     disk = SimDisk(0)
 
     async def write(runtime: SimRuntime) -> None:
@@ -486,7 +486,7 @@ def test_a_log_that_others_have_too_is_cut_where_it_is_damaged_even_below_its_re
         log, recovery_point = await open_again(runtime)
         assert log.end_offset == 12
         assert recovery_point <= 12
-        assert log.damage[-1] == "t-0 is cut at offset 12: the rest is copied from its leader"
+        assert log.damage[-1] == "t-0 was truncated at offset 12; the rest will be copied from its leader"
         batches = await contents(log)
         assert [one.first for one in batches] == [0, 2, 4, 6, 8, 10]
         await check_indexes(log, batches)

@@ -29,7 +29,7 @@ def config(**options: object) -> LogConfig:
     return LogConfig(**({"segment_bytes": 2 * SIZE, "retention_ms": -1, "file_delete_delay_ms": 1_000} | options))  # type: ignore[arg-type]
 
 
-def test_segments_go_when_their_newest_record_is_too_old() -> None:
+def test_segments_whose_newest_record_is_too_old_are_removed() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_ms=6 * HOUR_MS))
         # The segment with the batches of 7 and 6 hours ago is kept: exactly 6 hours is not too old.
@@ -42,7 +42,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     simulate(main)
 
 
-def test_segments_go_while_the_log_is_larger_than_it_may_be() -> None:
+def test_the_oldest_segments_are_removed_while_the_log_is_too_large() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=5 * SIZE))
         # Kafka's rule: a segment goes if what is left is at least as large as allowed.
@@ -53,7 +53,7 @@ def test_segments_go_while_the_log_is_larger_than_it_may_be() -> None:
     simulate(main)
 
 
-def test_nothing_goes_that_is_not_below_the_high_watermark() -> None:
+def test_segments_above_the_high_watermark_are_kept() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
         assert await log.trimmer.retain(WALL_MS, 3) == 1
@@ -64,7 +64,7 @@ def test_nothing_goes_that_is_not_below_the_high_watermark() -> None:
     simulate(main)
 
 
-def test_when_all_is_too_old_the_log_is_empty_and_goes_on_where_it_ended() -> None:
+def test_a_log_that_is_completely_expired_continues_at_its_end_offset() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -109,7 +109,7 @@ def test_records_without_timestamps_are_as_old_as_their_file() -> None:
     simulate(main)
 
 
-def test_deleted_records_are_not_readable_and_their_segments_go() -> None:
+def test_deleted_records_are_not_readable_and_their_segments_are_removed() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config())
         log.trimmer.advance_start_offset(5)
@@ -128,7 +128,7 @@ def test_deleted_records_are_not_readable_and_their_segments_go() -> None:
     simulate(main)
 
 
-def test_the_file_goes_after_a_while() -> None:
+def test_removed_files_are_unlinked_after_a_delay() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
         names = runtime.disk.list("topic-0")
@@ -147,7 +147,7 @@ def test_the_file_goes_after_a_while() -> None:
     simulate(main)
 
 
-def test_what_was_about_to_go_goes_at_the_next_start() -> None:
+def test_pending_removals_are_done_at_the_next_start() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -166,7 +166,7 @@ def test_what_was_about_to_go_goes_at_the_next_start() -> None:
     simulate(again, disk)
 
 
-def test_two_retentions_at_once_are_one() -> None:
+def test_concurrent_retentions_run_once() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
         first = runtime.spawn(log.trimmer.retain(WALL_MS, 10), "retain")
@@ -176,7 +176,7 @@ def test_two_retentions_at_once_are_one() -> None:
     simulate(main)
 
 
-def test_appends_go_on_while_segments_go() -> None:
+def test_appends_continue_while_segments_are_removed() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, config(retention_bytes=0))
         retaining = runtime.spawn(log.trimmer.retain(WALL_MS, 10), "retain")

@@ -1,6 +1,6 @@
 """Schedules that once broke the log, or would if one line were missing. Most were found by `test_model` and shrunk.
 
-Each is run with several seeds of the disk.
+Each runs with several seeds of the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def idempotent(log: LogMachine, producer_id: int = 7, *, new_epoch: bool = False
 
 
 def names_made_by_a_killed_process(log: LogMachine) -> None:
-    """The next process synced the records, and not the directory that the first had made."""
+    """The next process synced the records, but not the directory that the first had created."""
     append(log)
     log.be_killed()
     log.flush()
@@ -33,7 +33,7 @@ def names_made_by_a_killed_process(log: LogMachine) -> None:
 
 
 def a_segment_made_by_a_killed_process(log: LogMachine) -> None:
-    """A clean stop wrote down a segment whose name was never synced."""
+    """A clean stop recorded a segment whose name was never synced."""
     append(log)
     log.flush()
     log.roll()
@@ -52,7 +52,7 @@ def a_snapshot_made_by_a_killed_process(log: LogMachine) -> None:
 
 
 def a_flush_while_another_is_under_way(log: LogMachine) -> None:
-    """The sync that was under way answered for what was asked for after it had begun."""
+    """A running sync completed flushes that were requested after it had started."""
     idempotent(log)
     log.set_flush(messages=1, ms=NEVER)
     append(log, 2)
@@ -60,7 +60,7 @@ def a_flush_while_another_is_under_way(log: LogMachine) -> None:
 
 
 def epochs_of_deleted_records(log: LogMachine) -> None:
-    """The start offset went back after a crash, and the epoch of the records that were there again was gone."""
+    """The start offset moved back after a crash, and the epoch of the reappearing records was gone."""
     log.follow(counts=[1, 2, 2], cut=False)
     log.delete_records(share=0.5)
     log.flush()
@@ -68,7 +68,7 @@ def epochs_of_deleted_records(log: LogMachine) -> None:
 
 
 def a_time_index_that_was_thought_to_be_complete(log: LogMachine) -> None:
-    """What was appended after a clean start counted as indexed before it."""
+    """Records appended after a clean start were considered already indexed."""
     log.follow(counts=[4], cut=False)
     log.truncate(share=0.0)
     log.stop_cleanly(at_once=False)
@@ -81,7 +81,7 @@ def a_time_index_that_was_thought_to_be_complete(log: LogMachine) -> None:
 
 
 def deleted_records_whose_successors_are_lost(log: LogMachine) -> None:
-    """The log went on at the start offset, which was then no longer written down."""
+    """The log continued at the start offset, which was then no longer saved."""
     idempotent(log)
     log.flush()
     append(log, 3)
@@ -95,7 +95,7 @@ def deleted_records_whose_successors_are_lost(log: LogMachine) -> None:
 
 
 def a_truncation_of_a_log_that_nobody_wrote_to(log: LogMachine) -> None:
-    """A clean stop took the log for untouched."""
+    """A clean stop considered the log unchanged."""
     idempotent(log)
     log.follow(counts=[1], cut=False)
     log.stop_cleanly(at_once=False)
@@ -104,7 +104,7 @@ def a_truncation_of_a_log_that_nobody_wrote_to(log: LogMachine) -> None:
 
 
 def an_index_that_was_synced_with_nobody(log: LogMachine) -> None:
-    """A segment was durable before it was rolled, so the recovery point vouched for an index that was not."""
+    """A segment was durable before it was rolled, so the recovery point covered an index that was not durable."""
     idempotent(log)
     append(log)
     log.stop_cleanly(at_once=False)
@@ -116,7 +116,7 @@ def an_index_that_was_synced_with_nobody(log: LogMachine) -> None:
 
 
 def an_index_lost_after_a_clean_stop(log: LogMachine) -> None:
-    """It was closed with its segment as if it were there."""
+    """The index was closed with its segment as if it existed."""
     log.follow(counts=[2, 2, 4, 1], cut=False)
     log.stop_cleanly(at_once=True)
     log.roll()
@@ -130,7 +130,7 @@ def an_index_lost_after_a_clean_stop(log: LogMachine) -> None:
 
 
 def entries_beyond_a_clean_stop(log: LogMachine) -> None:
-    """Entries of records that are lost stayed in an index that was believed up to the last clean stop."""
+    """Entries of lost records stayed in an index that was trusted up to the last clean stop."""
     append(log, 3)
     append(log, 3, 100)
     append(log, 3, 100)
@@ -147,7 +147,7 @@ def entries_beyond_a_clean_stop(log: LogMachine) -> None:
 
 
 def a_log_that_was_cut_and_grew_to_the_size_it_had(log: LogMachine) -> None:
-    """What the last clean stop wrote down looks true and is not."""
+    """The entry of the last clean stop matches the sizes but is wrong."""
     for _ in range(4):
         append(log)
     log.stop_cleanly(at_once=False)
@@ -161,7 +161,7 @@ def a_log_that_was_cut_and_grew_to_the_size_it_had(log: LogMachine) -> None:
 
 
 def a_snapshot_of_a_tail_that_was_cut(log: LogMachine) -> None:
-    """It lists producers that never wrote what the log has now."""
+    """It lists producers that did not write the records now in the log."""
     idempotent(log, 7)
     idempotent(log, 7)
     log.stop_cleanly(at_once=False)
@@ -191,7 +191,7 @@ SCHEDULES: list[Callable[[LogMachine], None]] = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.__name__)
-def test_a_schedule_that_could_break_the_log_does_not(schedule: Callable[[LogMachine], None]) -> None:
+def test_the_log_survives_schedules_that_once_broke_it(schedule: Callable[[LogMachine], None]) -> None:
     for seed in SEEDS:
         machine = LogMachine()
         machine.begin(seed=seed)

@@ -1,4 +1,4 @@
-"""From a time to an offset, as ListOffsets asks."""
+"""Finding an offset by time, as ListOffsets does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def filled(runtime: Runtime, codec: Codec = Codec.NONE, segment_bytes: int
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_the_first_record_that_is_not_older(codec: Codec) -> None:
+def test_the_first_record_at_or_after_a_time_is_found(codec: Codec) -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime, codec)
         flat = [(timestamp, epoch) for epoch, times in enumerate(TIMES) for timestamp in times]
@@ -38,7 +38,7 @@ def test_the_first_record_that_is_not_older(codec: Codec) -> None:
     simulate(main)
 
 
-def test_records_beyond_the_high_watermark_are_not_told() -> None:
+def test_records_beyond_the_high_watermark_are_not_found() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
         assert await TimeSearch(log).offset_for_timestamp(400, 12) is None
@@ -49,7 +49,7 @@ def test_records_beyond_the_high_watermark_are_not_told() -> None:
     simulate(main)
 
 
-def test_deleted_records_are_not_told() -> None:
+def test_deleted_records_are_not_found() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
         log.trimmer.advance_start_offset(6)
@@ -59,7 +59,7 @@ def test_deleted_records_are_not_told() -> None:
     simulate(main)
 
 
-def test_the_largest_timestamp_is_told_with_its_first_record() -> None:
+def test_the_largest_timestamp_is_returned_with_its_first_record() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await filled(runtime)
         assert await TimeSearch(log).max_timestamp_offset() == (400, 12, 6)
@@ -97,7 +97,7 @@ def test_times_are_found_after_a_restart() -> None:
     simulate(check, disk)
 
 
-def test_a_batch_that_unfolds_to_too_much_is_answered_for_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_too_large_to_decompress_is_answered_with_its_first_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.log.timestamps.DECOMPRESSED_BYTES_MAX", 100)
 
     async def main(runtime: SimRuntime) -> None:
@@ -108,7 +108,7 @@ def test_a_batch_that_unfolds_to_too_much_is_answered_for_as_a_whole(monkeypatch
     simulate(main)
 
 
-def test_only_one_batch_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_batch_is_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
     import penstock.log.timestamps as timestamps
 
     opened: list[int] = []

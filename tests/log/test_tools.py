@@ -70,7 +70,7 @@ def spoil(disk: SimDisk, path: str, position: int) -> None:
     disk.namespace.file(f"{NAME}/{path}").data[position] ^= 0xFF
 
 
-def test_batches_are_dumped_in_order_with_what_their_headers_say() -> None:
+def test_batches_are_dumped_in_order_with_their_header_fields() -> None:
     batches = dumped(written())
     assert [one.base_offset for one in batches if isinstance(one, BatchDump)] == list(range(0, 20, 2))
     third = batches[2]
@@ -153,7 +153,7 @@ def test_indexes_and_snapshots_can_be_dumped() -> None:
     simulate(look, written())
 
 
-def test_a_sound_log_is_found_sound() -> None:
+def test_an_intact_log_passes_verification() -> None:
     problems, verdict = verified(written(), records=True)
     assert problems == []
     assert verdict == Verdict(NAME, 3, 10, 20, 10 * SIZE, 0, 20, 0, 0)
@@ -179,12 +179,12 @@ def test_a_flipped_bit_is_found() -> None:
     assert (found.is_valid, found.records) == (False, None)
 
 
-def test_bytes_that_are_no_batch_end_a_segment_and_the_next_goes_on() -> None:
+def test_invalid_bytes_end_a_segment_and_reading_continues_with_the_next() -> None:
     disk = written()
     spoil(disk, "00000000000000000000.log", SIZE + 16)
     problems, verdict = verified(disk)
     assert [problem.severity for problem in problems if problem.file.endswith(".log")] == [Severity.ERROR] * 2
-    assert "cannot be understood" in problems[0].text
+    assert "cannot be read" in problems[0].text
     assert verdict.batches == 1 + 6
     assert [type(one).__name__ for one in dumped(disk)] == ["BatchDump", "Problem", *["BatchDump"] * 6]
 
@@ -205,7 +205,7 @@ def test_a_missing_segment_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000.index", "00000000000000000000.timeindex"])
-def test_an_index_that_lies_is_found(name: str) -> None:
+def test_a_wrong_index_entry_is_found(name: str) -> None:
     disk = written()
     spoil(disk, name, 7)
     problems, verdict = verified(disk)
@@ -213,12 +213,12 @@ def test_an_index_that_lies_is_found(name: str) -> None:
     assert verdict.is_sound, "no record is lost with it"
 
 
-def test_an_epoch_that_is_said_to_begin_elsewhere_is_found() -> None:
+def test_a_wrong_start_offset_of_an_epoch_is_found() -> None:
     disk = written()
     path = f"{NAME}/leader-epoch-checkpoint"
     disk.namespace.file(path).data[:] = b"0\n3\n0 0\n1 9\n2 16\n"
     (problem,), _ = verified(disk)
-    assert problem.text == "epoch 1 is said to begin at 9, but begins at 8"
+    assert problem.text == "the checkpoint starts epoch 1 at 9, but its records start at 8"
 
 
 def test_a_damaged_snapshot_is_a_note() -> None:

@@ -1,4 +1,4 @@
-"""Cutting a log at its end: what is left of records, indexes, epochs and producers, and when it is durable."""
+"""Truncation: which records, indexes, epochs and producers remain, and when it is durable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def filled(runtime: Runtime, **options: object) -> tuple[Log, list[Stored]
 
 
 @pytest.mark.parametrize("offset", range(0, 42, 3))
-def test_what_is_left_is_what_was_before_the_cut(offset: int) -> None:
+def test_a_truncation_keeps_everything_before_it(offset: int) -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
         await log.trimmer.truncate_to(offset)
@@ -52,7 +52,7 @@ def test_what_is_left_is_what_was_before_the_cut(offset: int) -> None:
     simulate(main)
 
 
-def test_the_log_goes_on_after_the_cut() -> None:
+def test_appends_continue_after_a_truncation() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
         await log.trimmer.truncate_to(17)
@@ -67,7 +67,7 @@ def test_the_log_goes_on_after_the_cut() -> None:
     simulate(main)
 
 
-def test_a_cut_beyond_the_end_does_nothing() -> None:
+def test_a_truncation_beyond_the_end_does_nothing() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, before = await filled(runtime)
         await log.trimmer.truncate_to(40)
@@ -77,7 +77,7 @@ def test_a_cut_beyond_the_end_does_nothing() -> None:
     simulate(main)
 
 
-def test_the_cut_is_durable_before_anything_can_be_appended() -> None:
+def test_a_truncation_is_durable_before_the_next_append() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -95,12 +95,12 @@ def test_the_cut_is_durable_before_anything_can_be_appended() -> None:
     simulate(again, disk)
 
 
-def test_nobody_may_append_while_the_log_is_being_cut() -> None:
+def test_appends_during_a_truncation_are_refused() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
         cutting = runtime.spawn(log.trimmer.truncate_to(13), "cut")
         await runtime.sleep(0.1)
-        with pytest.raises(AssertionError, match="truncated"):
+        with pytest.raises(AssertionError, match="truncation"):
             log.writer.append_leader(batch(1), 9, WALL_MS)
         await cutting
         log.writer.append_leader(batch(1), 9, WALL_MS)
@@ -108,7 +108,7 @@ def test_nobody_may_append_while_the_log_is_being_cut() -> None:
     simulate(main)
 
 
-def test_the_recovery_point_goes_back_on_disk_before_the_cut() -> None:
+def test_the_recovery_point_is_lowered_on_disk_before_a_truncation() -> None:
     order: list[str] = []
 
     async def main(runtime: SimRuntime) -> None:
@@ -127,7 +127,7 @@ def test_the_recovery_point_goes_back_on_disk_before_the_cut() -> None:
     simulate(main)
 
 
-def test_flushes_that_are_under_way_do_not_vouch_for_what_was_cut() -> None:
+def test_a_flush_during_a_truncation_does_not_count_for_the_new_tail() -> None:
     async def main(runtime: SimRuntime) -> None:
         log, _ = await filled(runtime)
         flushed = log.flush()
@@ -143,7 +143,7 @@ def test_flushes_that_are_under_way_do_not_vouch_for_what_was_cut() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7, 40, 1000])
-def test_a_log_can_begin_afresh(offset: int) -> None:
+def test_a_log_can_be_truncated_fully_and_start_at_an_offset(offset: int) -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -165,7 +165,7 @@ def test_a_log_can_begin_afresh(offset: int) -> None:
     simulate(again, disk)
 
 
-def test_a_cut_before_the_log_begins_it_afresh_there() -> None:
+def test_a_truncation_before_the_start_empties_the_log() -> None:
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, CONFIG, start_offset=100)
         log.writer.append_leader(batch(3), 0, WALL_MS)

@@ -1,4 +1,4 @@
-"""Finding damage in a log that is open."""
+"""Finding damage in an open log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_whole_log_has_no_damage() -> None:
 @pytest.mark.parametrize(
     ("field", "position"), [("base offset", 6), ("length", 10), ("magic", 16), ("checksum", 18), ("records", 65)]
 )
-def test_whatever_bit_has_flipped_the_log_is_good_up_to_there(field: str, position: int) -> None:
+def test_any_flipped_bit_is_found_at_its_batch(field: str, position: int) -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -55,7 +55,7 @@ def test_whatever_bit_has_flipped_the_log_is_good_up_to_there(field: str, positi
     simulate(main, disk)
 
 
-def test_what_lies_behind_the_damage_is_not_blamed() -> None:
+def test_damage_before_the_requested_offset_is_not_reported() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:
@@ -66,7 +66,7 @@ def test_what_lies_behind_the_damage_is_not_blamed() -> None:
     simulate(main, disk)
 
 
-def test_damage_in_a_later_segment_is_found_if_all_is_looked_at() -> None:
+def test_damage_in_a_later_segment_is_found_by_a_full_check() -> None:
     disk = SimDisk(0)
 
     async def main(runtime: SimRuntime) -> None:

@@ -209,7 +209,7 @@ def test_idempotent_producers_are_described(both: Both, name: str) -> None:
         ("users --entity-name a", "SCRAM-SHA-256=[password=x]", "SCRAM credentials are not served"),
         ("client-metrics --entity-name m", "interval.ms=1000", "Client metrics are not served"),
         ("broker-loggers --entity-name 1", "nothing=DEBUG", "nothing"),
-        ("brokers --entity-name 1", "sasl.jaas.config=x", "TLS, SASL and ACLs are not served yet"),
+        ("brokers --entity-name 1", "sasl.jaas.config=x", "TLS, SASL and ACLs are not supported yet"),
     ],
 )
 def test_what_would_have_no_effect_is_refused_with_the_reason(

@@ -1,14 +1,14 @@
 """Records that are stored twice: which batches hold them, and whether the broker or the client is to blame. Pure.
 
-A broker stores a batch once for each producer id, producer epoch and sequence number. That is all that idempotence
-asks of it. So the headers of the two batches that hold a record decide:
+A broker must store a batch once per producer id, producer epoch and sequence number; idempotence requires no more. So
+the headers of the two batches that hold a record decide:
 
     the second copy has                          blame     because
-    the same id, epoch and sequence              broker    it had to know the batch as a duplicate
-    the same id and an older epoch               broker    it had to fence the old epoch
-    the same id and a newer epoch, or another id client    it sent the record again under a new number
+    the same id, epoch and sequence              broker    it should have recognised the duplicate
+    the same id and an older epoch               broker    it should have fenced the old epoch
+    the same id and a newer epoch, or another id client    it resent the record as a new one
     the same id and epoch, another sequence      unknown   no client does this on purpose
-    no producer id, or no batch was found        unknown   nothing tells
+    no producer id, or no batch was found        unknown   there is no evidence
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Blame(StrEnum):
 
 
 class Stamp(NamedTuple):
-    """What a producer wrote on a record, so that a broker can tell a retry from a new record."""
+    """The producer id, epoch and sequence of a record, by which a broker tells a retry from a new record."""
 
     producer_id: int
     epoch: int
@@ -41,7 +41,7 @@ class Stamp(NamedTuple):
 
 
 class Stamps:
-    """The stamps of all records of one partition, kept for each batch."""
+    """The stamps of all records of one partition, stored per batch."""
 
     def __init__(self) -> None:
         self._first = array("q")
@@ -51,7 +51,7 @@ class Stamps:
         self._sequences = array("i")
 
     def add(self, header: BatchHeader) -> None:
-        """Batches come in the order of their offsets; one that is already there is passed over."""
+        """Add a batch. Batches come in order of offsets; one that was already added is ignored."""
         if self._last and header.base_offset <= self._last[-1]:
             return
         self._first.append(header.base_offset)
@@ -61,7 +61,7 @@ class Stamps:
         self._sequences.append(header.base_sequence)
 
     def at(self, offset: int) -> Stamp | None:
-        """The stamp of the record at this offset; None if no batch holds it, or if it has none."""
+        """The stamp of the record at this offset; None if no batch holds it or it has no stamp."""
         number = bisect_right(self._first, offset) - 1
         if number < 0 or offset > self._last[number] or self._producers[number] == NO_PRODUCER_ID:
             return None
@@ -70,7 +70,7 @@ class Stamps:
 
 
 def headers(records: memoryview) -> Iterator[BatchHeader]:
-    """Of whole batches, one after the other, as a fetch answers with them."""
+    """The headers of consecutive complete batches, as in a fetch response."""
     position = 0
     while len(records) - position >= HEADER_SIZE:
         header = BatchHeader(*HEADER.unpack_from(records, position))
@@ -83,22 +83,22 @@ class Copy(NamedTuple):
 
     producer: int
     number: int
-    """It is the `number`th record that this producer of the run sent to its partition."""
+    """The record is the `number`th that this producer sent to its partition."""
     partition: int
     offset: int
-    """Of the first copy."""
+    """The offset of the first copy."""
     again: int
-    """Of the second one."""
+    """The offset of the second copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """A run of records that follow each other in both places, with one verdict for all of them."""
+    """A run of records that are consecutive in both places, with one verdict for all."""
 
     first: Copy
     count: int
     stamp: Stamp | None
-    """Of the first record's first copy."""
+    """The stamp of the first record's first copy."""
     stamp_again: Stamp | None
     blame: Blame
 
@@ -112,7 +112,7 @@ class Copies:
 
 
 def blame(first: Stamp | None, again: Stamp | None) -> Blame:
-    """For a record with these stamps; `again` has the higher offset."""
+    """The blame for a record with these stamps; `again` has the higher offset."""
     if first is None or again is None:
         return Blame.UNKNOWN
     if first.producer_id != again.producer_id or again.epoch > first.epoch:
@@ -123,7 +123,7 @@ def blame(first: Stamp | None, again: Stamp | None) -> Blame:
 
 
 def judged(copies: Iterable[Copy], stamps: Sequence[Stamps]) -> list[Copies]:
-    """All copies with their stamps and whom to blame, joined to runs."""
+    """All copies with their stamps and the blame, joined into runs."""
     runs: list[Copies] = []
     for copy in sorted(copies, key=lambda one: (one.partition, one.producer, one.again)):
         stamp, stamp_again = stamps[copy.partition].at(copy.offset), stamps[copy.partition].at(copy.again)

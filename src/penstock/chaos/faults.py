@@ -1,11 +1,11 @@
-"""What can be done to a cluster, by name.
+"""The faults that can be applied to a cluster, by name.
 
-A fault is applied to the node that has a role at that moment, held for a while, and undone. `hold_s` is the shortest
-and the longest time; a run's plan chooses between them.
+A fault is applied to the node that has a role at that moment, held for a while, and undone. `hold_s` gives the shortest
+and the longest time; the plan of a run chooses between them.
 
-`run` is a generator: it yields what it waits for (`Hold`, `Until`), so that several faults can be under way in one
-thread. Whoever closes it early has it undone, too. Several faults may hit the same node, or cut the same link: what is
-done is counted, and ends with the last of them.
+`run` is a generator: it yields what it waits for (`Hold`, `Until`), so that several faults can run in one thread.
+Closing it early undoes the fault. Several faults may hit the same node or cut the same link; they are counted, and the
+node or link recovers when the last one is undone.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from penstock.chaos.roles import Role, Roles
 
 SHORT_S: Final = (0.5, 3.0)
 LONG_S: Final = (2.0, 14.0)
-"""Beyond the default session timeout of 9 s, now and then."""
+"""Sometimes longer than the default session timeout of 9 s."""
 DISK_S: Final = (3.0, 8.0)
 COMMAND_TIMEOUT_S: Final = 600
 WHOLE_TIMEOUT_S: Final = 120.0
 FILL_EVERY_S: Final = 0.2
 SETTLE_S: Final = 5.0
-"""After its disk has room again: a node that is about to end, or fails to start, has done so by then."""
+"""Waiting time after disk space is freed: long enough for the node to exit or fail to start, if it is going to."""
 RECOVERIES: Final = 3
 FLAP_S: Final = (0.2, 1.5)
 
 
 class Needs(Flag):
-    """What a fault needs of the place."""
+    """The requirements of a fault."""
 
     NOTHING = 0
     NODES = auto()
-    """Processes that we have started."""
+    """Node processes started by this run."""
     NETWORK = auto()
     DISK = auto()
     OTHER_VERSION = auto()
 
 
 class FaultFailed(Exception):
-    """It could not be applied; nothing is known about the cluster from that."""
+    """The fault could not be applied; this says nothing about the cluster."""
 
 
 class Hold(NamedTuple):
-    """Let so much time pass."""
+    """Wait for this long."""
 
     seconds: float
 
 
 class Until(NamedTuple):
-    """Let time pass until this holds; `FaultFailed` is raised in the fault if it takes longer than it may."""
+    """Wait for a condition; raises `FaultFailed` inside the fault after the timeout."""
 
     condition: Callable[[], bool]
     what: str
@@ -66,20 +66,20 @@ class Until(NamedTuple):
 
 
 Link = tuple[int, int]
-"""One direction between two nodes: sender, receiver."""
+"""One direction between two nodes: (sender, receiver)."""
 Waits = Generator[Hold | Until, None, None]
 Steps = Generator[Hold | Until, None, str]
-"""A fault under way. It returns what was done, in words."""
+"""A running fault. It returns a description of what was done."""
 
 
 class Place(Protocol):
-    """Where faults happen."""
+    """The environment in which faults run."""
 
     nodes: Nodes | None
     roles: Roles
     rng: Random
     copies: int
-    """Of every partition."""
+    """The replication factor of all partitions."""
 
     def tell(self, text: str) -> None: ...
 
@@ -93,15 +93,15 @@ class Fault(ABC):
         self.needs = needs
         self.hold_s = hold_s
         self.alone = False
-        """Whether nothing else may happen meanwhile."""
+        """Whether it must run alone."""
 
     @abstractmethod
     def run(self, place: Place, hold_s: float) -> Steps:
-        """Apply it, hold it, undo it."""
+        """Apply the fault, hold it, undo it."""
 
 
 class Suffered(Fault):
-    """What the node that has a role suffers for a while."""
+    """A fault that affects the node with a given role for a while."""
 
     def __init__(
         self, role: Role, name: str, what: str, *, needs: Needs = Needs.NODES, hold_s: tuple[float, float] = SHORT_S
@@ -121,7 +121,7 @@ class Suffered(Fault):
 
     @abstractmethod
     def told(self, node: str) -> str:
-        """What happens to the node, in words."""
+        """A description of the effect on the node."""
 
     @abstractmethod
     def apply(self, nodes: Nodes, node: int) -> None: ...
@@ -132,7 +132,7 @@ class Suffered(Fault):
 
 class Kill(Suffered):
     def __init__(self, role: Role) -> None:
-        super().__init__(role, "kill", f"kill -9 of the {role}, started again after a while")
+        super().__init__(role, "kill", f"kill -9 of the {role}, restarted after a while")
 
     def told(self, node: str) -> str:
         return f"kill -9 of {node}"
@@ -162,7 +162,7 @@ class RollingRestart(Fault):
     def __init__(
         self,
         name: str = "rolling-restart",
-        what: str = "SIGTERM of one node after another, each time until all replicas are in sync again",
+        what: str = "SIGTERM of one node after another, each after all replicas are in sync again",
         needs: Needs = Needs.NODES,
     ) -> None:
         super().__init__(name, what, needs=needs)
@@ -179,7 +179,7 @@ class RollingRestart(Fault):
         return f"all {len(nodes.by_id)} nodes"
 
     def _before_start(self, nodes: Nodes, node: int) -> None:
-        """What is changed while a node is down."""
+        """Hook for changes while a node is down."""
 
 
 class RollingSwap(RollingRestart):
@@ -211,10 +211,11 @@ class DoubleKill(Fault):
 
 
 class KillInRecovery(Fault):
-    """The time from one kill to the next is a share of how long a start takes, so that some hit every part of it."""
+    """The delay from one kill to the next is a share of a start's duration, so that the kills hit all parts of a
+    start."""
 
     def __init__(self) -> None:
-        what = f"kill -9 of a leader, and {RECOVERIES} times more while it starts again"
+        what = f"kill -9 of a leader, and {RECOVERIES} more times while it restarts"
         super().__init__("kill-recovering", what, hold_s=(0.1, 2.0))
 
     def run(self, place: Place, hold_s: float) -> Steps:
@@ -230,14 +231,14 @@ class KillInRecovery(Fault):
 
 
 class Cut(Fault):
-    """Packets between nodes are lost; clients still reach all of them."""
+    """Packets between nodes are lost; clients still reach all nodes."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(name, what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
 
     @abstractmethod
     def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
-        """Which directions are cut, (sender, receiver), and that in words."""
+        """A description, and the directions to cut: (sender, receiver)."""
 
     def run(self, place: Place, hold_s: float) -> Steps:
         nodes = _nodes(place)
@@ -248,7 +249,7 @@ class Cut(Fault):
         return f"nothing {told} for {hold_s:.1f} s"
 
     def hold(self, place: Place, network: Network, links: Sequence[Link], hold_s: float) -> Waits:
-        """Keep them cut for so long."""
+        """Keep the links cut for this long."""
         for link in links:
             network.cut(*link)
         try:
@@ -259,12 +260,12 @@ class Cut(Fault):
 
 
 class CutOff(Cut):
-    """The links between a node and all others, in both directions or in one."""
+    """Cuts the links between a node and all others, in one or both directions."""
 
     def __init__(self, role: Role, *, one_way: bool = False) -> None:
         what = f"packets between the {role} and other nodes are lost; clients reach them all"
         if one_way:
-            what = f"packets of the {role} to other nodes are lost, theirs to it are not; or the other way round"
+            what = f"only packets from the {role} to other nodes are lost, or only packets to it"
         super().__init__(f"cut-{role}-one-way" if one_way else f"cut-{role}", what)
         self.role = role
         self.one_way = one_way
@@ -280,7 +281,7 @@ class CutOff(Cut):
 
 
 class CutPair(Cut):
-    """A leader and one follower do not hear each other; a third node hears both."""
+    """A leader and one follower cannot reach each other; a third node reaches both."""
 
     def __init__(self, name: str = "cut-pair", how: str = "") -> None:
         super().__init__(name, f"packets between a leader and one of its followers are lost{how}")
@@ -305,10 +306,10 @@ class Flap(CutPair):
 
 
 class Ring(Cut):
-    """1 does not reach 2, 2 does not reach 3, … the last does not reach 1; or the other way round."""
+    """Node 1 cannot reach 2, 2 cannot reach 3, … the last cannot reach 1; or the other way round."""
 
     def __init__(self) -> None:
-        super().__init__("cut-ring", "every node loses the packets to its neighbour, in a ring")
+        super().__init__("cut-ring", "packets from each node to the next are lost, in a ring")
 
     def links(self, place: Place, nodes: Nodes) -> Generator[Hold | Until, None, tuple[str, list[Link]]]:
         yield Hold(0.0)
@@ -320,7 +321,7 @@ class Ring(Cut):
 
 
 class Reassign(Fault):
-    """Each partition gets replicas by chance; with as many brokers as replicas, another order of them."""
+    """Each partition gets random replicas; if there are as many brokers as replicas, only their order changes."""
 
     def __init__(self) -> None:
         super().__init__("reassign", "all partitions are moved to other replicas, or get another preferred leader")
@@ -336,11 +337,11 @@ class Reassign(Fault):
 
 class Isolate(Suffered):
     def __init__(self, role: Role) -> None:
-        what = f"neither nodes nor clients reach the {role}"
+        what = f"neither nodes nor clients can reach the {role}"
         super().__init__(role, "isolate", what, needs=Needs.NODES | Needs.NETWORK, hold_s=LONG_S)
 
     def told(self, node: str) -> str:
-        return f"{node} is off the network"
+        return f"{node} is disconnected from the network"
 
     def apply(self, nodes: Nodes, node: int) -> None:
         assert nodes.network is not None
@@ -353,7 +354,7 @@ class Isolate(Suffered):
 
 class FullDisk(Fault):
     def __init__(self, role: Role) -> None:
-        what = f"not a byte is left on the disk of the {role}, and there is room again after a while"
+        what = f"the disk of the {role} is full for a while"
         super().__init__(f"full-disk-{role}", what, needs=Needs.NODES | Needs.DISK, hold_s=DISK_S)
         self.role = role
 
@@ -365,7 +366,7 @@ class FullDisk(Fault):
         node.may_end += 1
         place.tell(f"the disk of node {id}, the {self.role}, is full for {hold_s:.1f} s")
         try:
-            # By the clock, not by turns: other faults may hold this one up.
+            # Measured by the clock and not in turns, because other faults may delay this one.
             end_s = time.monotonic() + hold_s
             while time.monotonic() < end_s:
                 node.disk.fill()
@@ -376,12 +377,13 @@ class FullDisk(Fault):
             node.disk.free()
             node.may_end -= 1
         codes = sorted(set(node.ends[ends:]))
-        did = f"it ended with {', '.join(map(str, codes))}" if codes else "it went on"
+        did = f"it exited with {', '.join(map(str, codes))}" if codes else "it kept running"
         return f"node {id} for {hold_s:.1f} s: {did}"
 
 
 class Command(Fault):
-    """What the user wants to be done to a cluster of theirs. It knows who is who from its environment."""
+    """A command of the user that breaks and repairs an existing cluster. Environment variables name the nodes'
+    roles."""
 
     def __init__(self, name: str, command: str) -> None:
         super().__init__(name, command, needs=Needs.NOTHING, hold_s=(0.0, 0.0))
@@ -411,7 +413,7 @@ class Command(Fault):
 
 
 def catalogue() -> list[Fault]:
-    """All that can be done to nodes of our own."""
+    """All faults that can be applied to nodes started by this run."""
     return [
         *(Kill(role) for role in Role),
         DoubleKill(),

@@ -1,14 +1,14 @@
-"""Namespaces of Linux: a network for each node, and disks that can be full, without touching the machine's own.
+"""Linux namespaces: a network per node, and disks that can be filled, without touching those of the machine.
 
-The whole command is run again inside a network and a mount namespace of its own (`enter`). What is made there (a
-bridge, a namespace for each node, small file systems in memory) is gone with the last process in it, however that ends.
+The whole command is run again inside its own network and mount namespaces (`enter`). Everything created there (a
+bridge, a namespace for each node, small file systems in memory) disappears with the last process in it.
 
     clients (this process) ── bridge 10.99.0.254 ──┬── veth ── node 1, 10.99.0.1
                                                    ├── veth ── node 2, 10.99.0.2
                                                    └── …
 
-A direction is cut by giving the sender a wrong hardware address for the receiver: packets leave and nobody takes them,
-as with a broken link. Nothing answers with an error, and the other direction is as it was.
+One direction is cut by giving the sender a wrong hardware address for the receiver: packets are sent but never
+delivered, as with a broken link. No error is reported, and the other direction still works.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final, NoReturn
 
 MARK: Final = "PENSTOCK_CHAOS_ISOLATED"
 NOBODY: Final = "02:00:00:00:0f:ff"
-"""A hardware address that no one has."""
+"""A hardware address that no interface has."""
 BRIDGE: Final = "chaos0"
 SUBNET: Final = "10.99.0"
 NODES_MAX: Final = 99
@@ -32,11 +32,11 @@ COMMAND_TIMEOUT_S: Final = 20
 
 
 class IsolationFailed(Exception):
-    """A namespace, an interface or a mount could not be made; the message has the command and what it said."""
+    """A namespace, an interface or a mount could not be created; the message has the command and its output."""
 
 
 def missing() -> str | None:
-    """Why this machine cannot do it; None when it can."""
+    """Why this machine cannot create namespaces; None if it can."""
     for program, package in (("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "util-linux")):
         if shutil.which(program) is None:
             return f"the program {program} is missing (Debian's package {package})"
@@ -45,7 +45,7 @@ def missing() -> str | None:
         [*_unshare(), *probe], capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S
     )
     if done.returncode:
-        return f"namespaces cannot be made here: {done.stderr.strip() or 'no reason given'}"
+        return f"namespaces cannot be created here: {done.stderr.strip() or 'no reason given'}"
     return None
 
 
@@ -54,7 +54,7 @@ def inside() -> bool:
 
 
 def enter(arguments: Sequence[str]) -> NoReturn:
-    """Run Python with these arguments in namespaces of its own, in place of this process."""
+    """Replace this process by Python with these arguments in new namespaces."""
     command = [*_unshare(), sys.executable, *arguments]
     os.execvpe(command[0], command, {**os.environ, MARK: "1"})
 
@@ -65,7 +65,7 @@ def _unshare() -> list[str]:
 
 
 class Network:
-    """The nodes' network. Only inside."""
+    """The nodes' network. Usable only inside the namespaces."""
 
     def __init__(self, nodes: int) -> None:
         assert inside()
@@ -75,7 +75,7 @@ class Network:
         self._down: Counter[int] = Counter()
 
     def up(self) -> None:
-        # Names of namespaces are kept below /run, which not everyone may write.
+        # Names of namespaces are kept below /run, which may not be writable.
         run("mount", "-t", "tmpfs", "tmpfs", "/run")
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "name", BRIDGE, "type", "bridge")
@@ -94,12 +94,12 @@ class Network:
         return f"{SUBNET}.{node}"
 
     def prefix(self, node: int) -> list[str]:
-        """What a command is to be preceded by to run as this node."""
+        """The command prefix that runs a command in this node's namespace."""
         return ["ip", "netns", "exec", _namespace(node)]
 
     @property
     def cuts(self) -> frozenset[tuple[int, int]]:
-        """(sender, receiver): directions in which packets are lost."""
+        """(sender, receiver) pairs between which packets are lost."""
         return frozenset(link for link, count in self._cuts.items() if count)
 
     @property
@@ -107,18 +107,18 @@ class Network:
         return frozenset(node for node, count in self._down.items() if count)
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing gets from one node to another. The other way still works, for what needs no answer."""
+        """Drop all packets from one node to another. The other direction still works."""
         self._cuts[sender, receiver] += 1
         _in(sender, "neighbour", "replace", self.host(receiver), "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Undo one `cut`: packets pass again when there is none left."""
+        """Undo one `cut`: packets pass again when none is left."""
         self._cuts[sender, receiver] -= 1
         if not self._cuts[sender, receiver]:
             _in(sender, "neighbour", "delete", self.host(receiver), "dev", "eth0")
 
     def isolate(self, node: int) -> None:
-        """Neither nodes nor clients reach it."""
+        """Cut a node off from all nodes and clients."""
         self._down[node] += 1
         run("ip", "link", "set", _interface(node), "down")
 
@@ -130,7 +130,7 @@ class Network:
 
 
 class SmallDisk:
-    """A file system of a few megabytes, which can be filled. Only inside."""
+    """A file system of a few megabytes that can be filled. Usable only inside the namespaces."""
 
     def __init__(self, path: Path, megabytes: int) -> None:
         assert inside()
@@ -140,7 +140,7 @@ class SmallDisk:
         run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
 
     def fill(self) -> None:
-        """Not a byte is left; what others free meanwhile is taken too when this is called again."""
+        """Use up all free space. Call it again to use up space that was freed meanwhile."""
         block = bytes(1 << 16)
         with self._ballast.open("ab", buffering=0) as file:
             for size in (len(block), 4096, 256, 1):
@@ -154,7 +154,7 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
     def keep(self) -> None:
-        """Put its files where it is mounted: the file system itself is gone with the namespace."""
+        """Copy its files to the mount point's directory: the file system itself disappears with the namespace."""
         copy = self._path.with_name(f"{self._path.name}.kept")
         shutil.copytree(self._path, copy)
         run("umount", str(self._path))

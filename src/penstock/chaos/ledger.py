@@ -1,9 +1,9 @@
-"""The account of every record. Pure: told what clients saw, it says what cannot be.
+"""The account of every record. Pure: given what clients observed, it reports violations.
 
 A record takes eight bytes in each of five columns (acknowledged at, read by the group, read by the lone reader, stored
-at, found at), so that five million of them take some 200 MB.
+at, found at), so five million records take about 200 MB.
 
-Not for several threads at once: whoever tells it from several holds a lock.
+Not thread-safe: callers on several threads must hold a lock.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final, NamedTuple
 from penstock.chaos.copies import Blame, Copies, Copy, Stamps, judged
 
 EXAMPLES_MAX: Final = 10
-"""How many violations of a kind are kept in words; the others are counted."""
+"""How many violations of each kind are kept as text; the rest are only counted."""
 
 UNSEEN: Final = -4
 """Not found anywhere in the topic."""
 PENDING: Final = -1
 FAILED: Final = -2
 UNKNOWN_OFFSET: Final = -3
-"""Acknowledged, but the client was not told where: a retry that the broker knew already."""
+"""Acknowledged without an offset: a retry that the broker recognised as a duplicate."""
 
 
 class Kind(StrEnum):
@@ -41,19 +41,19 @@ class Kind(StrEnum):
 
 
 class Name(NamedTuple):
-    """Which record it is: the `number`th that `producer` sent to its partition, from 0."""
+    """Identifies a record: the `number`th that `producer` sent to its partition, from 0."""
 
     producer: int
     number: int
 
 
 def encode(name: Name) -> bytes:
-    """The value of the record that has this name."""
+    """The value of the record with this name."""
     return b"penstock chaos %d %d" % name
 
 
 def decode(value: bytes | None) -> Name | None:
-    """The name of the record that has this value; None if it is none of ours."""
+    """The name of the record with this value; None for a record of others."""
     words = (value or b"").split()
     if len(words) != 4 or words[:2] != [b"penstock", b"chaos"] or not (words[2].isdigit() and words[3].isdigit()):
         return None
@@ -74,10 +74,10 @@ class Counts:
     pending: int = 0
     stored: int = 0
     resent: int = 0
-    """Stored twice because the client sent them again under a new producer epoch: no fault of the cluster."""
+    """Stored twice because the client resent them under a new producer epoch, which is not the cluster's fault."""
     read: int = 0
     read_again: int = 0
-    """By the group, after something was reassigned: at least once means just that."""
+    """Read again by the group after a reassignment, which at-least-once allows."""
     commits: int = 0
 
 
@@ -87,7 +87,7 @@ class Verdict:
     violations: Counter[Kind] = field(default_factory=Counter)
     examples: list[Violation] = field(default_factory=list)
     copies: list[Copies] = field(default_factory=list)
-    """All records that are stored twice, whoever is to blame for it."""
+    """All records that are stored twice, with the blame."""
     _told: Counter[Kind] = field(default_factory=Counter)
 
     @property
@@ -102,7 +102,7 @@ class Verdict:
 
 
 class Column:
-    """What is at each offset of a partition, in eight bytes each."""
+    """The record at each offset of a partition, in eight bytes each."""
 
     def __init__(self) -> None:
         self._codes: array[int] = array("q")
@@ -111,7 +111,7 @@ class Column:
         return 0 <= offset < len(self._codes) and self._codes[offset] != NOTHING
 
     def __getitem__(self, offset: int) -> Name | None:
-        """Its name; None for a record that is none of ours."""
+        """The name of the record; None for a record of others."""
         code = self._codes[offset]
         return None if code == FOREIGN else Name(*divmod(code - 1, NUMBERS_MAX))
 
@@ -125,14 +125,14 @@ class Column:
         return 0 <= offset < len(self._codes) and self._codes[offset] == _code(name)
 
     def differences(self, other: Column) -> Iterator[int]:
-        """Offsets at which this column has a record of ours, and the other one has not the same."""
+        """Offsets at which this column has one of our records and the other column does not have the same."""
         theirs = other._codes
         for offset, code in enumerate(self._codes):
             if code > NOTHING and (offset >= len(theirs) or theirs[offset] != code):
                 yield offset
 
     def missing_in(self, other: Column) -> Iterator[int]:
-        """Offsets at which this column has something of ours, and the other one nothing at all."""
+        """Offsets at which this column has one of our records and the other column has nothing."""
         theirs = other._codes
         for offset, code in enumerate(self._codes):
             if code > NOTHING and (offset >= len(theirs) or theirs[offset] == NOTHING):
@@ -143,7 +143,7 @@ NOTHING: Final = 0
 FOREIGN: Final = -1
 NUMBERS_MAX: Final = 1 << 40
 NOBODY: Final = -1
-"""In place of a producer, for what is not of one."""
+"""Stands for the producer of a record of others."""
 
 
 def _code(name: Name | None) -> int:
@@ -151,16 +151,16 @@ def _code(name: Name | None) -> int:
 
 
 class Ledger:
-    """One topic, from the first record sent to the last one found."""
+    """The account of one topic, from the first record sent to the last one found."""
 
     def __init__(self, partitions: int, probes: Collection[int] = ()) -> None:
-        """`probes`: producers that never send a record again. They have counts and no order of their own."""
+        """`probes`: producers that never retry. They are counted separately, and their order is not checked."""
         self.partitions = partitions
         self.counts = Counts()
         self.probe_counts = Counts()
         self._probes = frozenset(probes)
         self._lanes: dict[tuple[int, int], array[int]] = {}
-        """By producer and partition: the offset of each record, or what else became of it."""
+        """By producer and partition: the offset of each record, or its outcome."""
         self._readers: dict[str, Reader] = {}
 
     # ---- writing
@@ -179,13 +179,13 @@ class Ledger:
         self._counts_of(name.producer).acknowledged += 1
 
     def failed(self, name: Name, partition: int) -> None:
-        """The producer gave up: the record may be there or not."""
+        """The producer gave up: the record may be stored or not."""
         self._settle(name, partition, FAILED)
         self._counts_of(name.producer).failed += 1
 
     def _settle(self, name: Name, partition: int, outcome: int) -> None:
         lane = self._lanes[name.producer, partition]
-        assert lane[name.number] == PENDING, f"{name} was told about twice"
+        assert lane[name.number] == PENDING, f"the outcome of {name} was reported twice"
         lane[name.number] = outcome
         self._counts_of(name.producer).pending -= 1
 
@@ -194,7 +194,7 @@ class Ledger:
 
     @property
     def pending(self) -> int:
-        """Records of all producers of which nobody knows yet."""
+        """The number of records of all producers whose outcome is not known yet."""
         return self.counts.pending + self.probe_counts.pending
 
     # ---- reading
@@ -209,10 +209,10 @@ class Ledger:
         stored: Iterable[tuple[int, int, Name | None]],
         stamps: Callable[[], Sequence[Stamps]] | None = None,
     ) -> Verdict:
-        """What does not fit, given all that is there: (partition, offset, name), by offset in each partition.
+        """The violations, given all stored records: (partition, offset, name), by offset in each partition.
 
-        The name is None for a record that is none of ours. `stamps` is called if records are stored twice: it reads
-        what their producers wrote on them, for each partition. Without it every duplicate is a violation.
+        The name is None for a record of others. If records are stored twice, `stamps` is called to read the producer
+        ids, epochs and sequences of each partition. Without it every duplicate is a violation.
         """
         verdict = Verdict(self.counts)
         copies: list[Copy] = []
@@ -233,7 +233,7 @@ class Ledger:
             place[name.number] = offset
             before = newest.get((name.producer, partition), -1)
             if name.number < before and name.producer not in self._probes:
-                verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} comes after number {before}")
+                verdict.add(Kind.REORDERED, partition, f"offset {offset}: {tell(name)} is stored after number {before}")
             newest[name.producer, partition] = max(before, name.number)
         if copies:
             known = [Stamps() for _ in range(self.partitions)] if stamps is None else stamps()
@@ -262,26 +262,26 @@ class Ledger:
                 name = Name(producer, number)
                 if place == UNSEEN:
                     told = "" if offset == UNKNOWN_OFFSET else f" at offset {offset}"
-                    verdict.add(Kind.LOST, partition, f"{tell(name)} was acknowledged{told}, and is not there")
+                    verdict.add(Kind.LOST, partition, f"{tell(name)} was acknowledged{told}, but is not stored")
                 elif offset != UNKNOWN_OFFSET and (producer, partition, number, offset) not in copied:
                     verdict.add(
-                        Kind.MOVED, partition, f"{tell(name)} was acknowledged at offset {offset}, and is at {place}"
+                        Kind.MOVED, partition, f"{tell(name)} was acknowledged at offset {offset}, but is at {place}"
                     )
 
 
 class Reader:
-    """A consumer group (or one consumer without): what its members were given, and what they committed."""
+    """A consumer group, or a single consumer: the records its members received, and the offsets they committed."""
 
     def __init__(self, name: str, partitions: int, counts_of: Callable[[int], Counts]) -> None:
         self.name = name
         self._counts_of = counts_of
         self._seen = [Column() for _ in range(partitions)]
         self._position = [0] * partitions
-        """Beyond the last record that was read, over all members."""
+        """The offset after the last record read, over all members."""
         self._committed = [-1] * partitions
         self._open: dict[tuple[str, int], _Assignment] = {}
         self._gaps: list[tuple[int, int, int, str]] = []
-        """(partition, from, to, how it came): whether there was something is known at the end."""
+        """Skipped ranges (partition, from, to, how); whether they held records is known at the end."""
         self._complaints: list[Violation] = []
 
     def assigned(self, member: str, partition: int) -> None:
@@ -291,37 +291,37 @@ class Reader:
         self._open.pop((member, partition), None)
 
     def committed(self, partition: int, offset: int) -> None:
-        """The cluster has acknowledged it."""
+        """The cluster acknowledged this commit."""
         self._committed[partition] = offset
         self._counts_of(NOBODY).commits += 1
 
     def read(self, member: str, partition: int, offset: int, name: Name | None) -> None:
         assignment = self._open.get((member, partition))
         if assignment is None:
-            # The client told of the loss first and handed over what it still had: no new knowledge of positions.
+            # The client reported the revocation first and then delivered records it still had; positions do not change.
             assignment = _Assignment(committed=-1, next=offset)
         if assignment.next is None:
             self._begin(member, partition, offset, assignment)
         elif offset < assignment.next:
             self._complain(
-                Kind.WENT_BACK, partition, f"{member} was at offset {assignment.next} and was given {offset} again"
+                Kind.WENT_BACK, partition, f"{member} was at offset {assignment.next} and got {offset} again"
             )
         elif offset > assignment.next:
-            self._gaps.append((partition, assignment.next, offset, f"{member} went on"))
+            self._gaps.append((partition, assignment.next, offset, f"{member} continued"))
         assignment.next = offset + 1
         self._position[partition] = max(self._position[partition], offset + 1)
         self._see(member, partition, offset, name)
 
     def position(self, partition: int) -> int:
-        """Beyond what was read."""
+        """The offset after the last record read."""
         return self._position[partition]
 
     def _begin(self, member: str, partition: int, offset: int, assignment: _Assignment) -> None:
         if offset > self._position[partition]:
-            self._gaps.append((partition, self._position[partition], offset, f"{member} began"))
+            self._gaps.append((partition, self._position[partition], offset, f"{member} started"))
         if offset < assignment.committed:
             self._complain(
-                Kind.COMMIT_LOST, partition, f"{assignment.committed} was committed, and {member} began at {offset}"
+                Kind.COMMIT_LOST, partition, f"{assignment.committed} was committed, but {member} started at {offset}"
             )
 
     def _see(self, member: str, partition: int, offset: int, name: Name | None) -> None:
@@ -334,7 +334,7 @@ class Reader:
         counts.read_again += 1
         if not seen.is_at(name, offset):
             self._complain(
-                Kind.VANISHED, partition, f"offset {offset} was {tell(seen[offset])}, and is {tell(name)} for {member}"
+                Kind.VANISHED, partition, f"offset {offset} was {tell(seen[offset])}, but is {tell(name)} for {member}"
             )
 
     def _complain(self, kind: Kind, partition: int, text: str) -> None:
@@ -345,34 +345,34 @@ class Reader:
             verdict.add(*complaint)
         for partition, start, end, how in self._gaps:
             missed = [offset for offset in range(start, end) if offset in stored[partition]]
-            # What another member has read by the end, it has not missed: only the group as a whole can skip when one
-            # begins; one that goes on without an interruption has to have read it itself.
-            if how.endswith("began"):
+            # A member that starts has not skipped what other members read: then only the group as a whole can skip. A
+            # member that continues without interruption must have read everything itself.
+            if how.endswith("started"):
                 missed = [offset for offset in missed if offset not in self._seen[partition]]
             if missed:
                 verdict.add(
                     Kind.SKIPPED, partition,
-                    f"{self.name}: {how} at {end} past {len(missed)} records, the first of them at {missed[0]}",
+                    f"{self.name}: {how} at {end} past {len(missed)} records, the first at {missed[0]}",
                 )  # fmt: skip
         for partition, seen in enumerate(self._seen):
             there = stored[partition]
             for offset in seen.differences(there):
                 now = tell(there[offset]) if offset in there else "nothing"
                 verdict.add(
-                    Kind.VANISHED, partition, f"{self.name}: offset {offset} was {tell(seen[offset])}, and is {now} now"
+                    Kind.VANISHED, partition, f"{self.name}: offset {offset} was {tell(seen[offset])}, but is {now} now"
                 )
             unread = list(there.missing_in(seen))
             if unread:
                 verdict.add(
                     Kind.SKIPPED, partition,
-                    f"{self.name}: {len(unread)} records were never read, the first of them at offset {unread[0]}",
+                    f"{self.name}: {len(unread)} records were never read, the first at offset {unread[0]}",
                 )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Assignment:
     committed: int
-    """As it was when the partition was assigned."""
+    """The committed offset when the partition was assigned."""
     next: int | None = None
 
 

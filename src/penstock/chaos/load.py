@@ -1,4 +1,4 @@
-"""The load: producers that number their records, a group and a lone reader that say what they get."""
+"""The load: producers that number their records, and a group and a lone reader that report what they receive."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from penstock.client import TopicPartition as RawPartition
 from penstock.client.closing import close_member
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
-"""Longer than any fault is held: a producer that gives up earlier would only say that nobody knows."""
+"""Longer than any fault is held: if a producer gave up earlier, the outcome of its records would be unknown."""
 REQUEST_TIMEOUT_MS: Final = 4_000
-"""Short: a producer that waits for a leader that stands still is to turn to the next one, and to send it all again."""
+"""Short, so that a producer that waits for a stopped leader soon turns to the next one and resends."""
 LINGER_MS: Final = 5
 SOCKET_MARGIN_MS: Final = 1_000
 RECONNECT_BACKOFF_MAX_MS: Final = 500
 POLL_S: Final = 0.1
 SEND_EVERY_S: Final = 0.005
 BEHIND_S: Final = 0.05
-"""Callbacks are served at least so often, however much there is to catch up with."""
+"""Callbacks are served at least this often, even while catching up."""
 COMMIT_EVERY_S: Final = 0.5
 WAIT_FOR_EVERY: Final = 4
-"""Of so many commits one is waited for; the others are made in the background."""
+"""One of this many commits is synchronous; the others are asynchronous."""
 COMMIT_LIMIT_S: Final = 90.0
-"""A commit that takes longer than any fault hangs: its member is listed, and reads nothing."""
+"""A commit that takes longer than any fault is reported: its member hangs and reads nothing."""
 READ_AT_ONCE: Final = 1_000
 SESSION_TIMEOUT_MS: Final = 10_000
 HEARTBEAT_INTERVAL_MS: Final = 1_000
@@ -50,7 +50,7 @@ AUDIT_TIMEOUT_S: Final = 60.0
 
 
 class Load:
-    """Everything that uses the cluster during a run. Tells the ledger under one lock."""
+    """All clients of a run. They report to the ledger under one lock."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Load:
         self.pauses = Pauses(partitions)
         self.lock = threading.Lock()
         self.longest_commit_s = 0.0
-        """Of those that a member has waited for."""
+        """The longest synchronous commit."""
         self.problems: list[str] = []
-        """What clients were told that no client should be told, whatever fails."""
+        """Errors that no client should see, whatever fails."""
         self.stop_sending = threading.Event()
         self.stop_reading = threading.Event()
         each, program = rate / producers, [*producer_command, topic, *self._program_properties()]
@@ -118,7 +118,7 @@ class Load:
                 self.problems.append(text)
 
     def probed(self, name: Name, partition: int, offset: int | None) -> None:
-        """A probe was told where its record is; None if it was told nothing, or that the record was refused."""
+        """Result of a probe: the offset of its record; None if it got no response or the record was refused."""
         with self.lock:
             if offset is None:
                 self.ledger.failed(name, partition)
@@ -126,19 +126,19 @@ class Load:
                 self.ledger.acknowledged(name, partition, offset)
 
     def probe_waited_s(self, pause: Pause) -> float | None:
-        """How long the probes of its partitions had to wait during this pause; None if none of them is probed."""
+        """How long the probes of these partitions waited during this pause; None if no partition is probed."""
         probes = [self._probes[number] for number in pause.partitions if number < len(self._probes)]
         return max((one.waited_s(pause.start_s, pause.end_s) for one in probes), default=None)
 
     def committed_within(self, seconds: float, member: str) -> None:
-        """A member has waited for a commit, whether it succeeded or not."""
+        """A member finished a synchronous commit, successfully or not."""
         with self.lock:
             self.longest_commit_s = max(self.longest_commit_s, seconds)
         if seconds > COMMIT_LIMIT_S:
             self.problem(f"{member} hung in commit() for {seconds:.0f} s")
 
     def delivered(self, name: Name, partition: int, offset: int | None) -> None:
-        """A producer was told what became of a record: None if it gave up, -1 if it was not told the offset."""
+        """Result of a record: its offset, -1 if the offset is unknown, None if the producer gave up."""
         with self.lock:
             if offset is None:
                 self.ledger.failed(name, partition)
@@ -149,7 +149,7 @@ class Load:
     # ---- the end
 
     def ends(self) -> list[int]:
-        """Where each partition ends now."""
+        """The current end offset of each partition."""
         with self._plain_consumer() as consumer:
             return [
                 consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=30)[1]
@@ -165,7 +165,7 @@ class Load:
             )
 
     def stored(self, ends: list[int]) -> Iterator[tuple[int, int, Name | None]]:
-        """Everything that is there, from the beginning."""
+        """All stored records, from the beginning."""
         with self._plain_consumer() as consumer:
             missing = {number for number, end in enumerate(ends) if end}
             consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in sorted(missing)])
@@ -180,11 +180,11 @@ class Load:
                     if offset + 1 >= ends[partition]:
                         missing.discard(partition)
                 if time.monotonic() > deadline_s:
-                    self.problem(f"partitions {sorted(missing)} cannot be read to their ends")
+                    self.problem(f"partitions {sorted(missing)} cannot be read to the end")
                     return
 
     def stamps(self, ends: list[int]) -> list[Stamps]:
-        """What producers wrote on the batches of each partition; nothing for what cannot be read."""
+        """The producer ids, epochs and sequences of the batches of each partition, as far as they can be read."""
         found = [Stamps() for _ in ends]
         try:
             with Cluster(ClientSettings.from_properties(self._properties)) as cluster:
@@ -238,10 +238,10 @@ class Writer(threading.Thread):
         while not load.stop_sending.is_set():
             self._send(partition)
             partition = (partition + 1) % load.ledger.partitions
-            # A backlog after a fault is sent at once: whoever waits for a cluster does the same.
+            # After a fault the backlog is sent at once, as real producers do.
             next_s += self._pause_s
             left_s = next_s - time.monotonic()
-            # A few records at a time: a sleep for each of thousands a second would cost more than the record.
+            # Sleep only every few records: at thousands per second a sleep for each would cost more than the record.
             if left_s >= min(self._pause_s, SEND_EVERY_S) or left_s < -BEHIND_S:
                 self._producer.poll(max(0.0, left_s))
         self._producer.flush(DELIVERY_TIMEOUT_MS / 1000)
@@ -260,7 +260,7 @@ class Writer(threading.Thread):
             except BufferError:
                 self._producer.poll(POLL_S)
             except KafkaException as error:
-                load.problem(f"producer {self._number} can go on no more: {error.args[0].str()}")
+                load.problem(f"producer {self._number} cannot continue: {error.args[0].str()}")
                 with load.lock:
                     load.ledger.failed(name, partition)
                 load.stop_sending.wait(POLL_S)
@@ -321,7 +321,7 @@ class Member(threading.Thread):
                 self._reader.revoked(self.name, one.partition)
 
     def _commit(self, *, wait: bool) -> None:
-        # It may be nobody's turn, or nobody may be there: the next commit will do.
+        # A commit may fail during a rebalance or without a coordinator; the next one will succeed.
         with suppress(KafkaException):
             positions = [one for one in self._consumer.position(self._consumer.assignment()) if one.offset >= 0]
             if positions and wait:
@@ -344,7 +344,7 @@ class Member(threading.Thread):
 
 
 class Witness(threading.Thread):
-    """Reads everything all along, in no group: nothing is ever reassigned, so nothing excuses a step back."""
+    """Reads everything without a group: nothing is ever reassigned, so it must never go back."""
 
     def __init__(self, load: Load) -> None:
         super().__init__(name=WITNESS, daemon=True)
@@ -382,12 +382,12 @@ _FATAL = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaEr
 
 
 def _told(message: Message, load: Load) -> tuple[int, int, Name | None]:
-    """Partition, offset and name; a negative partition for what is no record."""
+    """Partition, offset and name; a negative partition if the message is not a record."""
     error = message.error()
     partition, offset = message.partition(), message.offset()
     if error is not None:
         if error.code() in _FATAL:
-            load.problem(f"a reader of partition {partition} was told: {error.str()}")
+            load.problem(f"a reader of partition {partition} got the error: {error.str()}")
         return -1, -1, None
     assert partition is not None
     assert offset is not None

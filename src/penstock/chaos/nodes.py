@@ -1,7 +1,7 @@
-"""A cluster of broker processes of our own, which may be hurt: signals, cuts, full disks.
+"""A cluster of broker processes started by this run, to which faults are applied: signals, cuts, full disks.
 
-Every node that ends is started again, as a service manager would do it, unless a fault wants it to stay down. All of
-it happens in one thread: the kernel is asked to end a node with the thread that started it.
+Every node that exits is restarted, as a service manager would do, unless a fault keeps it down. All of this runs in one
+thread: the kernel is asked to kill a node when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ STOP_TIMEOUT_S: Final = 60.0
 PR_SET_PDEATHSIG: Final = 1
 TAIL_LINES: Final = 15
 EXIT_STORAGE: Final = os.EX_IOERR
-"""With this code a node ends that cannot write to its disk."""
+"""The exit code of a node that cannot write to its disk."""
 
 
 class NodeFailed(Exception):
-    """A node does not start or does not stop; the message has the end of its log."""
+    """A node does not start or stop; the message has the end of its log."""
 
 
 @dataclass
 class Node:
     id: int
     commands: Sequence[Sequence[str]]
-    """What starts it: with several, the others are other versions of the server."""
+    """Commands that start it; several for several versions of the server."""
     log_path: Path
     disk: SmallDisk | None = None
     version: int = 0
     process: subprocess.Popen[bytes] | None = None
     held: int = 0
-    """So many faults want it to stay down."""
+    """The number of faults that keep it down."""
     paused: int = 0
     may_end: int = 0
-    """So many faults that it may answer by ending with `EXIT_STORAGE`: a full disk."""
+    """The number of active faults, such as a full disk, that allow it to exit with `EXIT_STORAGE`."""
     restart_at_s: float = 0.0
     ends: list[int] = field(default_factory=list)
     """Exit codes of its processes so far; negative for a signal."""
@@ -61,16 +61,16 @@ class Nodes:
         self.by_id = {node.id: node for node in nodes}
         self.network = network
         self.tell: Callable[[str], None] = lambda text: None
-        """What is worth a line. Set by the run."""
+        """Prints a line of progress. Set by the run."""
         self.problem: Callable[[str], None] = lambda text: None
-        """What should not have happened. Set by the run."""
+        """Reports an unexpected event. Set by the run."""
 
     def start(self) -> None:
         for node in self.by_id.values():
             self._spawn(node)
 
     def tend(self) -> None:
-        """Start again what has ended; to be called every now and then."""
+        """Restart nodes that have exited; call it periodically."""
         now_s = time.monotonic()
         for node in self.by_id.values():
             if node.process is not None and not node.running:
@@ -84,7 +84,7 @@ class Nodes:
                 self._spawn(node)
 
     def close(self) -> None:
-        """Stop all, the last one first; what does not stop is killed."""
+        """Stop all nodes, the last one first; kill those that do not stop."""
         for node in sorted(self.by_id.values(), key=lambda one: -one.id):
             node.held += 1
             if node.disk is not None:
@@ -109,7 +109,7 @@ class Nodes:
         self._end(id, signal.SIGTERM)
 
     def release(self, id: int) -> None:
-        """Start it again, if no other fault wants it to stay down."""
+        """Start it again, unless another fault keeps it down."""
         node = self.by_id[id]
         node.held -= 1
         node.restart_at_s = 0.0
@@ -120,26 +120,26 @@ class Nodes:
         self.by_id[id].paused += 1
 
     def resume(self, id: int) -> None:
-        """Let it go on, if no other fault wants it to stand still."""
+        """Let it continue, unless another fault keeps it paused."""
         node = self.by_id[id]
         node.paused -= 1
         if not node.paused:
             self._signal(id, signal.SIGCONT)
 
     def swap(self, id: int) -> None:
-        """From its next start on it runs the other version."""
+        """Run the other version from its next start on."""
         node = self.by_id[id]
         node.version = (node.version + 1) % len(node.commands)
 
     def reach(self) -> Reach:
-        """Which nodes and links are out of order at this moment."""
+        """The nodes and links that are unavailable at this moment."""
         network = self.network
         off = frozenset() if network is None else network.isolated
         halted = {node.id for node in self.by_id.values() if node.paused or not node.running}
         return Reach(off | halted, frozenset() if network is None else network.cuts)
 
     def keep(self) -> None:
-        """Copy the data to where it outlives this process. The nodes must have been closed."""
+        """Copy the data to a directory that survives this process. The nodes must have been closed."""
         for node in self.by_id.values():
             if node.disk is not None:
                 node.disk.keep()
@@ -152,9 +152,9 @@ class Nodes:
         return "\n".join(lines[-TAIL_LINES:])
 
     def _ended(self, node: Node, code: int) -> None:
-        self.tell(f"node {node.id} {ended(code)} and is started again")
+        self.tell(f"node {node.id} {ended(code)} and is restarted")
         if not node.may_end or code != EXIT_STORAGE:
-            self.problem(f"node {node.id} {ended(code)}, though nobody asked it to:\n{self.tail(node.id)}")
+            self.problem(f"node {node.id} {ended(code)} unexpectedly:\n{self.tail(node.id)}")
 
     def _signal(self, id: int, number: signal.Signals) -> None:
         process = self.by_id[id].process
@@ -167,7 +167,7 @@ class Nodes:
         if node.process is None:
             return
         self._signal(id, number)
-        self._signal(id, signal.SIGCONT)  # a process that stands still does not hear SIGTERM
+        self._signal(id, signal.SIGCONT)  # a stopped process does not handle SIGTERM
         try:
             node.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -183,7 +183,7 @@ class Nodes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: we stop them in order
+                start_new_session=True,  # Ctrl-C must reach only this process, which stops the nodes in order
                 preexec_fn=die_with_parent,
             )
 
@@ -193,5 +193,5 @@ def ended(code: int) -> str:
 
 
 def die_with_parent() -> None:
-    """In the new process: end when we do, however that is."""
+    """In the new process: make the kernel kill it when its parent ends, for whatever reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Several faults under way at once, in one thread. Pure: it is told the time, and lets each fault go on in its turn."""
+"""Runs several faults at once in one thread. Pure: the caller passes the time, and each fault proceeds in its turn."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.chaos.faults import FaultFailed, Hold, Steps, Until
 from penstock.chaos.nodes import NodeFailed
 
 BETWEEN_S: Final = (0.0, 2.0)
-"""From the beginning of one fault to that of the next one, if there is room for it."""
+"""The pause between the starts of two faults, if another may start."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """A fault that has not begun."""
+    """A fault that has not started."""
 
     begin: Callable[[], Steps]
     alone: bool
-    """Whether nothing else may happen meanwhile."""
+    """Whether it must run alone."""
     done: Callable[[str], None]
-    """Told what was done, in words."""
+    """Called with a description of what was done."""
     failed: Callable[[str], None]
 
 
@@ -36,7 +36,7 @@ class _Running:
 
 
 class Overlap:
-    """Up to `at_once` of these faults at a time, in their order, until all are over. `tick` is called all along."""
+    """Runs up to `at_once` of these faults at a time, in order, until all are finished. Call `tick` repeatedly."""
 
     def __init__(self, planned: Iterable[Planned], at_once: int, rng: Random) -> None:
         self._waiting = deque(planned)
@@ -50,7 +50,7 @@ class Overlap:
         return len(self._running)
 
     def tick(self, now_s: float) -> bool:
-        """Whether anything is left to happen."""
+        """Advance the faults; returns whether any is left."""
         if self._waiting and now_s >= self._next_s and self._has_room(self._waiting[0]):
             plan = self._waiting.popleft()
             self._running.append(_Running(plan, plan.begin()))
@@ -59,7 +59,7 @@ class Overlap:
         return bool(self._waiting or self._running)
 
     def close(self) -> None:
-        """Undo what is under way."""
+        """Undo all running faults."""
         running, self._running = self._running, []
         self._waiting.clear()
         for one in running:
@@ -70,7 +70,7 @@ class Overlap:
         return len(self._running) < (1 if alone else self._at_once)
 
     def _go_on(self, one: _Running, now_s: float) -> bool:
-        """Let a fault go on if it need not wait any longer; False when it is over."""
+        """Advance a fault if what it waits for has happened; returns False when it is finished."""
         try:
             while True:
                 match one.wait:

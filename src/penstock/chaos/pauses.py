@@ -1,4 +1,4 @@
-"""How long nothing was acknowledged. Pure."""
+"""Measures the times without acknowledgements. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Final
 
 LONG_S: Final = 5.0
-"""From here on a pause is told one by one, with the faults under which it came."""
+"""Pauses of at least this length are reported individually, with the faults at that time."""
 
 
 @dataclass(slots=True)
 class Pause:
-    """A long time without an acknowledgement, on one partition or on several at the same time."""
+    """A long time without an acknowledgement, on one or several partitions."""
 
     start_s: float
     end_s: float
@@ -26,11 +26,11 @@ class Pause:
 
 @dataclass(slots=True)
 class Pauses:
-    """The longest time between two acknowledgements of one partition, since it was last asked."""
+    """The longest time between two acknowledgements of a partition, since the last `take_s`."""
 
     partitions: int
     long: list[Pause] = field(default_factory=list)
-    """Of `LONG_S` and more, each for one partition, in the order in which they ended."""
+    """Pauses of at least `LONG_S`, each for one partition, in the order in which they ended."""
     _last_s: list[float | None] = field(init=False)
     _longest_s: float = 0.0
 
@@ -44,11 +44,11 @@ class Pauses:
         self._last_s[partition] = now_s
 
     def running_s(self, now_s: float) -> float:
-        """How long the partition waits that has waited longest."""
+        """The longest current wait of any partition."""
         return max((now_s - last_s for last_s in self._last_s if last_s is not None), default=0.0)
 
     def take_s(self, now_s: float) -> float:
-        """The longest since the last call, those included that have not ended; counting begins anew."""
+        """The longest pause since the last call, including current ones; then starts a new measurement."""
         for partition, last_s in enumerate(self._last_s):
             if last_s is not None:
                 self.acknowledged(partition, now_s)
@@ -62,13 +62,13 @@ class Pauses:
 
 
 def longest_wait_s(times: Iterable[float], start_s: float, end_s: float) -> float:
-    """The longest part of this time that has none of these moments in it."""
+    """The longest interval between `start_s` and `end_s` that contains none of these times."""
     moments = [start_s, *(time_s for time_s in times if start_s < time_s < end_s), end_s]
     return max(after - before for before, after in pairwise(moments))
 
 
 def merged(pauses: list[Pause]) -> list[Pause]:
-    """Pauses of several partitions that overlap, as one: the longest of them, with all its partitions."""
+    """Overlapping pauses of several partitions merged into one: the longest of them, with all partitions."""
     found: list[Pause] = []
     until_s = float("-inf")
     for pause in sorted(pauses, key=lambda one: one.start_s):

@@ -1,4 +1,4 @@
-"""Which fault comes when: decided by a seed alone, so that a run can be had again. Pure."""
+"""The order of faults, derived from a seed alone, so that a run can be repeated. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One fault, and how long it is to be held, as a share of what the fault allows."""
+    """One fault, and how long to hold it, as a share of the range that the fault allows."""
 
     name: str
     share: float
 
 
 def plan(names: Sequence[str], rng: Random, rounds: int | None = None) -> Iterator[Step]:
-    """Every fault once in each round, in another order each time; without `rounds`, for ever."""
+    """Every fault once per round, in a new random order each time; without `rounds`, forever."""
     assert names
     done = 0
     while rounds is None or done < rounds:

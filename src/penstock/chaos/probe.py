@@ -1,11 +1,11 @@
-"""A second, impatient producer: it shows when the cluster acknowledges again, whatever the client under load does.
+"""A second, impatient producer: it shows when the cluster acknowledges again, independently of the client under load.
 
-After a fault the client must find out that it talks to the wrong broker, wait for its back-off, and send in order what
-is under way. The probe has nothing under way: every half second it asks who leads a partition and sends one record with
-acks=all, once, over a connection that it gives up after two seconds. A pause of the load that the probe does not share
-is the client's; one that both have is the cluster's.
+After a fault a client must discover that it talks to the wrong broker, wait for its back-off, and send its queued
+records in order. The probe has no queue: every half second it looks up the leader of a partition and sends one record
+with acks=all, without retries, over a connection that it abandons after two seconds. A pause that only the load sees is
+the client's; a pause that both see is the cluster's.
 
-Its records are in the account like all others, but for their order: one that was given up may be stored late.
+Its records are in the ledger like all others, except for their order: an abandoned record may be stored late.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from penstock.chaos.load import Load
 
 PARTITIONS_MAX: Final = 8
-"""A thread each: of a larger topic only the first ones are probed."""
+"""Each probe is a thread, so only the first partitions of a larger topic are probed."""
 EVERY_S: Final = 0.5
 REQUEST_TIMEOUT_MS: Final = 2_000
 PRODUCE_TIMEOUT_MS: Final = 1_500
 RETRY_TIMEOUT_MS: Final = 500
 PRODUCE_VERSION: Final = 12
-"""The newest that names topics by their names."""
+"""The newest version that identifies topics by name."""
 
 
 class Probe(threading.Thread):
-    """Sends to one partition, as a producer with a number of its own."""
+    """Sends to one partition, under a producer number of its own."""
 
     def __init__(self, load: Load, properties: Mapping[str, object], number: int, partition: int) -> None:
         super().__init__(name=f"probe of partition {partition}", daemon=True)
@@ -63,7 +63,7 @@ class Probe(threading.Thread):
                 self._send(cluster)
 
     def waited_s(self, start_s: float, end_s: float) -> float:
-        """The longest time within this one in which it got no acknowledgement."""
+        """The longest time in this interval without an acknowledgement."""
         return longest_wait_s(tuple(self._acknowledged_s), start_s, end_s)
 
     def _send(self, cluster: Cluster) -> None:
@@ -82,7 +82,7 @@ class Probe(threading.Thread):
                 offset = told.base_offset
                 self._acknowledged_s.append(time.monotonic())
         except ClientError:
-            pass  # given up: it may be stored or not
+            pass  # abandoned: it may be stored or not
         if offset is None:
             cluster.forget(load.topic)
         load.probed(name, partition, offset)

@@ -1,12 +1,12 @@
-"""Producers of another client: any program that sends what it is told to.
+"""Producers that use another client: any external program that sends the records it is given.
 
-It is started once for each producer, as COMMAND TOPIC key=value …, where the pairs are client properties under Java's
-names (`bootstrap.servers` and the time-outs of the run). It must send with idempotence and acks=all, in order.
+It is started once per producer, as COMMAND TOPIC key=value …, where the pairs are client properties under Java's names
+(`bootstrap.servers` and the timeouts of the run). It must send in order, with idempotence and acks=all.
 
     its standard input     one line for each record: number partition value
-    its standard output    one line for each record: number partition offset; the offset is -1 if it was given up
+    its standard output    one line for each record: number partition offset; the offset is -1 if delivery failed
 
-At the end of its input it waits for what is under way, and ends.
+At the end of its input it waits for outstanding records, and exits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProgramWriter(threading.Thread):
-    """Has a program send numbered records, at a rate, to all partitions in turn."""
+    """Makes a program send numbered records, at a given rate, to all partitions in turn."""
 
     def __init__(self, load: Load, number: int, rate: float, value_bytes: int, command: Sequence[str]) -> None:
         super().__init__(name=f"producer {number}", daemon=True)
@@ -47,7 +47,7 @@ class ProgramWriter(threading.Thread):
             return
         answers = threading.Thread(target=self._listen, args=(process,), daemon=True)
         answers.start()
-        with suppress(BrokenPipeError):  # its exit code tells why
+        with suppress(BrokenPipeError):  # its exit code shows the reason
             self._send_all(process)
         answers.join()
         if code := process.wait():

@@ -1,11 +1,11 @@
-"""Which nodes could reach each other, and when: whether a cluster could have acknowledged anything at all. Pure.
+"""Which nodes could reach each other at which time, and so whether the cluster could acknowledge at all. Pure.
 
-A record is acknowledged when enough of its replicas have it, and a leader that fails is replaced only by a controller
-that most voters follow. So a cluster is *able* to acknowledge on every partition while there is a group of nodes that
-run, that all reach each other in both directions, that has most of the voters, and that is large enough to hold
-`min.insync.replicas` copies of any partition. A pause in which no such group existed is inherent, as far as it did not.
+A record is acknowledged when enough of its replicas have it, and a failed leader is replaced only by a controller that
+a majority of voters follows. So a cluster is *able* to acknowledge on every partition while there is a group of running
+nodes that all reach each other in both directions, include a majority of the voters, and are enough to hold
+`min.insync.replicas` copies of any partition. A pause is unavoidable for the time in which no such group existed.
 
-A node that was just started again counts as running: how long it takes to be of use is the cluster's own matter.
+A restarted node counts as running immediately: how long it takes to become useful is the cluster's responsibility.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ class Reach(NamedTuple):
     """The state of nodes and links at one moment."""
 
     down: frozenset[int]
-    """Nodes that do not run, stand still, or have no network."""
+    """Nodes that are down, stopped by SIGSTOP, or without network."""
     cuts: frozenset[tuple[int, int]]
-    """(sender, receiver): packets in this direction are lost."""
+    """(sender, receiver) pairs between which packets are lost."""
 
 
 class Need(NamedTuple):
-    """What a group of nodes must have so that the cluster can acknowledge."""
+    """The conditions on a group of nodes that can acknowledge."""
 
     nodes: Collection[int]
     voters: Collection[int]
     group_min: int
-    """So many nodes hold enough copies of any partition."""
+    """The number of nodes that is sure to hold enough copies of any partition."""
 
 
 def need(nodes: int, voters: int, copies: int, min_insync: int) -> Need:
-    """For nodes that are numbered from 1, of which the first ones vote."""
+    """For nodes numbered from 1, of which the first `voters` vote."""
     return Need(range(1, nodes + 1), range(1, voters + 1), nodes - copies + min_insync)
 
 
 def able(reach: Reach, need: Need) -> bool:
-    """Whether some group of nodes has all that is needed."""
+    """Whether some group of nodes meets the conditions."""
     up = [node for node in need.nodes if node not in reach.down]
     majority = len(need.voters) // 2 + 1
     return any(
@@ -56,7 +56,7 @@ def _all_connected(group: tuple[int, ...], cuts: frozenset[tuple[int, int]]) -> 
 
 @dataclass(slots=True)
 class Timeline:
-    """When the cluster was able to acknowledge. It is told the state again and again, in the order of time."""
+    """When the cluster was able to acknowledge. The state is reported repeatedly, in order of time."""
 
     need: Need
     _last: Reach | None = None
@@ -73,7 +73,7 @@ class Timeline:
             self._changes.append((now_s, is_able))
 
     def unable_s(self, start_s: float, end_s: float) -> float:
-        """How much of this time no group of nodes could acknowledge."""
+        """For how much of this interval no group of nodes could acknowledge."""
         total_s, since_s = 0.0, None
         for at_s, is_able in (*self._changes, (end_s, True)):
             if not is_able:

@@ -1,4 +1,4 @@
-"""Which node is what at the moment, asked in Kafka's protocol."""
+"""Finds out by Kafka's protocol which node has which role at the moment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The cluster as it is: who leads, who is in sync."""
+    """The current state of the cluster: leaders and in-sync replicas."""
 
     leaders: tuple[int, ...]
     replicas: tuple[tuple[int, ...], ...]
@@ -55,7 +55,7 @@ class Standing:
 
 
 class Roles:
-    """Asks a cluster that may be in any state: None for what nobody can tell now."""
+    """Queries a cluster in any state; the result is None if nobody can answer."""
 
     def __init__(self, properties: Mapping[str, object], topic: str, group: str) -> None:
         quick = {**dict.fromkeys(QUICK, REQUEST_TIMEOUT_MS), "default.api.timeout.ms": RETRY_TIMEOUT_MS}
@@ -64,14 +64,14 @@ class Roles:
         self.group = group
 
     def whole(self) -> bool:
-        """Every server of the bootstrap list says so: one that was cut off may tell what was, not what is."""
+        """Whether every bootstrap server says so: a server that was cut off may report an outdated state."""
         return all(
             (standing := self.standing(address)) is not None and standing.whole
             for address in self._settings.bootstrap_servers
         )
 
     def standing(self, address: Address | None = None) -> Standing | None:
-        """As any node sees it, or the one at this address."""
+        """The state as seen by any node, or by the one at this address."""
         servers = self._settings.bootstrap_servers if address is None else (address,)
         with suppress(ClientError), Cluster(replace(self._settings, bootstrap_servers=servers)) as cluster:
             partitions = cluster.topics([self.topic])[self.topic].partitions
@@ -83,7 +83,7 @@ class Roles:
         return None
 
     def find(self, role: Role, rng: Random) -> int | None:
-        """A node that has this role now; one of them by chance if there are several."""
+        """A node that has this role now; a random one if there are several."""
         if role is Role.CONTROLLER:
             return self._controller()
         if role is Role.COORDINATOR:
@@ -99,7 +99,7 @@ class Roles:
         return rng.choice(others) if others else None
 
     def reassign(self, brokers: Sequence[int], copies: int, rng: Random) -> bool:
-        """Give every partition so many replicas, by chance; whether the cluster has taken that."""
+        """Give every partition `copies` random replicas; returns whether the cluster accepted it."""
         standing = self.standing()
         if standing is None:
             return False

@@ -1,7 +1,7 @@
 """One run: a topic, the load, faults, and the account at the end.
 
-Faults come in *episodes*. An episode begins with a cluster that is whole and ends when it is whole again; without
-`overlap` it has one fault, with it several, of which up to so many are under way at the same time.
+Faults come in *episodes*. An episode begins and ends with all replicas in sync. Without `overlap` it has one fault;
+with `overlap` it has several, of which up to that many run at the same time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from penstock.chaos.roles import Roles
 TICK_S: Final = 0.05
 READY_TIMEOUT_S: Final = 90.0
 CALM_S: Final = 1.0
-"""Between two faults."""
+"""The pause between two faults."""
 FAULTS_PER_SLOT: Final = 3
-"""Of an episode with overlapping faults, for each that may be under way at once."""
+"""The number of faults in an overlapping episode, per fault that may run at the same time."""
 CALM_RECORDS: Final = 50
-"""So many are acknowledged before the first fault and after the last one."""
+"""Records acknowledged per partition before the first fault and after the last one."""
 WHOLE_TIMEOUT_S: Final = 120.0
 FLUSH_TIMEOUT_S: Final = 150.0
 READ_TIMEOUT_S: Final = 90.0
@@ -41,15 +41,15 @@ REQUEST_TIMEOUT_S: Final = 15
 
 
 class ChaosFailed(Exception):
-    """The run could not be made: this says nothing about the cluster's records."""
+    """The run could not be carried out; this says nothing about the cluster's records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     seconds: float | None
-    """For so long faults are begun; None with `rounds`."""
+    """How long new faults are started; None with `rounds`."""
     rounds: int | None
-    """Every fault so many times."""
+    """How many times each fault is applied."""
     seed: int
     topic: str
     group: str
@@ -63,14 +63,14 @@ class Options:
     group_protocol: str
     keep: bool
     overlap: int = 1
-    """So many faults may be under way at once."""
+    """How many faults may run at the same time."""
     producer_command: Sequence[str] = ()
     """The program that produces instead of librdkafka (`penstock.chaos.program`)."""
 
 
 @dataclass(slots=True)
 class Applied:
-    """A fault that was applied, and what it cost."""
+    """A fault that was applied, and its effect."""
 
     name: str
     at_s: float
@@ -78,24 +78,24 @@ class Applied:
     """When it was undone."""
     what: str = ""
     pause_s: float | None = None
-    """The longest time without an acknowledgement on some partition, until all was well again: in its episode."""
+    """The longest time without an acknowledgement on a partition during its episode."""
     whole_after_s: float | None = None
-    """From its end until all replicas were in sync again."""
+    """The time from its end until all replicas were in sync again."""
 
 
 @dataclass(slots=True)
 class LongPause:
-    """A long time without an acknowledgement, and what was wrong with the cluster meanwhile. Times are of the run."""
+    """A long time without an acknowledgement, and the faults at that time. Times count from the start of the run."""
 
     partitions: list[int]
     start_s: float
     end_s: float
     faults: list[str]
-    """Those that were under way in this time."""
+    """The faults that were active during the pause."""
     unable_s: float | None
-    """For so long no group of nodes could have acknowledged; None for a cluster whose nodes are not ours."""
+    """How long no group of nodes could have acknowledged; None for a cluster that we did not start."""
     probe_s: float | None
-    """The probe had to wait for so long; the rest of the pause is the client's. None: it was not probed."""
+    """How long the probe waited; the rest of the pause is the client's. None if it was not probed."""
 
     @property
     def seconds(self) -> float:
@@ -112,7 +112,7 @@ class Result:
     exit_codes: Mapping[int, Sequence[int]] = field(default_factory=dict)
     long_pauses: list[LongPause] = field(default_factory=list)
     longest_commit_s: float = 0.0
-    """That a member of the group waited for."""
+    """The longest synchronous commit of a group member."""
 
     @property
     def holds(self) -> bool:
@@ -120,7 +120,7 @@ class Result:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is worth a closer look: the topic and the data may go."""
+        """Whether nothing needs a closer look, so that the topic and the data may be removed."""
         return self.holds and self.verdict is not None and not self.verdict.copies
 
     def as_json(self) -> dict[str, object]:
@@ -159,7 +159,7 @@ class Result:
 
 
 class Screen(Protocol):
-    """Where it is seen how the run goes."""
+    """Displays the progress of a run."""
 
     def show(self, run: Run) -> None: ...
 
@@ -167,7 +167,7 @@ class Screen(Protocol):
 
 
 class Run:
-    """The `Place` of the faults."""
+    """One run; it is the `Place` of the faults."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Run:
         nodes: Nodes | None = None,
         need: Need | None = None,
     ) -> None:
-        """`need`: what the nodes must have so that they can acknowledge; for a cluster of our own."""
+        """`need`: the conditions for acknowledgements, for a cluster that we started."""
         self.options = options
         self._timeline = None if need is None else Timeline(need)
         self.faults = {fault.name: fault for fault in faults}
@@ -193,7 +193,7 @@ class Run:
         self._screen = screen
         self._started_s = time.monotonic()
 
-    # ---- waiting: everything happens meanwhile
+    # ---- waiting: nodes and display are served meanwhile
 
     def wait(self, seconds: float) -> None:
         self._wait_until(lambda: False, time.monotonic() + seconds)
@@ -222,7 +222,7 @@ class Run:
     # ---- the run
 
     def run(self) -> Result:
-        """Raises ChaosFailed if there is nothing to be said about the cluster."""
+        """Raises ChaosFailed if the run says nothing about the cluster."""
         options = self.options
         admin = self._prepare()
         load = self.load = self._load()
@@ -268,14 +268,14 @@ class Run:
         )  # fmt: skip
 
     def _prepare(self) -> AdminClient:
-        """The topic, on a cluster that is whole."""
+        """Create the topic, and wait until all its replicas are in sync."""
         options = self.options
         self.tell(f"seed {options.seed}: creating topic {options.topic}")
         settings: dict[str, Any] = {"log_level": 0, "reconnect.backoff.max.ms": 500, **self.properties}
         admin = AdminClient(settings)
         config = {"min.insync.replicas": str(options.min_insync_replicas), "unclean.leader.election.enable": "false"}
         topic = NewTopic(options.topic, options.partitions, options.replication_factor, config=config)
-        reason = ["no broker answers"]
+        reason = ["no broker responds"]
 
         def created() -> bool:
             try:
@@ -295,7 +295,7 @@ class Run:
         return admin
 
     def _break(self) -> None:
-        """One fault after another, until the time is up; Ctrl-C ends it early, and the account is made all the same."""
+        """Apply faults until the time is up. Ctrl-C ends this early; the records are checked all the same."""
         options = self.options
         end_s = None if options.seconds is None else time.monotonic() + options.seconds
         steps = plan(list(self.faults), self.rng, options.rounds) if self.faults else iter(())
@@ -306,10 +306,10 @@ class Run:
             if end_s is not None:
                 self.wait(end_s - time.monotonic())
         except KeyboardInterrupt:
-            self.tell("interrupted: what was sent so far is accounted for")
+            self.tell("interrupted: checking the records sent so far")
 
     def _episode(self, steps: Iterator[Step]) -> bool:
-        """Some faults, and the time until all is well again. False if no fault is left."""
+        """Apply some faults, and wait until all replicas are in sync again. False if no fault is left."""
         load = self.load
         assert load is not None
         chosen = list(islice(steps, 1 if self.options.overlap == 1 else self.options.overlap * FAULTS_PER_SLOT))
@@ -323,7 +323,7 @@ class Run:
         self.tell("waiting until all replicas are in sync")
         try:
             if not self._wait_until(self.roles.whole, time.monotonic() + WHOLE_TIMEOUT_S):
-                raise FaultFailed(f"the cluster did not have all replicas in sync again within {WHOLE_TIMEOUT_S:.0f} s")
+                raise FaultFailed(f"not all replicas were in sync again within {WHOLE_TIMEOUT_S:.0f} s")
             whole_after_s = time.monotonic() - undone_s
             self._acknowledge_more(f"after {self.applied[-1].name}", FaultFailed)
         except (FaultFailed, NodeFailed) as error:
@@ -336,7 +336,7 @@ class Run:
         return True
 
     def _overlap(self, steps: list[Step]) -> None:
-        """Let all of these faults happen."""
+        """Run all of these faults."""
         overlap = Overlap(map(self._planned, steps), self.options.overlap, self.rng)
         try:
             while overlap.tick(time.monotonic()):
@@ -365,7 +365,7 @@ class Run:
         return Planned(begin, fault.alone, done, failed)
 
     def _acknowledge_more(self, when: str, failure: type[Exception]) -> None:
-        """Some records on every partition, so that what is broken next is broken under load."""
+        """Wait for some acknowledgements on every partition, so that the next fault happens under load."""
         load = self.load
         assert load is not None
         goal = load.ledger.counts.acknowledged + CALM_RECORDS
@@ -380,7 +380,7 @@ class Run:
     # ---- the account
 
     def _account(self, load: Load) -> Verdict | None:
-        self.tell("sending no more; waiting for the last acknowledgements")
+        self.tell("producers stopped; waiting for the last acknowledgements")
         load.stop_sending.set()
         if not self._wait_until(lambda: load.ledger.pending == 0, time.monotonic() + FLUSH_TIMEOUT_S):
             load.problem(f"{load.ledger.pending} records were neither acknowledged nor refused")
@@ -388,10 +388,10 @@ class Run:
         try:
             ends = load.ends()
         except KafkaException as error:
-            load.problem(f"the ends of the partitions cannot be told: {error.args[0].str()}")
+            load.problem(f"the end offsets of the partitions cannot be read: {error.args[0].str()}")
             return None
         if not self._wait_until(lambda: load.caught_up(ends), time.monotonic() + READ_TIMEOUT_S):
-            load.problem(f"the readers have not read to the end within {READ_TIMEOUT_S:.0f} s")
+            load.problem(f"the readers did not reach the end within {READ_TIMEOUT_S:.0f} s")
         load.stop()
         self.tell("reading everything once more, from the beginning")
         try:

@@ -1,4 +1,4 @@
-"""How a run is seen: a live view on a terminal, lines elsewhere, and the verdict."""
+"""The display of a run: a live view on a terminal, lines elsewhere, and the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAULTS_SHOWN: Final = 12
 
 
 class LineScreen:
-    """What is done, line by line, and how it goes every few seconds."""
+    """Prints each action, and the progress every few seconds."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -48,7 +48,7 @@ class LineScreen:
 
 
 class LiveScreen:
-    """A table of the faults so far that moves."""
+    """A live table of the faults so far."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr)
@@ -88,7 +88,7 @@ def render(run: Run, now_s: float) -> RenderableType:
     if run.load is not None:
         waiting_s = run.load.pauses.running_s(now_s)
         parts.append(Text(_progress(run.load.ledger.counts)))
-        parts.append(Text(f"longest wait for an acknowledgement at the moment: {waiting_s:.1f} s", style="grey58"))
+        parts.append(Text(f"longest current wait for an acknowledgement: {waiting_s:.1f} s", style="grey58"))
     parts.append(Text(run.doing, style="yellow"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="grey58")
     for column in ("at", "fault", "", "longest pause", "in sync after"):
@@ -101,7 +101,7 @@ def render(run: Run, now_s: float) -> RenderableType:
 
 
 def summary(result: Result) -> list[str]:
-    """The verdict, for a person."""
+    """The verdict as text."""
     lines = [
         f"{one.at_s:7.1f} s  {one.name}: {one.what or 'not applied'}"
         + (f"; longest pause {one.pause_s:.2f} s" if one.pause_s is not None else "")
@@ -124,13 +124,13 @@ def summary(result: Result) -> list[str]:
     lines += [f"PROBLEM {text}" for text in result.problems]
     if result.holds and result.verdict is not None and result.verdict.counts.resent:
         lines.append(
-            "Every acknowledged record is there, in order; no reader missed one or saw one go. "
-            "The client, not the cluster, stored some twice."
+            "Every acknowledged record is stored, in order; no reader missed a record or saw one vanish. "
+            "Some are stored twice because of the client, not the cluster."
         )
     elif result.holds:
-        lines.append("Every acknowledged record is there, once, in order; no reader missed one or saw one go.")
+        lines.append("Every acknowledged record is stored once, in order; no reader missed a record or saw one vanish.")
     else:
-        lines.append(f"NOT ALL IS WELL. Seed {result.seed} chooses the same faults again.")
+        lines.append(f"FAILED. Use seed {result.seed} to repeat the same faults.")
     return lines
 
 
@@ -141,18 +141,18 @@ def _explained(pause: LongPause) -> str:
         f"faults: {', '.join(pause.faults) or 'none'}"
     )
     if pause.probe_s is not None:
-        text += f"; another client had to wait for {pause.probe_s:.1f} s of it"
+        text += f"; another client waited {pause.probe_s:.1f} s of it"
     if pause.unable_s is not None:
-        text += f"; too few nodes reached each other to acknowledge for {pause.unable_s:.1f} s of it"
+        text += f"; for {pause.unable_s:.1f} s of it too few nodes could reach each other to acknowledge"
     return text
 
 
 def _resent(verdict: Verdict) -> list[str]:
-    """Records that the client sent again under a new epoch, with the evidence."""
+    """Records that the client resent under a new epoch, with the evidence."""
     runs = [run for run in verdict.copies if run.blame is Blame.CLIENT]
     if not runs:
         return []
-    head = f"{verdict.counts.resent:,} records are stored twice because the client sent them again under a new epoch:"
+    head = f"{verdict.counts.resent:,} records are stored twice because the client resent them under a new epoch:"
     lines = [head, *(f"  partition {run.first.partition}: {run}" for run in runs[:EXAMPLES_MAX])]
     if len(runs) > EXAMPLES_MAX:
         lines.append(f"  … and {len(runs) - EXAMPLES_MAX} more runs of records")

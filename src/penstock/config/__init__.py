@@ -2,30 +2,32 @@
 
 Theory of operation
 -------------------
-A property that is set takes effect, is refused, or is reported as one without effect. So there are four tables, and
-every broker property of Kafka 4 is in exactly one of them:
+A property that is set either takes effect, is refused, or is reported as having no effect. So there are four tables,
+and every broker property of Kafka 4 is in exactly one of them:
 
-- `BROKER` (`broker_table.py`, with a module for each subject): what this broker does, with Kafka's names, types, limits
-  and defaults. Where a default differs from Kafka's, the definition says so.
-- `NOT_YET` (`unserved.py`): what is still to come. Kafka's default is accepted, anything else is refused with the
-  reason.
-- `WITHOUT_MEANING` (`unserved.py`): machinery that is not here. Accepted with a warning that names the substitute.
-- `INERT` (`inert_table.py`): the same, for what Kafka lets operators change at run time. Checked, kept and described.
+- `BROKER` (`broker_table.py`, with a module for each subject): properties that work here, with Kafka's names, types,
+  limits and defaults. If a default differs from Kafka's, the definition says so.
+- `NOT_YET` (`unserved.py`): features that are not implemented yet. Kafka's default is accepted; any other value is
+  refused with the reason.
+- `WITHOUT_MEANING` (`unserved.py`): properties of mechanisms that this broker does not have. They are accepted with a
+  warning that names the alternative.
+- `INERT` (`inert_table.py`): the same, for properties that Kafka lets operators change at run time. They are checked,
+  stored and described.
 
-`TOPIC` (`topic.py`) has the properties of topics; each one's default is a broker property, through the chain
-of fallbacks that Kafka has (`retention.ms` ← `log.retention.ms` ← `log.retention.minutes` ← `log.retention.hours`).
+`TOPIC` (`topic.py`) has the properties of topics. The default of each is a broker property, with Kafka's chain of
+fallbacks (`retention.ms` ← `log.retention.ms` ← `log.retention.minutes` ← `log.retention.hours`).
 
-`GROUP` (`group.py`) has those of single groups, which have their defaults from the broker in the same way.
+`GROUP` (`group.py`) has the properties of single groups, whose defaults are broker properties as well.
 
-Each property is declared once, in a class that is the table and the type of the values at the same time: see
-`tables.py`. While a broker runs, `LiveConfig` (`live.py`) holds the configuration in force, and tells components of the
-changes that concern them.
+Each property is declared once, in a class that is both the table and the type of the values: see `tables.py`. While a
+broker runs, `LiveConfig` (`live.py`) holds the configuration in force and notifies components of changes to the
+properties they use.
 
-`BrokerConfig.resolve` and `TopicConfig.resolve` turn text into objects with typed attributes that never change:
-reading `config.num_partitions` costs a slot, and a change at run time makes a new object. `describe.py` and
-`alter.py` do what DescribeConfigs and IncrementalAlterConfigs ask for.
+`BrokerConfig.resolve` and `TopicConfig.resolve` turn text into immutable objects with typed attributes: reading
+`config.num_partitions` costs one attribute access, and a change at run time creates a new object. `describe.py` and
+`alter.py` implement DescribeConfigs and IncrementalAlterConfigs.
 
-Everything here is pure. Reading the file is left to whoever starts the broker.
+Everything here is pure; the caller reads the file.
 """
 
 from penstock.config.alter import Alteration, AlterOperation, alter_broker, alter_group, alter_topic

@@ -30,7 +30,7 @@ class Alteration(NamedTuple):
 
 
 def alter_topic(overrides: Mapping[str, str], alterations: Iterable[Alteration]) -> dict[str, str]:
-    """A topic's own settings after the alterations; KafkaError if one of them, or the result, is not valid."""
+    """A topic's own settings after the alterations. Raises KafkaError if one of them, or the result, is invalid."""
     altered = _apply(overrides, alterations, TOPIC)
     validate_topic_configs(altered)
     return altered
@@ -61,7 +61,7 @@ def _apply(
     seen: dict[str, None] = {}
     for name, operation, value in alterations:
         if name in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The config {name} is altered twice in one request")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The config {name} occurs twice in one request")
         seen[name] = None
         if operation == AlterOperation.DELETE:
             altered.pop(name, None)
@@ -84,7 +84,7 @@ def _apply(
 
 
 def _items(name: str, text: str | None, definitions: Mapping[str, Definition]) -> list[str]:
-    """What the list holds now, where it is not set its default."""
+    """The current elements of a list property; those of its default if it is not set."""
     definition = definitions.get(name)
     if definition is None or definition.kind is not Kind.LIST:
         raise KafkaError(

@@ -1,8 +1,8 @@
 """A broker's configuration: parsed, checked as a whole, and offered as plain attributes.
 
-Three levels give a property its value, the first that has it wins: settings made at run time for this broker,
-settings made at run time for all brokers, and the static ones (file and command line). Below them lies the default.
-A change at run time makes a new object, so whoever holds one sees a consistent state.
+A property takes its value from the first level that sets it: run-time settings of this broker, run-time settings of all
+brokers, static settings (file and command line), the default. A change at run time creates a new object, so an object
+always shows a consistent state.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ LISTENER_PREFIX = "listener.name."
 
 
 class BrokerConfig(BrokerProperties, View):
-    """What a broker runs with. Attributes carry effective values: where a property has fallbacks in other units
-    (`log.retention.ms`, `log.retention.minutes`, `log.retention.hours`), the finest carries the result in ms."""
+    """The effective configuration of a broker. If a property has fallbacks in other units (`log.retention.ms`,
+    `log.retention.minutes`, `log.retention.hours`), the attribute of the finest unit holds the result in ms."""
 
     topic_defaults: TopicConfig
-    """What a topic has that sets nothing itself."""
+    """The configuration of a topic without settings of its own."""
     warnings: tuple[str, ...]
-    """What the operator should know: settings without meaning here, unknown names."""
+    """Warnings for the operator: settings without effect, unknown names."""
     values: Mapping[str, Value]
-    """Each property as it is set, by Kafka's name, without fallbacks."""
+    """Each property by Kafka's name, as it is set, without fallbacks."""
     static: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     dynamic_broker: Mapping[str, str]
@@ -51,10 +51,10 @@ class BrokerConfig(BrokerProperties, View):
         dynamic_default: Mapping[str, str] | None = None,
         dynamic_broker: Mapping[str, str] | None = None,
     ) -> Self:
-        """The configuration in force. ConfigError lists everything that is wrong with the static settings.
+        """The effective configuration. Raises ConfigError with all problems of the static settings.
 
-        A dynamic setting was checked when it was made. One that no longer passes (made by another version) is
-        left out with a warning, because a broker that will not start could not be told to forget it.
+        Dynamic settings were checked when they were made. One that is no longer valid (made by another version) is
+        skipped with a warning: if it stopped the broker from starting, nobody could remove it.
         """
         warnings: list[str] = []
         problems: list[str] = []
@@ -64,10 +64,10 @@ class BrokerConfig(BrokerProperties, View):
                 try:
                     values[name] = _dynamic_value(name, text)
                 except ValueError as error:
-                    warnings.append(f"the setting {name}={text}, made at run time, is left out: {error}")
+                    warnings.append(f"the run-time setting {name}={text} is ignored: {error}")
                     continue
                 if _is_without_effect(SETTABLE[name], values[name]):
-                    warnings.append(f"{name}, set at run time, has no effect here: {SETTABLE[name].no_effect}")
+                    warnings.append(f"the run-time setting {name} has no effect here: {SETTABLE[name].no_effect}")
         attributes = _derive(values, static, problems)
         if problems:
             raise ConfigError(problems)
@@ -81,17 +81,17 @@ class BrokerConfig(BrokerProperties, View):
         return cls.of(attributes)
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
-        """The same static settings under other dynamic ones."""
+        """The same static settings with other dynamic ones."""
         return self.resolve(self.static, dynamic_default, dynamic_broker)
 
     def changed_since(self, older: BrokerConfig) -> tuple[str, ...]:
-        """Kafka's names of the properties whose values differ, sorted."""
+        """The names of the properties whose values differ, sorted."""
         return tuple(name for name in sorted(SETTABLE) if self.values[name] != older.values[name])
 
 
 def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> Value:
-    """The value a dynamic broker property would have. KafkaError(INVALID_REQUEST), the code Kafka answers with here,
-    says why it cannot be set at run time, or for one broker alone."""
+    """The value of a dynamic broker property. Raises KafkaError(INVALID_REQUEST), Kafka's code here, if it cannot be
+    set at run time, or not for a single broker."""
     try:
         if text is None:
             raise ValueError("it needs a value")
@@ -99,7 +99,7 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
         if SETTABLE[name].mode is UpdateMode.PER_BROKER and not per_broker:
             raise ValueError("it can only be set for one broker, not for all at once")
     except ValueError as error:
-        # The value of a property that is not served is not repeated: some of them are passwords.
+        # The value of an unsupported property is not repeated: it may be a password.
         shown = f"value {text}" if name in SETTABLE else "setting"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid {shown} for configuration {name}: {error}") from None
     return value
@@ -108,7 +108,7 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
 def validate_broker_configs(
     settings: Mapping[str, str | None], broker: BrokerConfig, *, per_broker: bool
 ) -> None:
-    """Refuse, with KafkaError(INVALID_REQUEST), dynamic settings that `broker` could not run with."""
+    """Raises KafkaError(INVALID_REQUEST) if `broker` could not run with these dynamic settings."""
     for name, text in settings.items():
         validate_broker_config(name, text, per_broker=per_broker)
     texts = {name: text for name, text in settings.items() if text is not None}
@@ -143,28 +143,28 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
         elif name.startswith(LISTENER_PREFIX):
             problems.append(f"{name} is refused: {_reason_for_listener(name)}")
         else:
-            hint = _did_you_mean(name) or " and is ignored, as Kafka does"
-            warnings.append(f"{name} is not a property this broker knows{hint}")
+            hint = _did_you_mean(name) or " and is ignored, as in Kafka"
+            warnings.append(f"{name} is not a known broker property{hint}")
     return values
 
 
 def _reason_for_listener(name: str) -> str:
-    """Why a property that is set for one listener is refused."""
+    """Why a property with a listener prefix is refused."""
     _, _, of_broker = name.removeprefix(LISTENER_PREFIX).partition(".")
     if of_broker in NOT_YET:
         return NOT_YET[of_broker].reason
-    return "settings of one listener are not served yet; set it for the broker"
+    return "settings for a single listener are not supported yet; set it for the whole broker"
 
 
 def _is_without_effect(definition: Definition, value: Value) -> bool:
-    """Whether the value asks for something that does not happen. The default asks for nothing."""
+    """Whether the value requests something that does not happen here. The default requests nothing."""
     if definition.name == "num.network.threads" and value == 1:
-        return False  # There is one.
+        return False  # the event loop is one thread
     return definition.no_effect != "" and value != definition.default
 
 
 def _without_order(name: str, text: str) -> str:
-    """Roles may come in any order; they are kept in one."""
+    """Normalise the order of process roles; other values are unchanged."""
     return ",".join(sorted(role.strip() for role in text.split(","))) if name == "process.roles" else text
 
 
@@ -175,12 +175,12 @@ def _merge_broker_id(text: str, static: Mapping[str, str], values: dict[str, Val
         problems.append(f"broker.id={text.strip()}: {error}")
         return
     if "node.id" in static and static["node.id"].strip() != str(broker_id):
-        problems.append(f"broker.id={text.strip()} and node.id={static['node.id'].strip()} differ; set node.id alone")
+        problems.append(f"broker.id={text.strip()} and node.id={static['node.id'].strip()} differ; set only node.id")
     values["node.id"] = broker_id
 
 
 def mistyped_properties(names: Iterable[str]) -> dict[str, str]:
-    """Names that are nearly those of broker properties, and the properties that were probably meant."""
+    """Misspelt property names, each with the broker property that was probably meant."""
     known = {*SETTABLE, *NOT_YET, *WITHOUT_MEANING, "broker.id"}
     unknown = [name for name in names if name not in known and not name.startswith(LISTENER_PREFIX)]
     return {name: meant for name in unknown if (meant := _nearest(name)) is not None}
@@ -192,7 +192,7 @@ def _did_you_mean(name: str) -> str:
 
 
 def _nearest(name: str) -> str | None:
-    # Only needed for a mistake, and not worth its time in every start.
+    # Imported here because it is needed only after a mistake and would slow down every start.
     from difflib import get_close_matches
 
     matches = get_close_matches(name, SETTABLE, n=1, cutoff=0.85)
@@ -215,7 +215,7 @@ def _dynamic_value(name: str, text: str) -> Value:
 
 
 def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[str]) -> dict[str, object]:
-    """Attributes from values, with all that depends on more than one property; problems are added to the list."""
+    """Attributes computed from values, including those that depend on several properties; appends to `problems`."""
     effective = {
         name: _first_set(definition, values) if definition.fallbacks else definition.scaled(values[name])
         for name, definition in BROKER.items()
@@ -233,7 +233,7 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
 
 
 def _first_set(definition: Definition, values: Mapping[str, Value]) -> int:
-    """The value of a property that has fallbacks: that of the first that is set, in the property's own unit."""
+    """The value of a property with fallbacks: the first that is set, converted to the property's own unit."""
     for name, factor in ((definition.name, 1), *definition.fallbacks):
         value = values[name]
         if value is not None:
@@ -249,7 +249,7 @@ def _data_directory(values: Mapping[str, Value], problems: list[str]) -> str:
     assert isinstance(directories, tuple)
     if len(directories) > 1:
         problems.append(
-            f"log.dirs names {len(directories)} directories; a broker has one. "
+            f"log.dirs names {len(directories)} directories, but a broker has one. "
             f"Run one broker per directory: penstock up --brokers {len(directories)}"
         )
     return directories[0]
@@ -269,7 +269,7 @@ def _ip_overrides(values: Mapping[str, Value], problems: list[str]) -> dict[str,
         overrides[address.strip("[]")] = int(count)
     if values["max.connections.per.ip"] == 0 and not overrides:
         problems.append(
-            "max.connections.per.ip=0 would admit nobody; name who may connect in max.connections.per.ip.overrides"
+            "max.connections.per.ip=0 would refuse everyone; list allowed addresses in max.connections.per.ip.overrides"
         )
     return overrides
 
@@ -285,7 +285,7 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
     try:
         protocols = parse_protocol_map(str(values[property_name]))
         if property_name not in static:
-            # As in Kafka: a controller's listener needs no entry as long as nobody wrote a map.
+            # As in Kafka: without a map, a controller listener needs no entry.
             protocols.update((name, "PLAINTEXT") for name in controller_names)
         property_name = "listeners"
         entries = values["listeners"]
@@ -297,11 +297,11 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
         assert isinstance(roles, tuple)
         if "broker" not in roles:
             if listeners:
-                raise ValueError(f"has {listeners[0]}, but a node without the broker role serves no clients")
+                raise ValueError(f"has {listeners[0]}, but a node without the broker role does not serve clients")
         elif not listeners:
-            raise ValueError("has only listeners of controllers; add one for clients, such as PLAINTEXT://127.0.0.1:9092")
+            raise ValueError("has only controller listeners; add one for clients, such as PLAINTEXT://127.0.0.1:9092")
         if "controller" not in roles and controllers:
-            raise ValueError(f"has {controllers[0]}, but a node without the controller role opens no such listener")
+            raise ValueError(f"has {controllers[0]}, but a node without the controller role has no controller listener")
         advertised = listeners
         property_name = "advertised.listeners"
         entries = values["advertised.listeners"]
@@ -313,7 +313,7 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
         problems.append(f"{property_name} {error}")
     inter_broker = values["inter.broker.listener.name"]
     if inter_broker is not None and advertised and str(inter_broker).upper() not in [e.name for e in advertised]:
-        problems.append(f"inter.broker.listener.name={inter_broker} is not among the advertised listeners")
+        problems.append(f"inter.broker.listener.name={inter_broker} is not one of the advertised listeners")
     if inter_broker is None and advertised:
         inter_broker = advertised[0].name
     return {
@@ -327,18 +327,18 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
 def _check_advertised(advertised: tuple[Endpoint, ...], listeners: tuple[Endpoint, ...]) -> None:
     names = [listener.name for listener in listeners]
     if not advertised:
-        raise ValueError("has no listener that clients can use")
+        raise ValueError("has no listener for clients")
     for endpoint in advertised:
         if endpoint.name not in names:
-            raise ValueError(f"has {endpoint.name}, which listeners does not open")
+            raise ValueError(f"has {endpoint.name}, which is not in listeners")
         if endpoint.host in WILDCARD_HOSTS:
-            raise ValueError(f"has {endpoint}, to which no client can connect; give a name or address they can reach")
+            raise ValueError(f"has {endpoint}, which clients cannot connect to; use a host name or address")
 
 
 def _quorum(
     values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]
 ) -> dict[str, object]:
-    """Who the voters are and where to find them. A node that names nobody but itself is a cluster of one."""
+    """The voters and their addresses. A node that names only itself is a cluster of one."""
     entries = values["controller.quorum.voters"]
     servers = values["controller.quorum.bootstrap.servers"]
     controllers = attributes["controller_listeners"]
@@ -363,13 +363,13 @@ def _quorum(
         )
     if own is not None and "controller" not in roles:
         problems.append(
-            f"controller.quorum.voters names this node (node.id={node_id}), which has not the controller role; "
-            "add controller to process.roles, or take it out of the voters"
+            f"controller.quorum.voters names this node (node.id={node_id}), which lacks the controller role; "
+            "add controller to process.roles, or remove the node from the voters"
         )
     if own is not None and own_ports and own.port not in own_ports and 0 not in own_ports:
         problems.append(
-            f"controller.quorum.voters says that this node listens on port {own.port}, but its controller listener "
-            f"has port {own_ports[0]}"
+            f"controller.quorum.voters gives this node port {own.port}, but its controller listener "
+            f"uses port {own_ports[0]}"
         )
     for server in servers:
         try:
@@ -377,7 +377,8 @@ def _quorum(
         except ValueError as error:
             problems.append(f"controller.quorum.bootstrap.servers: {error}")
             continue
-        # One's own listener may be named under any name of this machine; alone, its port tells.
+        # A node may name its own listener by any of the machine's names; if it is the only server, the port identifies
+        # it.
         is_own = any(address == (e.host, e.port) for e in controllers) or (
             "controller" in roles and len(servers) == 1 and (not own_ports or address[1] in own_ports)
         )
@@ -386,12 +387,12 @@ def _quorum(
     if others and "controller" in roles and not controllers:
         named_by = "controller.quorum.voters" if entries else "controller.quorum.bootstrap.servers"
         problems.append(
-            f"{named_by} names other controllers, which must reach this one, but controller.listener.names names no "
+            f"{named_by} names other controllers, which must reach this node, but controller.listener.names names no "
             "listener of this node; set controller.listener.names=CONTROLLER, add CONTROLLER://HOST:PORT to listeners"
         )
     if "controller" not in roles and not others:
         problems.append(
-            "process.roles=broker needs controllers elsewhere; name them in controller.quorum.bootstrap.servers "
+            "process.roles=broker needs controllers on other nodes; name them in controller.quorum.bootstrap.servers "
             "or controller.quorum.voters"
         )
     return {"quorum_voters": voters, "quorum_servers": tuple(others)}
@@ -405,10 +406,10 @@ def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:
 
     def not_above(name: str, ceiling: str, why: str) -> None:
         if number(name) > number(ceiling):
-            problems.append(f"{name}={number(name)} is above {ceiling}={number(ceiling)}: {why}")
+            problems.append(f"{name}={number(name)} exceeds {ceiling}={number(ceiling)}: {why}")
 
-    not_above("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "a follower would give up before its answer")
-    not_above("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "a follower would leave the ISR while it waits")
+    not_above("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "a fetch would time out before its response")
+    not_above("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "a waiting follower would leave the ISR")
     not_above("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no session timeout would be allowed")
     for timer in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         name = f"group.consumer.{timer}"
@@ -416,13 +417,13 @@ def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:
         not_above(name, f"group.consumer.max.{timer}", "the default would not be allowed")
     if number("group.consumer.heartbeat.interval.ms") >= number("group.consumer.session.timeout.ms"):
         problems.append(
-            f"group.consumer.heartbeat.interval.ms={number('group.consumer.heartbeat.interval.ms')} is not below "
+            f"group.consumer.heartbeat.interval.ms={number('group.consumer.heartbeat.interval.ms')} must be below "
             f"group.consumer.session.timeout.ms={number('group.consumer.session.timeout.ms')}: "
             "members would be removed between two heartbeats"
         )
     not_above(
         "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
-        "a record would have to be compacted while it may not be",
+        "a record could be required to be compacted before that is allowed",
     )
     if number("queued.max.request.bytes") > 0:
-        not_above("socket.request.max.bytes", "queued.max.request.bytes", "the largest request could never be taken in")
+        not_above("socket.request.max.bytes", "queued.max.request.bytes", "the largest request could never be read")

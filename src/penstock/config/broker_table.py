@@ -1,6 +1,6 @@
-"""The properties of a broker that take effect here, with Kafka's names, types, limits and (unless noted) defaults.
+"""The broker properties that take effect here, with Kafka's names, types, limits and (unless noted) defaults.
 
-What belongs to later work, or has no meaning for this broker, is in `unserved.py`.
+Properties that are not supported yet, or have no meaning for this broker, are in `unserved.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BrokerProperties(
     Offsets,
     OffsetsTopic,
 ):
-    """All of them, in the order of the documentation."""
+    """All broker properties, in the order of the documentation."""
 
 
 SECTIONS: tuple[type[Section], ...] = BrokerProperties.__bases__
@@ -44,4 +44,4 @@ SYNONYM_CHAIN: dict[str, tuple[tuple[str, int], ...]] = {
     if definition.fallbacks
     for link in (definition.name, *(name for name, _ in definition.fallbacks))
 }
-"""Properties in several units, by each of their names: the first that is set counts, times its factor."""
+"""Properties in several units, by each of their names: the first that is set wins and is multiplied by its factor."""

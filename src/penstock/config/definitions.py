@@ -1,8 +1,8 @@
-"""What a property is: its name, type, default, limits, documentation, and when it may change.
+"""The definition of a property: its name, type, default, limits, documentation, and when it may change.
 
-Values travel as text (in files, on the command line, in the protocol) and are parsed by Kafka's rules: surrounding
-blanks do not count, booleans are `true` or `false` in any case, lists are separated by commas, integers must fit
-Java's types, because clients and tools written for Kafka rely on those limits.
+Values are passed as text (in files, on the command line, in the protocol) and parsed by Kafka's rules: surrounding
+white space is ignored, booleans are `true` or `false` in any case, lists are separated by commas, and integers must fit
+Java's types, because clients and tools for Kafka rely on those limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigError(Exception):
-    """A configuration a broker cannot start with. `problems` has one sentence for each thing that is wrong."""
+    """A configuration that a broker cannot start with. `problems` has one sentence per problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -29,7 +29,7 @@ class ConfigError(Exception):
 
 
 class Kind(IntEnum):
-    """The type of a value; the numbers are those of DescribeConfigs answers."""
+    """The type of a value; the numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -57,7 +57,7 @@ class Importance(Enum):
 
 
 class Validator(NamedTuple):
-    """A limit on a value: `text` is for people, `check` returns whether a parsed value is inside."""
+    """A limit on a value: `text` describes it, `check` tells whether a parsed value satisfies it."""
 
     text: str
     check: Callable[[Value], bool]
@@ -75,32 +75,32 @@ class Definition(NamedTuple):
     importance: Importance = Importance.MEDIUM
     sensitive: bool = False
     kafka_default: str | None = None
-    """Kafka's default, as text, where ours differs from it."""
+    """Kafka's default, as text, if ours differs."""
     cluster_only: bool = False
-    """Speaks of other brokers: checked and described, and without work to do while the cluster has one broker."""
+    """Concerns other brokers: checked and described, but without effect while the cluster has one broker."""
     only_default: str = ""
-    """Why a value other than the default is refused; empty where every valid value works."""
+    """Why only the default is accepted; empty if every valid value works."""
     no_effect: str = ""
-    """Why the property has no effect here; empty where it has one."""
+    """Why the property has no effect here; empty if it has one."""
     hidden: bool = False
-    """Neither described nor documented: for tests that would otherwise need a lot of data."""
+    """Neither described nor documented; for tests that would otherwise need much data."""
     fallbacks: tuple[tuple[str, int], ...] = ()
-    """The properties that count where this one is not set, in their order, each with its factor to this one's unit."""
+    """The properties that apply if this one is not set, in order, each with its factor to this property's unit."""
     scale: int = 1
     """Factor from the property's unit to the attribute's."""
     origin: str = ""
-    """Of a topic's or a group's property: the broker property that gives its default."""
+    """For topic and group properties: the broker property that provides the default."""
     attribute: str = ""
-    """The name under which a typed config offers the value; empty where none does."""
+    """The attribute name in a typed config; empty if there is none."""
     is_folded: bool = False
-    """Whether there is no attribute on purpose: see `penstock.config.tables`."""
+    """The property deliberately has no attribute: see `penstock.config.tables`."""
 
     def scaled(self, value: Value) -> Value:
         return value if self.scale == 1 or not isinstance(value, int) else value * self.scale
 
 
 def parse(definition: Definition, text: str | None) -> Value:
-    """The value that `text` stands for; ValueError says what is wrong with it, and what would be right."""
+    """Parse a value. Raises ValueError, which says what is wrong and what would be right."""
     if text is None:
         value = definition.default
     else:
@@ -115,7 +115,7 @@ def parse(definition: Definition, text: str | None) -> Value:
 
 
 def render(value: Value) -> str | None:
-    """A value as text, the way DescribeConfigs tells it; the inverse of `parse`."""
+    """A value as text, as DescribeConfigs returns it; the inverse of `parse`."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -126,7 +126,7 @@ def render(value: Value) -> str | None:
 
 
 def _render_double(value: float) -> str:
-    """As Java writes it: `0.5`, `1.0E7`."""
+    """The text that Java produces: `0.5`, `1.0E7`."""
     text = repr(value)
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return text
@@ -148,7 +148,7 @@ def between(minimum: float, maximum: float) -> Validator:
 
 
 def at_least_or(minimum: int, special: int) -> Validator:
-    """`special` stands for "none" or "as the system likes"."""
+    """`special` means "none" or "the system's default"."""
     return Validator(
         f"{special}, or {minimum} or more",
         lambda value: isinstance(value, int | float) and (value == special or value >= minimum),
@@ -169,7 +169,7 @@ def one_of(*choices: str) -> Validator:
 def distinct_of(*choices: str) -> Validator:
     """For lists: any of the choices, each at most once."""
     return Validator(
-        "a list of distinct values out of " + ", ".join(choices),
+        "a list of distinct values from " + ", ".join(choices),
         lambda value: isinstance(value, tuple)
         and len(frozenset(value)) == len(value)
         and all(item in choices for item in value),
@@ -177,7 +177,7 @@ def distinct_of(*choices: str) -> Validator:
 
 
 def non_empty() -> Validator:
-    """For lists: something in it, and no empty elements."""
+    """For lists: at least one element, and no empty ones."""
     return Validator(
         "a list with at least one value and no empty ones",
         lambda value: isinstance(value, tuple) and len(value) > 0 and all(value),
@@ -195,7 +195,7 @@ def _parse_boolean(text: str) -> bool:
 
 def _parse_integer(text: str, maximum: int) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    # Python's int() also takes underscores and digits of other scripts; Java's parser, and so Kafka's, does not.
+    # Python's int() also accepts underscores and digits of other scripts; Java's parser, which Kafka uses, does not.
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError("must be a whole number")
     value = int(text)

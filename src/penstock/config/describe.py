@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells: every property's value, where it comes from, and what else would apply."""
+"""The content of DescribeConfigs: each property's value, its source, and the values it overrides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A place that gives the value, or would if those before it did not."""
+    """A source of the value, or one that would apply if stronger ones did not."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class DescribedConfig(NamedTuple):
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
-    """All properties of a topic with these settings of its own, by name."""
+    """All properties of a topic with these overrides, by name."""
     config = TopicConfig.resolve(overrides, broker)
     described = []
     for name, definition in TOPIC.items():
@@ -76,7 +76,7 @@ def describe_broker(broker: BrokerConfig) -> list[DescribedConfig]:
 
 
 def describe_broker_defaults(broker: BrokerConfig) -> list[DescribedConfig]:
-    """What was set at run time for all brokers, and nothing else, as Kafka answers for the empty broker name."""
+    """Only what was set at run time for all brokers, which is Kafka's answer for the empty broker name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         _describe(SETTABLE[name], parse(SETTABLE[name], text), (Synonym(name, text, source),), read_only=False)
@@ -86,7 +86,7 @@ def describe_broker_defaults(broker: BrokerConfig) -> list[DescribedConfig]:
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
-    """All properties of a group with these settings of its own, by name."""
+    """All properties of a group with these overrides, by name."""
     described = []
     for name, definition in GROUP.items():
         synonyms = _broker_synonyms(definition.origin, broker)
@@ -116,19 +116,19 @@ def _describe(
 def _topic_synonyms(definition: Definition, broker: BrokerConfig) -> tuple[Synonym, ...]:
     origin = definition.origin
     if origin in BROKER:
-        # Of the defaults only the property's own is told, as in Kafka: `log.retention.hours` is what `retention.ms` has
-        # its 168 hours from, but is listed for brokers alone.
+        # As in Kafka only the property's own default is listed: `retention.ms` takes its 168 hours from
+        # `log.retention.hours`, but that one is listed only for brokers.
         synonyms = _broker_synonyms(origin, broker)
         return tuple(s for s in synonyms if s.source != ConfigSource.DEFAULT_CONFIG or s.name == origin)
     if origin:
-        # A broker property that is not served itself, told because tools compare synonyms.
+        # The broker property is not supported itself; it is listed because tools compare synonyms.
         return (Synonym(origin, render(definition.default), ConfigSource.DEFAULT_CONFIG),)
     return ()
 
 
 def _broker_synonyms(name: str, broker: BrokerConfig) -> tuple[Synonym, ...]:
-    """All that could give a broker property its value, the strongest first: level by level, and within a level the
-    property before its fallbacks."""
+    """All sources of a broker property, strongest first: level by level, and within a level the property before its
+    fallbacks."""
     chain = [link for link, _ in SYNONYM_CHAIN.get(name, ((name, 1),))]
     chain = chain[chain.index(name) :]
     levels: tuple[tuple[Mapping[str, str], ConfigSource], ...] = (

@@ -1,4 +1,4 @@
-"""Settings of single groups (resource type GROUP), over what their broker gives all groups."""
+"""Settings of single groups (resource type GROUP), which override the broker's settings for all groups."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.wire.errors import ErrorCode, KafkaError
 
 
 def of_broker(name: str) -> Any:
-    """Declare a property that has its type, default and meaning from the broker's of the same name after `group.`."""
+    """Declare a property with the type, default and meaning of the broker property `group.<name>`."""
     origin = ConsumerGroups.definitions[f"group.{name}"]
     return origin._replace(name=name, origin=origin.name, mode=UpdateMode.CLUSTER_WIDE)
 
 
 class GroupSettings(View):
-    """What holds for one group: its broker's settings, unless the group has its own."""
+    """The effective settings of one group: its own, or the broker's."""
 
     session_timeout_ms: int = of_broker("consumer.session.timeout.ms")
     heartbeat_interval_ms: int = of_broker("consumer.heartbeat.interval.ms")
@@ -27,8 +27,8 @@ class GroupSettings(View):
 
     @classmethod
     def resolve(cls, own: Mapping[str, str], broker: ConsumerGroups) -> GroupSettings:
-        """A group's own values count as far as the broker's limits go, which may have changed since they were set."""
-        # Asked for at every heartbeat, so not made in the general way, which takes several times as long.
+        """A group's own values are clamped to the broker's limits, which may have changed since they were set."""
+        # Called for every heartbeat, so it avoids the general constructor, which takes several times as long.
         settings = cls.__new__(cls)
         session_ms, heartbeat_ms, assignment_ms = _broker_defaults(broker)
         _FILL(settings, "session_timeout_ms", session_ms)
@@ -36,7 +36,7 @@ class GroupSettings(View):
         _FILL(settings, "assignment_interval_ms", assignment_ms)
         for name in own:
             found = _BROKER_ATTRIBUTES.get(name)
-            # A name that another version knew is no reason to refuse heartbeats.
+            # An unknown name, set by another version, must not make heartbeats fail.
             if found is not None:
                 value = min(max(int(own[name]), getattr(broker, found.least)), getattr(broker, found.most))
                 _FILL(settings, found.attribute, value)
@@ -53,7 +53,7 @@ def _limit(name: str, which: str) -> str:
 
 
 class _BrokerAttributes(NamedTuple):
-    """A group's attribute, and those of the broker that give its default and its limits."""
+    """A group's attribute, and the broker attributes with its default and limits."""
 
     attribute: str
     default: str
@@ -75,13 +75,13 @@ _BROKER_ATTRIBUTES = {
 _broker_defaults = attrgetter(*(_BROKER_ATTRIBUTES[name].default for name in GroupSettings.definitions))
 
 UNSERVED_GROUP_PREFIXES = {
-    "share.": "share groups are not served yet",
-    "streams.": "streams groups are not served yet",
+    "share.": "share groups are not supported yet",
+    "streams.": "streams groups are not supported yet",
 }
 
 
 def validate_group_configs(settings: Mapping[str, str | None], broker: ConsumerGroups) -> None:
-    """Refuse, with KafkaError(INVALID_CONFIG), what a group could not have on this broker."""
+    """Raises KafkaError(INVALID_CONFIG) if a group could not have these settings on this broker."""
     values: dict[str, int] = {}
     for name, text in settings.items():
         definition = GROUP.get(name)

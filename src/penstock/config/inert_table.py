@@ -1,12 +1,12 @@
-"""Broker properties that Kafka lets operators change at run time and that have no effect here.
+"""Broker properties that Kafka lets operators change at run time but that have no effect here.
 
-They size or tune machinery that this broker does not have: thread pools, tiered storage, logins to Kerberos. Kafka
-takes them on a broker without that machinery, too, so runbooks set them without a thought. Refusing them would break
-the runbook and protect nobody. So they are checked like any other property, kept, described (with a sentence that says
-so) and reported by a warning in the log, at start and when they change.
+They size or tune mechanisms that this broker does not have: thread pools, tiered storage, Kerberos logins. Kafka
+accepts them even where the mechanism is not used, so runbooks set them routinely; refusing them would break runbooks
+without protecting anyone. So they are checked like other properties, stored, described (with a note that they have no
+effect) and reported by a warning in the log, at start and when they change.
 
-A property that promises protection (`ssl.*`, `sasl.jaas.config`, `sasl.enabled.mechanisms`), places data
-(`cordoned.log.dirs`) or loads code is not here: see `NOT_YET` in `unserved.py`.
+Properties that promise protection (`ssl.*`, `sasl.jaas.config`, `sasl.enabled.mechanisms`), place data
+(`cordoned.log.dirs`) or load code are not in this table: see `NOT_YET` in `unserved.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _INERT: tuple[tuple[str, UpdateMode, tuple[Row, ...]], ...] = (
     (DISK_THREADS, CLUSTER_WIDE, (("background.threads", INT, 10, POSITIVE),)),
     (LOOP, CLUSTER_WIDE, (("num.network.threads", INT, 3, POSITIVE),)),
     (
-        "a follower has one session with each leader, whatever the number of partitions",
+        "a follower uses one fetch session per leader for any number of partitions",
         CLUSTER_WIDE,
         (("num.replica.fetchers", INT, 1, POSITIVE),),
     ),
@@ -73,12 +73,12 @@ _INERT: tuple[tuple[str, UpdateMode, tuple[Row, ...]], ...] = (
     (STREAMS, CLUSTER_WIDE, (("group.streams.assignment.interval.ms", INT, 1_000, at_least(0)),)),
     (TRANSACTIONS, CLUSTER_WIDE, (("transaction.partition.verification.enable", BOOLEAN, True, None),)),
     (
-        "a broker has one data directory, so no replica moves between directories",
+        "a broker has one data directory, so replicas never move between directories",
         CLUSTER_WIDE,
         (("replica.alter.log.dirs.io.max.bytes.per.second", LONG, INT64_MAX, at_least(0)),),
     ),
     (
-        "files grow as they are written, which current file systems do well",
+        "files grow as they are written, which modern file systems handle well",
         CLUSTER_WIDE,
         (("log.preallocate", BOOLEAN, False, None),),
     ),
@@ -128,4 +128,4 @@ INERT: dict[str, Definition] = {
 }
 
 SETTABLE: dict[str, Definition] = {**BROKER, **INERT}
-"""Every property that a broker can be given, with an effect or without."""
+"""Every property that a broker accepts, with or without effect."""

@@ -1,8 +1,8 @@
 """Addresses: listeners and advertised listeners (`NAME://HOST:PORT`), and voters of the quorum (`ID@HOST:PORT`).
 
-A listener's name leads to its security protocol through `listener.security.protocol.map`. An empty host means every
-interface; port 0 means a free one. What a broker tells its clients when host or port are open in this way is decided
-by the broker, which alone knows what it was bound to.
+`listener.security.protocol.map` maps a listener's name to its security protocol. An empty host means every interface;
+port 0 means any free port. In these cases the broker decides which address to advertise, because only it knows what it
+was bound to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NODE_ID_MAX = 2**31 - 1
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is bound, or where clients are told to find it."""
+    """The address that a listener is bound to, or that is advertised to clients."""
 
     name: str
     host: str
@@ -32,7 +32,7 @@ class Endpoint(NamedTuple):
 
 
 class QuorumVoter(NamedTuple):
-    """A controller that votes from the beginning of the cluster."""
+    """A controller that is a voter from the start of the cluster."""
 
     id: int
     host: str
@@ -40,19 +40,19 @@ class QuorumVoter(NamedTuple):
 
 
 def parse_endpoints(entries: tuple[str, ...], protocol_of: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The endpoints of a `listeners` value; ValueError says which entry is wrong, and why."""
+    """The endpoints of a `listeners` value. Raises ValueError, which names the wrong entry and the reason."""
     endpoints = tuple(_parse_endpoint(entry, protocol_of) for entry in entries if entry)
     if not endpoints:
         raise ValueError("needs at least one entry such as PLAINTEXT://127.0.0.1:9092")
     names = [endpoint.name for endpoint in endpoints]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"names the listener {name} more than once; give each its own name")
+            raise ValueError(f"names the listener {name} more than once; names must be unique")
     return endpoints
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,…` as a mapping."""
+    """Parse `NAME:PROTOCOL,…` into a mapping."""
     protocols: dict[str, str] = {}
     for item in text.split(","):
         if not item.strip():
@@ -83,13 +83,13 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def listener_of(address: str) -> str:
-    """The `listeners` entry that `--listen HOST:PORT` stands for."""
+    """The `listeners` entry for `--listen HOST:PORT`."""
     host, port = parse_host_port(address)
     return str(Endpoint("PLAINTEXT", host, port, "PLAINTEXT"))
 
 
 def parse_voters(entries: tuple[str, ...]) -> tuple[QuorumVoter, ...]:
-    """The voters in the order of their ids; ValueError says which entry is wrong, and why."""
+    """The voters in order of their ids. Raises ValueError, which names the wrong entry and the reason."""
     voters: dict[int, QuorumVoter] = {}
     for entry in entries:
         number, separator, address = entry.partition("@")
@@ -101,7 +101,7 @@ def parse_voters(entries: tuple[str, ...]) -> tuple[QuorumVoter, ...]:
             raise ValueError(f"has {entry!r}, but other nodes need a host and a port to reach it")
         voter = QuorumVoter(int(number), host, port)
         if voter.id in voters:
-            raise ValueError(f"names node {voter.id} twice; every node has its own id")
+            raise ValueError(f"names node {voter.id} twice; ids must be unique")
         voters[voter.id] = voter
     return tuple(voters[node_id] for node_id in sorted(voters))
 
@@ -117,7 +117,7 @@ def _parse_endpoint(entry: str, protocol_of: Mapping[str, str]) -> Endpoint:
         raise ValueError(f"has {entry!r}: {error.message}") from None
     protocol = protocol_of.get(name.upper())
     if protocol is None:
-        raise ValueError(f"has {entry!r}, but listener.security.protocol.map has no {name}; add {name}:PLAINTEXT to it")
+        raise ValueError(f"has {entry!r}, but listener.security.protocol.map lacks {name}; add {name}:PLAINTEXT")
     if protocol not in SECURITY_PROTOCOLS_SERVED:
-        raise ValueError(f"has {entry!r} with the security protocol {protocol}, which is not served yet; use PLAINTEXT")
+        raise ValueError(f"has {entry!r} with the security protocol {protocol}, which is unsupported; use PLAINTEXT")
     return Endpoint(name.upper(), host, port, protocol)

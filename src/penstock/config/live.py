@@ -1,9 +1,9 @@
-"""A broker's configuration while it runs: the one in force, and whoever wants to hear of changes.
+"""A broker's configuration while it runs: the current values, and the subscribers to notify of changes.
 
     live.subscribe(self.service.configure, Connections)
 
-A component names the sections it reads, and is called with the new configuration when one of their properties changes.
-So the place that learns of a change need not know who is concerned by it.
+A component names the sections it reads. It is called with the new configuration when one of their properties changes.
+So the code that applies a change need not know which components use it.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ class LiveConfig:
         self._subscribers: list[tuple[Subscriber, frozenset[str]]] = []
 
     def subscribe(self, subscriber: Subscriber, *interests: type[Section] | str) -> None:
-        """Call back after a change of a property of these sections, or of these names. Without interests, after any.
+        """Call back after a change to a property of these sections or names. Without interests, after any change.
 
-        Subscribers are called in the order in which they came. A section must have something that can change.
+        Subscribers are called in the order of subscription. A section must have a property that can change at run time.
         """
         names: list[str] = []
         for interest in interests:
             found = [interest] if isinstance(interest, str) else list(interest.definitions)
             changing = [name for name in found if SETTABLE[name].mode is not UpdateMode.READ_ONLY]
-            assert changing, f"nothing of {interest} changes at run time"
+            assert changing, f"no property of {interest} can change at run time"
             names += changing
         self._subscribers.append((subscriber, frozenset(names or SETTABLE)))
 
     def update(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> tuple[str, ...]:
-        """Put other dynamic settings in force and tell those concerned; returns the names of what changed.
+        """Apply new dynamic settings and notify the subscribers concerned; returns the names of the changed properties.
 
-        ConfigError leaves everything as it is.
+        After a ConfigError everything is as before.
         """
         before, self.current = self.current, self.current.with_dynamic(dynamic_default, dynamic_broker)
         changed = self.current.changed_since(before)
         for subscriber, names in list(self._subscribers):
-            # What is described (where a value comes from, warnings) may change without a value: those who asked for
-            # everything hear of that as well.
+            # Descriptions (sources of values, warnings) may change without a value. Subscribers to everything are
+            # notified of that, too.
             if len(names) == len(SETTABLE) or not names.isdisjoint(changed):
                 subscriber(self.current)
         return changed
 
     def listeners_of(self, name: str) -> int:
-        """How many subscribers asked for this property by its section or name, and not just for everything."""
+        """The number of subscribers to this property by section or name, not counting subscribers to everything."""
         return sum(name in names for _, names in self._subscribers if len(names) < len(SETTABLE))

@@ -1,9 +1,9 @@
-"""The settings of one node of a cluster on one machine, in Kafka's words.
+"""The settings of one node of a cluster on one machine, as Kafka properties.
 
 Each node has three listeners: PLAINTEXT for clients, INTERNAL for the other brokers (`inter.broker.listener.name`) and,
-if it is of the quorum, CONTROLLER. So nobody who comes in as a client can speak for a broker.
+on voters, CONTROLLER. So a client connection can never act as a broker.
 
-`penstock up --brokers N`, `penstock chaos` and `penstock.testing` all start nodes that look like this.
+`penstock up --brokers N`, `penstock chaos` and `penstock.testing` all start nodes with these settings.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ NODE_SETTINGS = (
     "log.dirs",
     "metadata.log.dir",
 )
-"""What `node_settings` gives each node, and nobody may give to all alike."""
+"""The properties that `node_settings` sets for each node and that must not be set for all nodes alike."""
 
 
 class NodeAddress(NamedTuple):
-    """Where one node listens."""
+    """The ports and the host of one node."""
 
     host: str
     clients: int
@@ -42,12 +42,12 @@ class NodeAddress(NamedTuple):
 
 
 def quorum_size(brokers: int) -> int:
-    """How many of them vote: an odd number, and not more than five."""
+    """How many of the brokers are voters: an odd number, at most five."""
     return 5 if brokers >= 5 else 3 if brokers >= 3 else 1
 
 
 def node_settings(node_id: int, brokers: int, address_of: Callable[[int], NodeAddress]) -> dict[str, str]:
-    """Of node `node_id`, from 1 to `brokers`."""
+    """The settings of node `node_id`, from 1 to `brokers`."""
     voters = range(1, quorum_size(brokers) + 1)
     copies = min(brokers, COPIES_MAX)
     own = address_of(node_id)

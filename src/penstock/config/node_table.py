@@ -1,4 +1,4 @@
-"""Properties of a node: who it is, where it is reached, how it finds the quorum, and what its connections may take."""
+"""Broker properties of a node: identity, listeners, metadata quorum, and limits on connections and requests."""
 
 from __future__ import annotations
 
@@ -27,68 +27,68 @@ DEFAULT_NODE_ID = 1
 
 
 class Identity(Section, title="Identity and storage"):
-    """Who a node is, and where it keeps its data."""
+    """The identity of a node, and its data directory."""
 
     node_id: int = prop(
         "node.id", INT, DEFAULT_NODE_ID, at_least(0),
-        "This node's number, unique in its cluster. It is written into the data directory at first start "
-        "and must stay the same afterwards. `broker.id` is accepted as another name for it.",
+        "The id of this node, unique in its cluster. It is written into the data directory at the first start and "
+        "must not be changed afterwards. `broker.id` is accepted as another name for it.",
         importance=HIGH, kafka_default="none, it must be given",
     )
     process_roles: tuple[str, ...] = prop(
         "process.roles", LIST, ("broker", "controller"), distinct_of("broker", "controller"),
-        "What this process does: it holds partitions and serves clients (broker), takes part in the quorum that "
-        "keeps the metadata (controller), or both. A single node is a cluster of one, broker and controller together.",
+        "The roles of this process: `broker` stores partitions and serves clients, `controller` takes part in the "
+        "metadata quorum. A single node with both roles is a cluster of one.",
         importance=HIGH, kafka_default="none, it must be given",
     )
     broker_rack: str | None = prop(
         "broker.rack", STRING, None, None,
-        "Where this broker stands (a rack, a zone). Replicas are spread over racks.",
+        "The rack or zone of this broker. Replicas are spread over racks.",
     )
     log_dirs: NoAttribute = folded(
         "log.dirs", LIST, None, non_empty(),
-        "The data directory; `--data DIR` sets it. One directory per broker: on a machine with several "
-        "disks run one broker per disk (`penstock up --brokers N`). Falls back to `log.dir`.",
+        "The data directory; `--data DIR` sets it. A broker has one: on a machine with several disks run one broker "
+        "per disk (`penstock up --brokers N`). Falls back to `log.dir`.",
         importance=HIGH,
     )
     log_dir: str = prop(
         "log.dir", STRING, DEFAULT_DATA_DIRECTORY, None,
-        "The data directory where `log.dirs` is not set.",
+        "The data directory if `log.dirs` is not set.",
         importance=HIGH, kafka_default="a folder for temporary files",
     )
 
 
 class Listeners(Section, title="Listeners"):
-    """Where a node is reached."""
+    """The addresses of a node."""
 
     listeners: tuple[Endpoint, ...] = prop(
         "listeners", LIST, (DEFAULT_LISTENER,), non_empty(),
-        "Where the broker accepts connections, as NAME://HOST:PORT; `--listen HOST:PORT` sets it. An "
-        "empty host means every interface; port 0 takes a free one. The default is this machine only, "
-        "because there is no authentication on a plaintext listener.",
+        "The addresses on which the broker accepts connections, as NAME://HOST:PORT; `--listen HOST:PORT` sets it. An "
+        "empty host means every interface, port 0 any free port. The default accepts connections only from this "
+        "machine, because a plaintext listener does not authenticate clients.",
         importance=HIGH, kafka_default="PLAINTEXT://:9092",
     )
     advertised_listeners: tuple[Endpoint, ...] = prop(
         "advertised.listeners", LIST, None, non_empty(),
-        "Where clients are told to connect, when that differs from `listeners` (behind NAT, in a "
+        "The addresses that clients are told to connect to, if they differ from `listeners` (behind NAT, in a "
         "container). Every entry needs a listener of the same name.",
         importance=HIGH,
     )
     listener_security_protocol_map: NoAttribute = folded(
         "listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None,
-        "The security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is served yet.",
+        "The security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is supported yet.",
         importance=LOW,
     )
     inter_broker_listener_name: str = prop(
         "inter.broker.listener.name", STRING, None, None,
-        "The listener that brokers use among themselves; the first one unless set.",
+        "The listener for connections between brokers. The default is the first listener.",
         cluster_only=True,
     )
     controller_listeners: tuple[Endpoint, ...] = prop(
         "controller.listener.names", LIST, (), None,
-        "Names of the listeners on which controllers are reached by other nodes. Clients are not told of them. "
-        "A cluster of one does without.",
+        "The names of the listeners on which other nodes reach the controller. They are not advertised to clients. A "
+        "cluster of one needs none.",
         importance=HIGH, kafka_default="none, it must be given",
     )
 
@@ -98,124 +98,128 @@ class Quorum(Section, title="Metadata quorum"):
 
     quorum_voters: tuple[QuorumVoter, ...] = prop(
         "controller.quorum.voters", LIST, (), None,
-        "The controllers that form the metadata quorum, as ID@HOST:PORT, the same on every node. At the first start of "
-        "all of them the one with the smallest id founds the cluster and the others join it, so all must be up once.",
+        "The controllers that form the metadata quorum, as ID@HOST:PORT, the same on every node. At the first start "
+        "the one with the smallest id creates the cluster and the others join it, so all must be up at the same time "
+        "once.",
         importance=HIGH,
     )
     quorum_servers: tuple[tuple[str, int], ...] = prop(
         "controller.quorum.bootstrap.servers", LIST, (), None,
-        "Where to find controllers of a cluster that exists already, as HOST:PORT. A node that names only itself "
-        "is its own quorum.",
+        "The addresses of controllers of an existing cluster, as HOST:PORT. A node that names only itself is its own "
+        "quorum.",
         importance=HIGH,
     )
     controller_quorum_auto_join_enable: bool = prop(
         "controller.quorum.auto.join.enable", BOOLEAN, False, None,
-        "Whether a controller that finds the quorum by `controller.quorum.bootstrap.servers` becomes a voter by "
-        "itself. Those that `controller.quorum.voters` names always do.",
+        "Whether a controller that finds the quorum by `controller.quorum.bootstrap.servers` becomes a voter "
+        "automatically. Controllers named in `controller.quorum.voters` always do.",
         importance=LOW,
     )
     controller_quorum_election_timeout_ms: int = prop(
         "controller.quorum.election.timeout.ms", INT, 1000, at_least(0),
-        "How long a candidate waits for votes before it tries again.",
+        "How long a candidate waits for votes before it starts another election.",
         importance=HIGH,
     )
     controller_quorum_election_backoff_max_ms: int = prop(
         "controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0),
-        "The longest random pause before another election, which keeps candidates from colliding.",
+        "The maximum random delay before another election. It prevents candidates from colliding repeatedly.",
         importance=HIGH,
     )
     controller_quorum_fetch_timeout_ms: int = prop(
         "controller.quorum.fetch.timeout.ms", INT, 2000, at_least(0),
-        "How long a voter goes without hearing from the leader before it stands for election, and a "
-        "leader without a majority of its voters before it resigns.",
+        "The time without contact to the leader after which a voter starts an election. A leader that has not heard "
+        "from a majority of voters for this time resigns.",
         importance=HIGH,
     )
     controller_quorum_request_timeout_ms: int = prop(
         "controller.quorum.request.timeout.ms", INT, 2000, at_least(0),
-        "How long a voter waits for an answer of another.",
+        "How long a voter waits for the response to a request to another voter.",
         cluster_only=True,
     )
     controller_quorum_retry_backoff_ms: int = prop(
         "controller.quorum.retry.backoff.ms", INT, 20, at_least(0),
-        "How long a voter waits before it repeats a failed request.",
+        "How long a voter waits before it retries a failed request.",
         importance=LOW, cluster_only=True,
     )
     metadata_log_max_record_bytes_between_snapshots: int = prop(
         "metadata.log.max.record.bytes.between.snapshots", LONG, 20 * 1024 * 1024, at_least(1),
-        "Write a snapshot of the metadata once this much has been logged since the last one.",
+        "The number of bytes of metadata log after which a new snapshot is written.",
         importance=HIGH,
     )
 
 
 class Connections(Section, title="Connections and requests"):
-    """How many connections there may be, and how large requests."""
+    """Limits on connections and requests."""
 
     max_connections: int = prop(
         "max.connections", INT, INT32_MAX, at_least(0),
-        "Connections the broker holds at once; further ones are closed at once and counted.",
+        "The maximum number of connections. Further ones are closed immediately and counted.",
         CLUSTER_WIDE,
     )
     max_connections_per_ip: int = prop(
         "max.connections.per.ip", INT, INT32_MAX, at_least(0),
-        "Connections from one address; 0 admits only the addresses in `max.connections.per.ip.overrides`.",
+        "The maximum number of connections from one address. 0 admits only addresses in "
+        "`max.connections.per.ip.overrides`.",
         CLUSTER_WIDE,
     )
     max_connections_per_ip_overrides: Mapping[str, int] = prop(
         "max.connections.per.ip.overrides", STRING, "", None,
-        "Other limits for some addresses, as ADDRESS:COUNT, separated by commas.",
+        "Limits for specific addresses, as ADDRESS:COUNT, separated by commas.",
         CLUSTER_WIDE,
     )
     max_connection_creation_rate: int = prop(
         "max.connection.creation.rate", INT, INT32_MAX, at_least(0),
-        "New connections per second; those beyond it are closed at once and counted, and clients try again.",
+        "The maximum number of new connections per second. Further ones are closed immediately and counted; clients "
+        "retry.",
         CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", LONG, 600_000, None,
-        "Close a connection on which nothing happened for so long; a negative value never does.",
+        "The idle time after which a connection is closed; a negative value disables it.",
     )
     socket_request_max_bytes: int = prop(
         "socket.request.max.bytes", INT, 104_857_600, at_least(1),
-        "The largest request; a connection that announces more is closed before anything is read.",
+        "The maximum size of a request. A connection that announces a larger one is closed before it is read.",
         importance=HIGH,
     )
     socket_send_buffer_bytes: int = prop(
         "socket.send.buffer.bytes", INT, -1, at_least_or(1, -1),
-        "The socket's send buffer; -1 leaves it to the operating system, which adapts it to the link.",
+        "The size of the socket's send buffer; -1 leaves it to the operating system, which adapts it to the link.",
         importance=HIGH, kafka_default="102400",
     )
     socket_receive_buffer_bytes: int = prop(
         "socket.receive.buffer.bytes", INT, -1, at_least_or(1, -1),
-        "The socket's receive buffer; -1 leaves it to the operating system, which adapts it to the link.",
+        "The size of the socket's receive buffer; -1 leaves it to the operating system, which adapts it to the link.",
         importance=HIGH, kafka_default="102400",
     )
     socket_listen_backlog_size: int = prop(
         "socket.listen.backlog.size", INT, 50, at_least(1),
-        "Connections that may wait to be accepted; the system's own limit (`net.core.somaxconn`) applies "
+        "The maximum number of connections waiting to be accepted. The system's limit (`net.core.somaxconn`) applies "
         "as well.",
     )
     queued_max_request_bytes: int = prop(
         "queued.max.request.bytes", LONG, -1, at_least_or(1, -1),
-        "Memory for requests that are arriving, over all connections; when it is used up, connections wait "
-        "to be read. -1 leaves the bound to the broker. Twice `socket.request.max.bytes` is always granted.",
+        "The memory for incoming requests over all connections. When it is used up, connections are not read until "
+        "memory is free. -1 uses the broker's own limit. At least twice `socket.request.max.bytes` is always "
+        "available.",
     )
 
 
 class Fetching(Section, title="Fetching"):
-    """How much a fetch returns."""
+    """Limits on fetches."""
 
     fetch_max_bytes: int = prop(
         "fetch.max.bytes", INT, 57_671_680, at_least(1024),
-        "The most one fetch is answered with, whatever the client asks for. A first batch larger than "
-        "this is still sent, so that a reader never gets stuck.",
+        "The maximum size of a fetch response, whatever the client requests. A first batch that exceeds it is still "
+        "sent, so that consumers always make progress.",
     )
     max_incremental_fetch_session_cache_slots: int = prop(
         "max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0),
-        "Fetch sessions remembered at once. A client with a session sends only what changed since its "
-        "last fetch.",
+        "The maximum number of fetch sessions. A client with a session sends only what changed since its last "
+        "fetch.",
     )
     max_request_partition_size_limit: int = prop(
         "max.request.partition.size.limit", INT, 2000, at_least(1),
-        "The most partitions one DescribeTopicPartitions answer lists; the client asks again for the "
-        "rest.",
+        "The maximum number of partitions in one DescribeTopicPartitions response. The client requests the rest "
+        "separately.",
     )

@@ -2,7 +2,7 @@
 
 `key=value`, `key: value` or `key value`; `#` and `!` begin a comment; a backslash at the end continues a line;
 `\\t`, `\\n`, `\\r`, `\\f` and `\\uXXXX` are escapes, and a backslash before anything else stands for that character.
-A key that comes twice has its last value, as in Java.
+A duplicate key takes its last value, as in Java.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a properties file; ConfigError names the line that cannot be read."""
+    """The keys and values of a properties file. Raises ConfigError, which names the invalid lines."""
     properties: dict[str, str] = {}
     problems: list[str] = []
     for number, line in _logical_lines(text):
@@ -31,7 +31,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """`key=value` as given with `--set`; nothing is escaped there."""
+    """Parse `key=value` as given with `--set`, without escapes."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError([f"{text!r} is not of the form key=value"])
@@ -39,7 +39,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, without comments and empty ones, with the number of the first."""
+    """Lines with continuations joined, each with the number of its first line; comments and empty lines are omitted."""
     pending = ""
     first = 0
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
@@ -59,7 +59,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value, still escaped: they part at the first unescaped `=`, `:` or blank."""
+    """Key and value, still escaped, separated at the first unescaped `=`, `:` or blank."""
     position = 0
     while position < len(line) and line[position] not in "=:" + BLANKS:
         position += 2 if line[position] == "\\" else 1

@@ -3,17 +3,17 @@
     class Retention(Section, title="Retention"):
         log_retention_bytes: int = prop(
             "log.retention.bytes", LONG, -1, at_least(-1),
-            "Remove the oldest segments of a partition once it is larger than this; -1 sets no bound.",
+            "The size of a partition above which its oldest segments are removed; -1 sets no limit.",
             CLUSTER_WIDE, HIGH,
         )
 
 The assignment declares the property: its name, type, default, limits, effect, and when it may change. The annotation
 gives the type of the value that the engine reads as `config.log_retention_bytes`. Tables by name (`BROKER`), the
-documentation and DescribeConfigs are made from `Section.definitions`.
+documentation and DescribeConfigs are generated from `Section.definitions`.
 
-- A `Section` has properties that belong together. It is never instantiated: it is a base of views, and the type of an
-  argument that needs no more than these properties.
-- A `View` is a section with values: an object that never changes. `BrokerConfig` is the view of all broker sections,
+- A `Section` groups related properties. It is never instantiated: it is a base class of views, and the type of an
+  argument for code that needs only these properties.
+- A `View` is an immutable object with the values of its sections. `BrokerConfig` is the view of all broker sections,
   `GroupConfig` of those that a group coordinator reads; a component declares its own by naming its sections.
 """
 
@@ -27,7 +27,7 @@ from penstock.config.definitions import Definition, Importance, Kind, UpdateMode
 _REQUIRED = object()
 
 NoAttribute: TypeAlias = None
-"""The annotation of a property that is `folded`: reading it is a type error."""
+"""The annotation of a `folded` property: reading it is a type error."""
 
 
 def prop(
@@ -40,18 +40,18 @@ def prop(
     importance: Importance = Importance.MEDIUM,
     **more: Any,
 ) -> Any:
-    """Declare a property. `more` are further fields of `Definition`."""
+    """Declare a property. `more` are additional fields of `Definition`."""
     return Definition(name, kind, default, valid, doc, mode, importance, **more)
 
 
 def folded(*arguments: Any, **more: Any) -> Any:
-    """Declare a property without an attribute: another one carries its value, or it may have its default only."""
+    """Declare a property without an attribute: another attribute holds its value, or only its default is accepted."""
     definition: Definition = prop(*arguments, **more)
     return definition._replace(is_folded=True)
 
 
 def fresh(make: Callable[[], object]) -> Any:
-    """The default of an attribute that is no property and must not be shared: each view gets its own."""
+    """The default of an attribute that is not a property and must not be shared: each view gets a new one."""
     return _Fresh(make)
 
 
@@ -62,17 +62,17 @@ class _Fresh:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Table(type):
-    """The class of sections and views. It collects declarations, and makes slots of them where there are values."""
+    """The metaclass of sections and views. It collects the declarations, and turns those of views into slots."""
 
     title: str
     definitions: Mapping[str, Definition]
-    """By Kafka's name, those of base classes first."""
+    """Definitions by Kafka's name, those of base classes first."""
     attributes: dict[str, None]
-    """What a view of this table has, in order; most are properties."""
+    """The attributes of a view of this table, in order; most are properties."""
     defaults: Mapping[str, Any]
-    """By attribute, fallbacks resolved. An attribute that must be given is missing here."""
+    """Default values by attribute, with fallbacks resolved. Mandatory attributes are missing here."""
     makers: Mapping[str, Callable[[], object]]
-    """Of attributes whose defaults are made for each view."""
+    """Factories of defaults that each view gets anew."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, title: str = "") -> Table:
         definitions: dict[str, Definition] = {}
@@ -119,16 +119,16 @@ class Table(type):
 
 
 class Section(metaclass=Table):
-    """Properties that belong together."""
+    """A group of related properties."""
 
 
 class View(Section):
-    """Values of properties, as attributes. It is never changed: a change makes a new one."""
+    """Values of properties, as attributes. Immutable: a change creates a new view."""
 
     HAS_VALUES = True
 
     def __init__(self, **values: object) -> None:
-        """`values` by attribute; properties that are missing have their defaults."""
+        """`values` by attribute; missing properties get their defaults."""
         self._fill(values)
 
     def _fill(self, values: Mapping[str, object]) -> None:
@@ -145,7 +145,7 @@ class View(Section):
             fill(self, attribute, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a config is never changed, it is resolved again ({name})")
+        raise AttributeError(f"a config is immutable; resolve a new one to change {name}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and type(other) is type(self) and self.as_dict() == other.as_dict()
@@ -153,21 +153,21 @@ class View(Section):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Properties alone, and no secrets: it ends up in logs."""
+        """Only properties, and no secrets, because it appears in logs."""
         attributes = [d.attribute for d in type(self).definitions.values() if not d.is_folded and not d.sensitive]
         told = ", ".join(f"{attribute}={getattr(self, attribute)!r}" for attribute in attributes)
         return f"{type(self).__name__}({told})"
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
-        """A view of values whose types are checked already, or known only at run time."""
+        """A view of values whose types are already checked or known only at run time."""
         view = cls.__new__(cls)
         view._fill(values)
         return view
 
     @classmethod
     def part_of(cls, whole: Section, **more: object) -> Self:
-        """This view's properties with the values that another view has; `more` is what is no property."""
+        """A view of this class with values from another view; `more` are attributes that are not properties."""
         attributes = [definition.attribute for definition in cls.definitions.values() if not definition.is_folded]
         return cls.of({attribute: getattr(whole, attribute) for attribute in attributes} | more)
 
@@ -179,5 +179,5 @@ V = TypeVar("V", bound=View)
 
 
 def replace(view: V, **changes: object) -> V:
-    """The same values but for these."""
+    """A copy of the view with these changes."""
     return view.of(view.as_dict() | changes)

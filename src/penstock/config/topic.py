@@ -1,4 +1,4 @@
-"""A topic's configuration: its own settings over what its broker gives."""
+"""A topic's configuration: its own settings, with the broker's as defaults."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
 def of_broker(name: str, origin: str, *, valid: Validator | None = None, doc: str = "") -> Any:
-    """Declare a property that has its type, limits, default and meaning from a broker property.
+    """Declare a property with the type, limits, default and documentation of a broker property.
 
-    Where that one is not set by default and falls back to others, the default is what they amount to.
+    If the broker property is unset by default and has fallbacks, the default is their result.
     """
     broker = BROKER[origin]
     default = BrokerProperties.defaults[broker.attribute] if broker.fallbacks else broker.default
@@ -51,7 +51,7 @@ THROTTLED_REPLICAS = Validator(
 
 
 class TopicConfig(View):
-    """The settings in force for one topic. Topics that set nothing of their own share one instance per broker."""
+    """The effective settings of one topic. Topics without settings of their own share one instance per broker."""
 
     cleanup_policy: tuple[str, ...] = of_broker("cleanup.policy", "log.cleanup.policy")
     compression_gzip_level: int = of_broker("compression.gzip.level", "compression.gzip.level")
@@ -62,33 +62,33 @@ class TopicConfig(View):
     file_delete_delay_ms: int = of_broker("file.delete.delay.ms", "log.segment.delete.delay.ms")
     flush_messages: int = of_broker(
         "flush.messages", "log.flush.interval.messages",
-        doc="Sync a log of the topic to disk after so many records. With 1 a record is acknowledged only once "
-        "it is on disk.",
+        doc="The number of records after which a log of the topic is synced to disk. With 1 a record is acknowledged "
+        "only when it is on disk.",
     )
     flush_ms: int = of_broker(
         "flush.ms", "log.flush.interval.ms",
-        doc="Sync a log of the topic to disk when its oldest unsynced record is this old.",
+        doc="The age of the oldest unsynced record at which a log of the topic is synced to disk.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = prop(
         "follower.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
-        "Replicas that count against `follower.replication.throttled.rate` of the brokers that hold them: "
-        "`partition:broker`, several separated by commas, or `*` for all.",
+        "The replicas to which the brokers' `follower.replication.throttled.rate` applies when they copy: "
+        "`partition:broker`, separated by commas, or `*` for all.",
         CLUSTER_WIDE,
     )
     index_interval_bytes: int = of_broker("index.interval.bytes", "log.index.interval.bytes")
-    # Kafka refuses segments below 1 MB, and has the same back door for tests of what happens at a segment's end.
+    # Kafka refuses segments below 1 MB, and has the same undocumented property for tests that roll segments.
     internal_segment_bytes: NoAttribute = folded(
         "internal.segment.bytes", Kind.INT, None, at_least(64), "`segment.bytes` for tests, without its lower limit.",
         CLUSTER_WIDE, hidden=True,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = prop(
         "leader.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
-        "Replicas that count against `leader.replication.throttled.rate` of the brokers that lead them: "
-        "`partition:broker`, several separated by commas, or `*` for all.",
+        "The replicas to which the brokers' `leader.replication.throttled.rate` applies when they are copied from: "
+        "`partition:broker`, separated by commas, or `*` for all.",
         CLUSTER_WIDE,
     )
     local_retention_bytes: NoAttribute = folded(
-        "local.retention.bytes", Kind.LONG, -2, None, "How many bytes of tiered segments also stay on disk.",
+        "local.retention.bytes", Kind.LONG, -2, None, "The number of bytes of tiered segments that also stay on disk.",
         CLUSTER_WIDE, only_default=TIERED, origin="log.local.retention.bytes",
     )
     local_retention_ms: NoAttribute = folded(
@@ -98,7 +98,7 @@ class TopicConfig(View):
     max_compaction_lag_ms: int = of_broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
     max_message_bytes: int = of_broker(
         "max.message.bytes", "message.max.bytes",
-        doc="The largest record batch a producer may send to the topic, after compression.",
+        doc="The largest record batch that a producer may send to the topic, after compression.",
     )
     message_timestamp_after_max_ms: int = of_broker(
         "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"
@@ -112,8 +112,8 @@ class TopicConfig(View):
     min_insync_replicas: int = of_broker("min.insync.replicas", "min.insync.replicas")
     penstock_produce_validation: str = of_broker("penstock.produce.validation", "penstock.produce.validation")
     preallocate: NoAttribute = folded(
-        "preallocate", Kind.BOOLEAN, False, None, "Reserve the whole file when a segment is begun.",
-        CLUSTER_WIDE, only_default="files grow as they are written, which current file systems do well",
+        "preallocate", Kind.BOOLEAN, False, None, "Allocate the whole file when a segment is created.",
+        CLUSTER_WIDE, only_default="files grow as they are written, which modern file systems handle well",
         origin="log.preallocate",
     )
     remote_log_copy_disable: NoAttribute = folded(
@@ -122,7 +122,7 @@ class TopicConfig(View):
     )
     remote_log_delete_on_disable: NoAttribute = folded(
         "remote.log.delete.on.disable", Kind.BOOLEAN, False, None,
-        "Delete what is in object storage when it is switched off.",
+        "Delete the data in object storage when tiered storage is disabled.",
         CLUSTER_WIDE, only_default=TIERED,
     )
     remote_storage_enable: NoAttribute = folded(
@@ -132,29 +132,31 @@ class TopicConfig(View):
     retention_bytes: int = of_broker("retention.bytes", "log.retention.bytes")
     retention_ms: int = of_broker(
         "retention.ms", "log.retention.ms",
-        valid=at_least(-1), doc="How long records are kept; -1 keeps them for ever.",
+        valid=at_least(-1), doc="How long records are kept; -1 keeps them forever.",
     )
     segment_bytes: int = of_broker("segment.bytes", "log.segment.bytes")
     segment_index_bytes: int = of_broker("segment.index.bytes", "log.index.size.max.bytes")
     segment_jitter_ms: int = of_broker(
         "segment.jitter.ms", "log.roll.jitter.ms",
-        doc="Take a random time up to this off the age at which a segment is closed, so that many partitions "
-        "do not all do it at once.",
+        doc="The maximum random time subtracted from the age at which a segment is closed. It prevents many partitions "
+        "from rolling segments at the same time.",
     )
     segment_ms: int = of_broker(
         "segment.ms", "log.roll.ms",
-        doc="A segment older than this is closed even if it is not full, so that retention can remove it.",
+        doc="The maximum age of a segment. An older one is closed even if it is not full, so that retention can "
+        "remove it.",
     )
     unclean_leader_election_enable: bool = of_broker("unclean.leader.election.enable", "unclean.leader.election.enable")
 
     @classmethod
     def of_broker(cls, effective: Mapping[str, Value]) -> TopicConfig:
-        """What a topic has that sets nothing itself; `effective` has the broker's values, fallbacks resolved."""
+        """The configuration of a topic without own settings; `effective` has the broker's values with fallbacks
+        resolved."""
         return cls.of({d.attribute: effective[d.origin] for d in cls.definitions.values() if d.origin in effective})
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """The settings of a topic with these of its own; KafkaError(INVALID_CONFIG) names the first that is wrong."""
+        """The settings of a topic with these overrides. Raises KafkaError(INVALID_CONFIG) for the first invalid one."""
         if not overrides:
             return broker.topic_defaults
         values = broker.topic_defaults.as_dict()
@@ -172,7 +174,7 @@ TOPIC: dict[str, Definition] = dict(sorted(TopicConfig.definitions.items()))
 
 
 def topic_definition(name: str) -> Definition:
-    """The definition of a topic property; KafkaError(INVALID_CONFIG) if there is none."""
+    """The definition of a topic property. Raises KafkaError(INVALID_CONFIG) if it does not exist."""
     definition = TOPIC.get(name)
     if definition is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
@@ -180,7 +182,7 @@ def topic_definition(name: str) -> Definition:
 
 
 def validate_topic_config(name: str, text: str | None) -> Value:
-    """The value a topic property would have; KafkaError(INVALID_CONFIG) says why it cannot have it."""
+    """Parse a topic property. Raises KafkaError(INVALID_CONFIG) if the value is invalid."""
     definition = topic_definition(name)
     try:
         return parse(definition, text)
@@ -191,7 +193,7 @@ def validate_topic_config(name: str, text: str | None) -> Value:
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:
-    """Refuse, with KafkaError(INVALID_CONFIG), settings that a topic cannot have."""
+    """Raises KafkaError(INVALID_CONFIG) if a topic cannot have these settings."""
     for name, text in overrides.items():
         if text is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
@@ -200,7 +202,7 @@ def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:
 
 
 def _check_lags(overrides: Mapping[str, str | None]) -> None:
-    """As Kafka, by the topic's own settings and the defaults of the properties."""
+    """As in Kafka, compares the topic's own settings and the defaults of the properties, not the broker's settings."""
     least, most = (validate_topic_config(name, overrides.get(name)) for name in _LAGS)
     assert isinstance(least, int)
     assert isinstance(most, int)

@@ -1,12 +1,12 @@
-"""Kafka's broker properties that this broker does not serve, and what it says about each.
+"""Kafka's broker properties that this broker does not support, and its response to each.
 
-`NOT_YET` belongs to work that is still to come, or to what cannot be had here (Java classes). A value equal to
-Kafka's default asks for nothing and is accepted; any other value is refused, because a setting that is silently
-ignored is worse than one that is refused.
+`NOT_YET` has properties of features that are not implemented yet or cannot exist here (Java classes). Kafka's default
+is accepted because it requests nothing. Any other value is refused, because a silently ignored setting is worse than
+a refused one.
 
-`WITHOUT_MEANING` speaks of machinery that is not here (thread pools, purgatories, ZooKeeper, JMX). It changes how
-Kafka does its work and not what it promises, so it is accepted with a warning that names what to use instead. The same
-goes for `INERT` (`inert_table.py`), which Kafka also accepts at run time.
+`WITHOUT_MEANING` has properties of mechanisms that this broker does not have (thread pools, purgatories, ZooKeeper,
+JMX). They change how Kafka works and not what it guarantees, so they are accepted with a warning that names the
+alternative. `INERT` (`inert_table.py`) is the same for properties that Kafka also accepts at run time.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ INT64_MAX_TEXT = "9223372036854775807"
 
 
 class Planned(NamedTuple):
-    """A property that is accepted with its default only."""
+    """A property of which only the default is accepted."""
 
     default: str | None
     reason: str
     also: tuple[str, ...] = ()
-    """Other values that a cluster of one fulfils anyway: those of the `server.properties` that Kafka ships."""
+    """Other accepted values, which a cluster of one satisfies anyway: those in Kafka's own `server.properties`."""
 
 
-TRANSACTIONS = "transactions are not served yet"
-SHARE = "share groups are not served yet"
-_QUOTAS = "quotas are not served yet; max.connections and max.connection.creation.rate already are"
-_SECURITY = "TLS, SASL and ACLs are not served yet; listen on a loopback or otherwise protected address"
-TIERED = "tiered storage is not served yet"
-SASL = "it tunes logins by SASL, which is not served yet"
+TRANSACTIONS = "transactions are not supported yet"
+SHARE = "share groups are not supported yet"
+_QUOTAS = "quotas are not supported yet, except max.connections and max.connection.creation.rate"
+_SECURITY = "TLS, SASL and ACLs are not supported yet; listen on a loopback or otherwise protected address"
+TIERED = "tiered storage is not supported yet"
+SASL = "it tunes SASL logins, which are not supported yet"
 _JAVA = "it names a Java class, which this broker cannot load"
-_TELEMETRY = "client telemetry is not served yet"
-STREAMS = "streams groups are not served yet"
+_TELEMETRY = "client telemetry is not supported yet"
+STREAMS = "streams groups are not supported yet"
 
 _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
     (
@@ -211,12 +211,12 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        "pieces of the metadata log and of its snapshots have a fixed size (8 MiB and 1 MiB)",
+        "chunks of the metadata log and of its snapshots have a fixed size (8 MiB and 1 MiB)",
         {"controller.quorum.fetch.max.bytes": "1048576", "controller.quorum.fetch.snapshot.max.bytes": "1048576"},
     ),
     (
-        "how long nodes wait for each other is fixed, but for the quorum (controller.quorum.request.timeout.ms) and "
-        "for followers (replica.socket.timeout.ms)",
+        "timeouts between nodes are fixed, except for the quorum (controller.quorum.request.timeout.ms) and for "
+        "followers (replica.socket.timeout.ms)",
         {
             "controller.socket.timeout.ms": "30000",
             "request.timeout.ms": "30000",
@@ -225,7 +225,7 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        "nothing is written to an idle metadata log; its leader is told by fetches that it is followed",
+        "nothing is written to an idle metadata log; its leader sees by fetches that it is followed",
         {"metadata.max.idle.interval.ms": "500"},
     ),
     (
@@ -241,7 +241,7 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         {"metadata.log.dir": None},
     ),
     (
-        "snapshots of the metadata come by size (metadata.log.max.record.bytes.between.snapshots) and cut its log",
+        "metadata snapshots are written by size (metadata.log.max.record.bytes.between.snapshots) and trim the log",
         {
             "internal.metadata.delete.delay.millis": "60000",
             "internal.metadata.log.segment.bytes": None,
@@ -272,11 +272,11 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         },
     ),
     (
-        "values are taken as they are written; put secrets in a file that only the broker can read",
+        "values are used literally; put secrets in a file that only the broker can read",
         {"config.providers": ""},
     ),
     (
-        "only stable protocol versions and features are served",
+        "only stable protocol versions and features are supported",
         {"unstable.api.versions.enable": "false", "unstable.feature.versions.enable": "false"},
     ),
     (_TELEMETRY, {"telemetry.max.bytes": "1048576"}),
@@ -296,41 +296,41 @@ NOT_YET: dict[str, Planned] = {
 
 LOOP = "one event loop serves all connections; for more cores run more brokers with `penstock up --brokers N`"
 DISK_THREADS = "`num.io.threads` sizes the threads that wait for the disk"
-COMPACTOR = "one subprocess compacts, one log after the other; log.cleaner.dedupe.buffer.size bounds its memory"
+COMPACTOR = "one subprocess compacts one log at a time; log.cleaner.dedupe.buffer.size bounds its memory"
 METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
 COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
-_PURGATORY = "waiting requests are dropped as soon as they are answered, without purging"
-_ZOOKEEPER = "there is no ZooKeeper; metadata is kept by the controller quorum (process.roles, node.id)"
-_VERSION = "the protocol versions that are served are in `docs/compatibility.md`, and need no setting"
+_PURGATORY = "waiting requests are removed as soon as they are answered, so there is no purging"
+_ZOOKEEPER = "there is no ZooKeeper; the controller quorum stores the metadata (process.roles, node.id)"
+_VERSION = "supported protocol versions are listed in `docs/compatibility.md` and need no setting"
 
 WITHOUT_MEANING: dict[str, str] = {
     "auto.include.jmx.reporter": METRICS,
     "broker.id.generation.enable": "set node.id",
     "control.plane.listener.name": "set controller.listener.names",
-    "controlled.shutdown.max.retries": "SIGTERM hands over and stops cleanly by itself",
-    "controlled.shutdown.retry.backoff.ms": "SIGTERM hands over and stops cleanly by itself",
+    "controlled.shutdown.max.retries": "SIGTERM transfers leadership and stops cleanly without retries",
+    "controlled.shutdown.retry.backoff.ms": "SIGTERM transfers leadership and stops cleanly without retries",
     "controller.performance.always.log.threshold.ms": METRICS,
     "controller.performance.sample.period.ms": METRICS,
-    "controller.quorum.append.linger.ms": "what is decided while a sync is under way is written and synced together",
+    "controller.quorum.append.linger.ms": "decisions made during a sync are written and synced together",
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "group.coordinator.background.threads": COORDINATOR_LOOP,
-    "group.coordinator.new.enable": "there is one coordinator, for all kinds of groups",
+    "group.coordinator.new.enable": "there is one coordinator for all kinds of groups",
     "group.coordinator.threads": COORDINATOR_LOOP,
     "inter.broker.protocol.version": _VERSION,
     "kafka.metrics.polling.interval.secs": METRICS,
     "kafka.metrics.reporters": METRICS,
     "leader.imbalance.per.broker.percentage": "set leader.imbalance.check.interval.seconds",
     "log.cleaner.enable": "log.cleanup.policy alone decides what is compacted",
-    "log.initial.task.delay.ms": "background work begins as soon as the broker is ready",
-    "log.message.downconversion.enable": "records are sent as they are stored; clients older than 0.11 are not served",
+    "log.initial.task.delay.ms": "background work starts as soon as the broker is ready",
+    "log.message.downconversion.enable": "records are sent as stored; clients older than 0.11 are not supported",
     "log.message.format.version": "records are always stored in format version 2",
     "log.message.timestamp.difference.max.ms":
         "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
     "metrics.num.samples": METRICS,
     "metrics.recording.level": METRICS,
     "metrics.sample.window.ms": METRICS,
-    "offsets.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "offsets.load.buffer.size": "logs are loaded in slices that do not block the event loop",
     "password.encoder.secret": "secrets are not stored in configs",
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "queued.max.requests": "set queued.max.request.bytes",
@@ -339,11 +339,11 @@ WITHOUT_MEANING: dict[str, str] = {
     "replica.socket.receive.buffer.bytes": "the operating system adapts the buffers between brokers to the link",
     "reserved.broker.max.id": "any node.id from 0 to 2147483647 may be used",
     "security.providers": "the operating system's OpenSSL is used",
-    "server.max.startup.time.ms": "the service manager's own start timeout",
-    "share.coordinator.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "server.max.startup.time.ms": "use the service manager's start timeout",
+    "share.coordinator.load.buffer.size": "logs are loaded in slices that do not block the event loop",
     "share.coordinator.threads": COORDINATOR_LOOP,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "transaction.state.log.load.buffer.size": "logs are read back in slices that keep the event loop free",
+    "transaction.state.log.load.buffer.size": "logs are loaded in slices that do not block the event loop",
     "zookeeper.connect": _ZOOKEEPER,
     "zookeeper.connection.timeout.ms": _ZOOKEEPER,
     "zookeeper.max.in.flight.requests": _ZOOKEEPER,
@@ -354,17 +354,17 @@ WITHOUT_MEANING: dict[str, str] = {
 
 
 def refusal(name: str, text: str) -> str | None:
-    """Why a property of `NOT_YET` cannot have this value; None if it may."""
+    """Why a `NOT_YET` property cannot have this value; None if it can."""
     planned = NOT_YET[name]
     if any(_same(text, accepted) for accepted in (planned.default, *planned.also)):
         return None
     default = "not to set it" if planned.default is None else planned.default or "empty"
-    # The value is not repeated: some of these are passwords, and this text ends up in logs.
+    # The value is not repeated: some of these properties are passwords, and this text is logged.
     return f"{name} is refused: {planned.reason}. Leave it out (Kafka's default, which is accepted, is: {default})"
 
 
 def _same(text: str, accepted: str | None) -> bool:
-    """Whether two texts stand for one value, without knowing its type: numbers by value, words in any case."""
+    """Whether two texts mean the same value, without knowing the type: numbers by value, words in any case."""
     text = text.strip()
     if accepted is None:
         return not text

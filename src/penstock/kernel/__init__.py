@@ -1,16 +1,16 @@
-"""Loops over bytes, compiled where that is possible.
+"""Byte-processing loops, compiled where possible.
 
-A kernel is a module of plain Python that does nothing but loop over bytes and compute with numbers. Beside it lies a
-file with the C types of its variables. From both Cython makes machine code, a hundred times as fast (`compiling`), that
-reads a receive buffer where it is. Where there is no compiler the same module runs as it is. Keep kernels few and
-small: code that handles objects gains little from being compiled.
+A kernel is a module of plain Python that only loops over bytes and computes with numbers. A second file declares the C
+types of its variables. From both, Cython generates machine code that is a hundred times as fast (`compiling`) and reads
+a receive buffer without copying it. Without a compiler the same module runs interpreted. Keep kernels few and small:
+code that handles objects gains little from being compiled.
 
     penstock/kernel/record_walk.py                     the source, and the interpreted form
     penstock/kernel/record_walk.pxd                    its C types
     site-packages/penstock_kernel_<digest>.<abi>.so    the compiled form, beside the installed packages
 
-Wheels carry the compiled form; `make run` and `make test` compile it when they prepare `.venv`. `PENSTOCK_PURE=1` in
-the environment asks for the interpreted form.
+Wheels contain the compiled form; `make run` and `make test` compile it when they prepare `.venv`. `PENSTOCK_PURE=1` in
+the environment selects the interpreted form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _compiled(source: ModuleType) -> ModuleType | None:
 _compiled_walk = _compiled(record_walk)
 
 walk = record_walk.walk if _compiled_walk is None else _compiled_walk.walk
-"""`penstock.kernel.record_walk.walk`, in the fastest form there is."""
+"""`penstock.kernel.record_walk.walk`, in the fastest available form."""
 
 FORM = "interpreted" if _compiled_walk is None else "compiled"
-"""For whoever wonders why a broker is slow."""
+"""The form in use, shown by the broker because the interpreted one makes it slow."""

@@ -1,6 +1,6 @@
 """Compiles the kernels with Cython and the machine's C compiler: a step of the build (`hatch_build.py`).
 
-This module imports nothing of Penstock, because the build runs it before Penstock is installed.
+This module imports nothing else from Penstock, because the build runs it before Penstock is installed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 KERNELS = ("record_walk",)
 SUFFIXES = (".py", ".pxd")
-"""A kernel is two files: the source, and the C types of its variables."""
+"""The two files of a kernel: the source, and the C types of its variables."""
 COMPILE_TIMEOUT_S = 300
 
 COMPILER_FLAGS = (
     "-O3",
     "-g0",
-    # A view of the data has some 200 bytes, which are copied wherever it is passed to a function. The walk takes twice
-    # as long if GCC finds the small functions too many to be inlined.
+    # A Cython memoryview has about 200 bytes, which are copied whenever it is passed to a function that is not inlined.
+    # If GCC decides against inlining the small functions, the walk takes twice as long.
     "--param=max-inline-insns-single=1000",
     "--param=large-function-growth=1000",
     "--param=inline-unit-growth=1000",
@@ -44,7 +44,7 @@ class CannotCompile(Exception):
 
 
 def compile_kernels(into: Path, name_of: Callable[[bytes, bytes], str]) -> list[Path]:
-    """The compiled form of every kernel, for the Python that runs this, as files in `into`. Raises CannotCompile."""
+    """Compile every kernel for the running Python into files in `into`. Raises CannotCompile."""
     missing = missing_tools()
     if missing:
         raise CannotCompile(f"{missing} not found")
@@ -70,7 +70,7 @@ def compile_kernels(into: Path, name_of: Callable[[bytes, bytes], str]) -> list[
 
 
 def missing_tools() -> str:
-    """The first thing that compiling needs and this machine has not; empty if all is there."""
+    """The first missing tool that compiling needs; empty if none is missing."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"C compiler {compiler}"

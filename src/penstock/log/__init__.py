@@ -1,36 +1,39 @@
-"""One partition's log: the only thing that outlives a broker.
+"""One partition's log: the records on disk, which is all that survives a broker restart.
 
 Theory of operation
 -------------------
-A log is a sequence of *batches*, kept as the producers sent them, in *segments*: files named after their first offset.
-The last segment is *active*, all others are closed and never change. A sparse index per segment leads from an offset
-to a position (`indexes`), another from a time to an offset. The *epoch cache* (`epochs`) knows which leader wrote what;
-the *producer state* (`producers`) knows the last batches of every idempotent producer. Both are derived from the
-batches, and cut with them. File names and formats are Kafka's.
+A log is a sequence of *batches*, stored as the producers sent them, in *segments*: files named after their first
+offset. The last segment is *active*; all others are closed and never change. Each segment has two sparse indexes
+(`indexes`): one maps an offset to a file position, the other a time to an offset. The *epoch cache* (`epochs`) records
+which leader epoch wrote which offsets. The *producer state* (`producers`) holds the last batches of every idempotent
+producer. Both are derived from the batches and truncated with them. File names and formats are Kafka's.
 
-`Log` is the state of a log (`core`) and four parts that work on it: `writer`, `reader`, `trimmer` and `snapshots`.
+`Log` combines the state of a log (`core`) with four parts that work on it: `writer`, `reader`, `trimmer` and
+`snapshots`.
 
-Appending (`appending`) checks a batch, stamps offset and epoch into it where it lies, and makes one `pwrite`. Reading
+Appending (`appending`) checks a batch, stamps offset and epoch into the receive buffer, and makes one `pwrite`. Reading
 (`reading`) turns an offset into a `Slice` of a file; the bytes are read when they are sent. Neither waits for a
-device: what is not in memory is read by the `async` twin of a method.
+device: if data is not in memory, the caller awaits the `async` variant of the method.
 
-Offsets, in their order:
+Offsets, in ascending order:
 
     durable_end <= stable_end <= end_offset
 
-`end_offset` is the next one to be given; `durable_end` is what survives a power loss; `stable_end` is what may be
-acknowledged under the topic's `flush.*` settings (`flush`). The high watermark is not the log's business: callers pass
-it as `upto`.
+`end_offset` is the next offset to assign. Records below `durable_end` survive a power loss. Records below `stable_end`
+may be acknowledged under the topic's `flush.*` settings (`flush`). The log does not know the high watermark: callers
+pass it as `upto`.
 
-What a crash leaves. Killed: everything written. Power lost: what was synced, and anything of the rest. `recovery` keeps
-every batch that is whole, up to the first that is not, from the *recovery point* on, and sets aside what it cuts off
-(`cutting`); below it everything was synced and is believed. `trimming` tells which syncs keep that true when a log is
-cut. A failed write or sync ends the process.
+After a crash: a killed process loses nothing that was written. A power loss keeps everything that was synced, and any
+part of the rest. `recovery` checks the log from the *recovery point* on, keeps every batch up to the first incomplete
+or corrupt one, and sets aside what it cuts off (`cutting`). Everything below the recovery point was synced and is
+trusted. `trimming` describes which syncs keep that true when a log is truncated. A failed write or sync ends the
+process.
 
-Cost. An idle log is about a kilobyte and no file descriptor: files are opened, indexes loaded and snapshots read when
-they are needed, and dropped again (`indexes.IndexCache`). A clean start reads one file for all logs (`checkpoints`).
+Cost: an idle log takes about a kilobyte of memory and no file descriptor. Files are opened, indexes loaded and
+snapshots read on demand, and dropped again (`indexes.IndexCache`). A clean start reads one file for all logs
+(`checkpoints`).
 
-Who calls it: the partition manager opens, checkpoints and closes the logs of a data directory through `LogDirectory`;
+Callers: the partition manager opens, checkpoints and closes the logs of a data directory through `LogDirectory`;
 leaders call `writer.append_leader`, followers and the metadata log `writer.append_follower`, fetches `reader.try_read`
 and `reader.read`; the command line reads files offline through `tools`.
 """

@@ -1,7 +1,7 @@
-"""An operator accepts a loss: the next start takes what is on the disk of a log for all there is of it.
+"""Accept a data loss: make the next start use a log as it is on disk, although the checkpoints say there was more.
 
-A log that is gone, or that ends before its recovery point, is refused at every start, because the checkpoints say that
-there was more. This makes them forget the log. Its files are left as they are.
+A start refuses a log that is missing or ends before its recovery point, because the checkpoints prove that records are
+lost. `accept_loss` removes the log from the checkpoints, so that the next start opens it. Its files are not changed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.runtime import Disk
 
 
 async def accept_loss(disk: Disk, name: str) -> int | None:
-    """Returns up to where the log was known to reach; None if no checkpoint knows it. Raises CheckpointDamaged.
+    """Returns the offset up to which the log was synced; None if no checkpoint lists it. Raises CheckpointDamaged.
 
     The directory must not be in use.
     """
     known: int | None = None
-    # The recovery points last: a start that comes between refuses the log as before.
+    # The recovery points are rewritten last: a start after a crash in between still refuses the log.
     for path in (names.CLEAN_SHUTDOWN_NAME, names.LAST_CLEAN_SHUTDOWN_NAME):
         states = read_clean_shutdown(disk, path)
         if states is not None and (state := states.pop(name, None)) is not None:

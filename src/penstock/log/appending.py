@@ -1,4 +1,4 @@
-"""Appending to a log: the leader's way, which checks and stamps, and the follower's, which takes what it gets."""
+"""Appending to a log: a leader validates and stamps batches; a follower writes them as the leader sent them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_S
 
 CLIENT = AppendOrigin.CLIENT
 ROLL_NOW = -1
-"""A roll time that has always come: the index of the active segment is full."""
+"""A roll time in the past: the index of the active segment is full, so it must be rolled now."""
 
 _unpack_header = HEADER.unpack_from
 _stamp = Struct(">qii").pack_into
-"""Base offset, batch length, leader epoch: the first 16 bytes of a batch, all that a leader changes."""
+"""Base offset, batch length, leader epoch: the first 16 bytes of a batch, the only ones that a leader changes."""
 _SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 
 
@@ -34,9 +34,9 @@ class Appended(NamedTuple):
     first_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 unless the topic's timestamps are the broker's."""
+    """The broker's timestamp with `message.timestamp.type=LogAppendTime`; otherwise -1."""
     duplicate: bool
-    """The batch was in the log already, at these offsets; perhaps it is not committed yet."""
+    """The batch was already in the log, at these offsets. It may not be committed yet."""
 
 
 class Writer:
@@ -59,11 +59,11 @@ class Writer:
         self._log = log
         self._producers = producers
         self._file: File | None = None
-        """Of the active segment, once something is appended."""
+        """The file of the active segment; opened by the first append."""
         self._roll_after = NEVER
         self._take_config(log.config)
         if self._flush_bounded and log.end_offset > log.durable_end:
-            # It was written and acknowledged by a process that was killed before the sync.
+            # A killed process wrote these records and may have acknowledged them, but did not sync them.
             log.stable_end = log.durable_end
             log.flush()
 
@@ -75,11 +75,11 @@ class Writer:
             self._log.flusher.appended()
 
     def _take_config(self, config: LogConfig) -> None:
-        """Keep the values that the hot path compares with at hand."""
+        """Copy the values that the hot path compares into attributes."""
         self._is_plain = (
             not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
         )
-        # Compressed batches that must be opened take the long way.
+        # Compressed batches that must be decompressed go through `_append_checked`.
         self._plain_codec_max = Codec.NONE if config.opens_batches else Codec.ZSTD
         self._message_bytes_max = min(config.max_message_bytes, config.segment_bytes)
         self._after_max_ms = config.timestamp_after_max_ms
@@ -89,7 +89,7 @@ class Writer:
         self._flush_bounded = config.flush_messages < NEVER or config.flush_ms < NEVER
 
     def active_replaced(self) -> None:
-        """The active segment is another one, or was cut."""
+        """The active segment was replaced or truncated: drop what was cached about it."""
         self._file = None
 
     def append_leader(
@@ -101,11 +101,12 @@ class Writer:
         origin: AppendOrigin = CLIENT,
         checked: bool = False,
     ) -> Appended:
-        """Validate, stamp and write what a producer sent: all of it or nothing. Raises KafkaError, and TooLargeForLoop
-        for batches that must be prepared first (`penstock.log.preparing`); these then come again as `checked`.
+        """Validate, stamp and write the batches of one request, all or none. Raises KafkaError, and TooLargeForLoop for
+        batches that must first be prepared off the loop (`penstock.log.preparing`) and then appended with
+        `checked=True`.
 
-        The bytes are changed in place, and not needed any more when this returns. The one batch of a usual request
-        passes the comparisons below; whatever does not is looked at closely by `_append_checked`.
+        The bytes are changed in place; the buffer may be reused when this returns. The single batch of a typical
+        request passes the comparisons below; anything else goes to `_append_checked`.
         """
         log = self._log
         size = len(records)
@@ -171,7 +172,7 @@ class Writer:
         _stamp(records, 0, offset, length, leader_epoch)
         try:
             file.pwrite(records, position)
-            # What follows is `Segment.note`, written out: calls are most of what an append costs.
+            # Inlined copy of `Segment.note`: function calls are most of the cost of an append.
             if max_timestamp > active.max_timestamp:
                 active.max_timestamp = max_timestamp
                 active.max_timestamp_offset = last_offset
@@ -198,7 +199,7 @@ class Writer:
         return Appended(offset, last_offset, -1, False)
 
     def append_follower(self, records: memoryview) -> Appended:
-        """Write what the leader has, offsets and epochs as they are. An incomplete last batch is left out."""
+        """Write a leader's batches with their offsets and epochs unchanged. An incomplete last batch is ignored."""
         log = self._log
         batches = split(records, partial_tail=True)
         if not batches:
@@ -220,14 +221,14 @@ class Writer:
     def _append_checked(
         self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin, checked: bool = False
     ) -> Appended:
-        """`append_leader` with nothing taken for granted."""
+        """`append_leader` with full validation, for batches that did not pass its fast checks."""
         log = self._log
         config = log.config
         batches = validate(records, config, origin, wall_ms, checked=checked)
         if len(records) > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{len(records)} bytes at once, where segment.bytes of the topic is {config.segment_bytes}",
+                f"{len(records)} bytes in one request exceed the topic's segment.bytes ({config.segment_bytes})",
             )
         staged: dict[int, ProducerEntry] = {}
         offset = log.end_offset
@@ -265,12 +266,12 @@ class Writer:
         for batch in batches:
             header = batch.header
             gap = header.base_offset - expected
-            # The leader's log may have been compacted, now or at any time: offsets that are missing are no mistake.
+            # A gap is normal: compaction may have removed offsets from the leader's log at any time.
             if gap < 0 or header.last_offset_delta < 0:
-                problem = f"a batch from offset {header.base_offset} where the log ends at {expected}"
+                problem = f"a batch that begins at offset {header.base_offset}, but the log ends at {expected}"
             elif header.last_offset - log.end_offset > RELATIVE_OFFSET_MAX:
-                # No segment could hold it: indexes count in 32 bits from a segment's first offset.
-                problem = f"a batch up to offset {header.last_offset}, too far beyond {log.end_offset}"
+                # No segment can hold it: indexes store offsets as 32-bit distances from the segment's first offset.
+                problem = f"a batch that ends at offset {header.last_offset}, too far beyond {log.end_offset}"
             elif header.partition_leader_epoch < epoch:
                 problem = f"a batch of epoch {header.partition_leader_epoch} after one of epoch {epoch}"
             else:
@@ -292,7 +293,7 @@ class Writer:
             for batch in batches:
                 header = batch.header
                 size = header.size_bytes
-                # The timestamp of a batch that compaction has emptied is not that of any record.
+                # Compaction removed all records of this batch, so its timestamp belongs to no record.
                 timestamp = header.max_timestamp if header.records_count else NO_TIMESTAMP
                 active.note(header.last_offset, position, size, timestamp, self._index_interval_bytes)
                 position += size
@@ -309,10 +310,10 @@ class Writer:
             log.stable_end = log.end_offset
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int, wall_ms: int) -> File:
-        """The file to append to, after rolling if that is due."""
+        """Roll the segment if needed and return the file to append to."""
         log = self._log
         assert not log.is_closed, f"{log.directory} is closed"
-        assert not log.is_frozen, f"{log.directory}: an append while it is being truncated"
+        assert not log.is_frozen, f"{log.directory}: append during a truncation"
         file = self._file if self._file is not None else self.open_active()
         active = log.active
         timestamp = max_timestamp if active.first_timestamp >= 0 else wall_ms
@@ -329,9 +330,10 @@ class Writer:
     # ---- the active segment
 
     def roll(self) -> None:
-        """Close the active segment and begin a new one, unless it is empty. The old one is synced in the background."""
+        """Close the active segment, unless it is empty, and begin a new one. The old one is synced in the
+        background."""
         log = self._log
-        assert not log.is_frozen, f"{log.directory}: a roll while it is being truncated"
+        assert not log.is_frozen, f"{log.directory}: roll during a truncation"
         closed = log.active
         if not closed.size_bytes:
             return
@@ -371,7 +373,7 @@ class Writer:
         return self._file
 
     async def load_max_timestamp(self, segment: Segment) -> None:
-        """The last entry of the time index says it, because a segment gets one when it is closed."""
+        """Read it from the last entry of the time index: closing a segment writes that entry."""
         log = self._log
         if not segment.size_bytes:
             segment.max_timestamp = NO_TIMESTAMP
@@ -385,7 +387,7 @@ class Writer:
             segment.max_timestamp, segment.max_timestamp_offset = timestamp, offset
 
     def _read_active_timestamps(self) -> None:
-        """Only where no clean shutdown checkpoint told them: two small reads, once."""
+        """Needed only if no clean-shutdown checkpoint recorded them: two small reads, once."""
         log = self._log
         active = log.active
         active.first_timestamp = NO_TIMESTAMP
@@ -403,8 +405,8 @@ class Writer:
             active.index.last_timestamp = active.max_timestamp
 
     def _set_roll_time(self) -> None:
-        """When the active segment is too old to take more: by the timestamps of its batches if they have any, as in
-        Kafka, which makes a replay of old data roll as it did when it was new."""
+        """Compute when the active segment becomes too old for more appends. As in Kafka this uses the timestamps of its
+        batches if they have any, so a replay of old data rolls segments as the original did."""
         log = self._log
         active = log.active
         if not active.size_bytes:
@@ -421,7 +423,7 @@ class Writer:
 def _staged(
     known: ProducerEntry | None, batch: Batch, offset: int, origin: AppendOrigin, wall_ms: int
 ) -> ProducerEntry:
-    """What will be known of the producer once its batch is written at `offset`, or the KafkaError that forbids it."""
+    """The producer's state after its batch is written at `offset`. Raises KafkaError if the batch is not allowed."""
     header = batch.header
     entry = ProducerEntry(NO_PRODUCER_EPOCH) if known is None else known.copy()
     entry.check_epoch(header.producer_id, header.producer_epoch)

@@ -1,21 +1,23 @@
-"""What a data directory knows about all its logs: small files at its root.
+"""Checkpoint files: small files at the root of a data directory with facts about all its logs.
 
-`recovery-point-offset-checkpoint`  up to which offset each log was synced; after an unclean stop the rest is checked
-`cleaner-offset-checkpoint`         up to which offset each log is compacted; what follows it is dirty
-`log-start-offset-checkpoint`       where each log starts, if not at the first record it holds (DeleteRecords)
-`clean-shutdown-checkpoint`         everything that is needed to open the logs without looking at them
-`last-clean-shutdown-checkpoint`    the same, since the start that found it
+`recovery-point-offset-checkpoint`  up to which offset each log was synced; an unclean start checks only what follows
+`cleaner-offset-checkpoint`         up to which offset each log is compacted
+`log-start-offset-checkpoint`       the start of each log, if it is not the first record on disk (DeleteRecords)
+`clean-shutdown-checkpoint`         everything needed to open the logs without reading them
+`last-clean-shutdown-checkpoint`    the previous file, renamed by the start that found it
 
-The first three are Kafka's text files (version, count, then `topic partition offset` lines) with a checksum that Kafka
-passes over (`sealing`). The fourth is written as
-the last thing of a clean stop and renamed to the fifth, durably, as the first thing of a start: while it has its first
-name, nobody has written to the logs since. With it ten thousand logs open without one system call each.
+The first three are Kafka's text files (version, count, then `topic partition offset` lines) with a checksum that
+Kafka ignores (`sealing`).
 
-Under its second name it helps a start after an unclean stop. What it says of a log stays true while the log only
-grows, so a log whose files have the same sizes need not be read, and another only from there on. A log that is cut
-below that end, or compacted, is taken out of the file first (`LogDirectory.checkpoint`).
+`clean-shutdown-checkpoint` is the last file that a clean stop writes. A start first renames it durably to
+`last-clean-shutdown-checkpoint`. So if the file still has its first name, the logs have not been written since. It
+lets ten thousand logs open without one system call each.
 
-Both are a msgpack array behind a version and a checksum; one that cannot be read is as if it were not there.
+After an unclean stop the renamed file still helps. Its entry for a log stays true while the log only grows: a log whose
+files have the same sizes need not be read, and any other only from the recorded end on. The entry is removed before a
+log is truncated below that end or compacted (`LogDirectory.checkpoint`).
+
+Both are a msgpack array behind a version and a checksum. An unreadable file is treated as absent.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _CLEAN_HEADER = Struct(">HI")
 
 
 class CheckpointDamaged(Exception):
-    """A checkpoint file does not hold what it should."""
+    """A checkpoint file cannot be parsed or fails its checksum."""
 
 
 class SegmentState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,11 +57,11 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     segments: list[SegmentState]
     epochs: list[tuple[int, int]]
     first_timestamp: int
-    """Of the active segment: when to roll it depends on it. -1 if it is empty."""
+    """The largest timestamp in the active segment, which decides when to roll it; -1 if it is empty."""
     producers: int
-    """How many there are in the snapshot at the end offset; with 0 it need not be read."""
+    """The number of producers in the snapshot at the end offset; if 0, the snapshot need not be read."""
     seal: tuple[int, int, int, int] | None = None
-    """Of the index of the active segment, which is not synced."""
+    """Seal of the active segment's index, whose files are not synced."""
 
 
 def encode_offsets(offsets: Iterable[tuple[str, int]]) -> bytes:
@@ -89,7 +91,7 @@ def decode_offsets(data: bytes) -> dict[str, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[str, int]:
-    """An absent file holds nothing. Raises CheckpointDamaged."""
+    """The offsets in a file; empty if the file does not exist. Raises CheckpointDamaged."""
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
@@ -110,7 +112,7 @@ def decode_clean_shutdown(data: bytes) -> list[LogState]:
     try:
         version, crc = _CLEAN_HEADER.unpack_from(data)
     except StructError:
-        raise CheckpointDamaged("cut off") from None
+        raise CheckpointDamaged("the file is too short") from None
     body = memoryview(data)[_CLEAN_HEADER.size :]
     if version != _CLEAN_VERSION or crc != crc32c(body):
         raise CheckpointDamaged("wrong version or checksum")
@@ -121,7 +123,7 @@ def decode_clean_shutdown(data: bytes) -> list[LogState]:
 
 
 def read_clean_shutdown(disk: Disk, path: str) -> dict[str, LogState] | None:
-    """The logs by name, or None if there is no such file, or it is damaged."""
+    """The logs by name; None if the file is missing or damaged."""
     try:
         return {log.name: log for log in decode_clean_shutdown(disk.read_bytes(path))}
     except (FileNotFoundError, CheckpointDamaged):

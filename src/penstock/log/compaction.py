@@ -1,20 +1,21 @@
-"""Compaction: of a log with `cleanup.policy=compact` the newest value of each key is kept, and the offsets.
+"""Compaction of logs with `cleanup.policy=compact`: keeps the newest record of each key, with its offset.
 
 Theory of operation
 -------------------
-A log has a *clean* part at its front, in which every key occurs once, and a *dirty* rest. `cleanable` tells how much of
-the rest may be compacted now, and whether that is worth it. `Compaction` does it:
+A log has a *clean* front part, in which every key occurs once, and a *dirty* rest. `cleanable` computes how much of
+the rest may be compacted now and whether that is worthwhile. `Compaction` does it:
 
-- a subprocess (`compaction_job`) reads, decides (`compaction_filter`, `compaction_transactions`) and writes new files;
-- the broker puts each in the place of those it was made from (`compaction_swap`), safely against crashes at any point;
-- `clean_end` moves up, which `LogDirectory.checkpoint` writes down (`cleaner-offset-checkpoint`, as in Kafka). If that
-  is lost, some work is done twice.
+- a subprocess (`compaction_job`) reads the segments, decides which records to keep (`compaction_filter`,
+  `compaction_transactions`) and writes new files;
+- the broker replaces the original segments by each new file (`compaction_swap`), safely against a crash at any point;
+- `clean_end` advances, and `LogDirectory.checkpoint` saves it (`cleaner-offset-checkpoint`, as in Kafka). If that file
+  is lost, some work is repeated.
 
-Nothing is compacted that might still be taken back: only closed segments below the high watermark, the last stable
-offset and the recovery point, and none with a record younger than `min.compaction.lag.ms`.
+Only records that can no longer be truncated or aborted are compacted: closed segments below the high watermark, the
+last stable offset and the recovery point, without records younger than `min.compaction.lag.ms`.
 
-Readers do not notice. Offsets that are gone are gaps: a read goes on with the next batch. Between two segments there
-are no gaps, so a missing file is still found out.
+Readers are not affected. A read at a removed offset continues with the next batch. There are never gaps between two
+segments, so a missing file is still detected.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
     from penstock.log.segment import Segment
 
 STEP_BYTES = 8 << 20
-"""What the subprocess reads before it reports: so long may an end of the broker have to wait for it."""
+"""The bytes that the subprocess reads per step. A stopping broker may have to wait for one step."""
 
 JOB = "penstock.log.compaction_job"
 
 
 class SegmentFacts(NamedTuple):
-    """What planning knows of a closed segment."""
+    """The facts about a closed segment that planning needs."""
 
     base_offset: int
     size_bytes: int
@@ -51,7 +52,7 @@ class SegmentFacts(NamedTuple):
 
 
 class Cleanable(NamedTuple):
-    """How much of a log can be compacted, as Kafka counts it."""
+    """How much of a log can be compacted, measured as Kafka does."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -80,7 +81,8 @@ def plan(
     stable_offset: int,
     wall_ms: int,
 ) -> Cleanable:
-    """What is cleanable of these closed segments, of which everything below `stable_offset` is decided and durable."""
+    """The cleanable part of these closed segments. Below `stable_offset` all transactions are decided and all is
+    durable."""
     closed = list(segments)
     bounded = list(zip(closed, [*(one.base_offset for one in closed[1:]), active_base_offset], strict=False))
     dirty = [one for one, end in bounded if end > first_dirty_offset]
@@ -89,7 +91,7 @@ def plan(
         young = [one for one in dirty if one.max_timestamp > wall_ms - config.min_compaction_lag_ms]
         if young:
             uncleanable = min(uncleanable, young[0].base_offset)
-    # A segment is compacted as a whole or not at all.
+    # A segment is compacted completely or not at all.
     bound = active_base_offset
     for one, end in bounded:
         if end > uncleanable:
@@ -108,7 +110,7 @@ def plan(
 
 
 async def cleanable(log: Log, upto: int, wall_ms: int) -> Cleanable:
-    """What is cleanable of a log below `upto`, its high watermark."""
+    """The cleanable part of a log below `upto`, its high watermark."""
     config = log.config
     first_dirty_offset = max(min(log.clean_end, log.end_offset), log.start_offset)
     stable_offset = min(upto, log.recovery_point)
@@ -143,12 +145,12 @@ async def _first_timestamp(segment: Segment) -> int:
 
 
 class Interrupted(Exception):
-    """The log was closed, deleted or truncated under a compaction, or someone asked it to end."""
+    """The log was closed, deleted or truncated during its compaction, or the compaction was asked to stop."""
 
 
 @dataclass(slots=True)
 class Compacted:
-    """What a compaction has done."""
+    """The result of a compaction."""
 
     keys_max: int
     keys: int = 0
@@ -156,7 +158,7 @@ class Compacted:
     read_bytes: int = 0
     written_bytes: int = 0
     bytes_before: int = 0
-    """Of all segments that were copied."""
+    """The total of all segments that were copied."""
     bytes_after: int = 0
     segments_before: int = 0
     segments_after: int = 0
@@ -177,8 +179,8 @@ class Compaction:
         pace: Callable[[int], Awaitable[None]] | None = None,
         aborted: tuple[AbortedTransaction, ...] = (),
     ) -> None:
-        """`pace` is awaited with the bytes of each step, read and written, and may take its time. `aborted` are the
-        transactions below the extent's end that were."""
+        """`pace` is awaited with the bytes read and written by each step, and may delay the next. `aborted` are the
+        aborted transactions below the end of the extent."""
         self._log = log
         self._extent = extent
         self._keys_max = max(1, map_bytes // MAP_ENTRY_BYTES)
@@ -189,14 +191,14 @@ class Compaction:
         self._version = log.version
 
     def stop(self) -> None:
-        """End soon, leaving the log as far as it has come."""
+        """Stop soon; segments that were already replaced stay replaced."""
         self._is_stopped = True
 
     async def run(self) -> Compacted:
-        """Raises Interrupted; CorruptBatch, JobLost and OSError as the job does."""
+        """Raises Interrupted, and CorruptBatch, JobLost and OSError from the job."""
         log = self._log
         runtime = log.runtime
-        assert not log.is_compacting, f"{log.directory} is being compacted already"
+        assert not log.is_compacting, f"{log.directory} is already being compacted"
         log.is_compacting = True
         token = runtime.uuid()
         is_done = False
@@ -209,9 +211,9 @@ class Compaction:
             is_done = True
             return result
         except LogChanged:
-            raise Interrupted(f"{log.directory} was changed while it was looked at") from None
+            raise Interrupted(f"{log.directory} changed while its compaction was being planned") from None
         except (OSError, CorruptBatch):
-            # Perhaps only because the files have changed under the job.
+            # The cause may be only that the files changed during the job.
             self._check()
             raise
         finally:
@@ -233,7 +235,7 @@ class Compaction:
             self._check()
             if step.cleaned is not None:
                 if not await Swap(log).replace_segments(step.cleaned, self._version):
-                    raise Interrupted(f"{log.directory} was changed while it was compacted")
+                    raise Interrupted(f"{log.directory} changed while it was being compacted")
                 self._version = log.version
                 tally.bytes_before += sum(sizes[base] for base in step.cleaned.replaces)
                 tally.bytes_after += step.cleaned.size_bytes
@@ -285,7 +287,7 @@ class Compaction:
 
     def _check(self) -> None:
         if self._is_stopped or self._log.is_closed or self._log.version != self._version:
-            raise Interrupted(f"{self._log.directory} was closed or cut, or its compaction was stopped")
+            raise Interrupted(f"{self._log.directory} was closed or truncated, or its compaction was stopped")
 
     async def _give_up(self, token: bytes) -> None:
         log = self._log

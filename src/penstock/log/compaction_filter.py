@@ -1,16 +1,16 @@
-"""What compaction keeps of a batch: the rules of Kafka's cleaner, as functions of bytes.
+"""Which records of a batch compaction keeps: the rules of Kafka's cleaner, as functions on bytes.
 
-A record survives if no later one has its key. One without a value (a *tombstone*) survives too, until the *delete
-horizon* of its batch has passed: a reader that begins at the start of the log must have the time to see that the key
-is gone. The horizon is set when a batch is first cleaned, `delete.retention.ms` ahead, and lives in the batch's header:
-a flag, and the base timestamp (KIP-534).
+A record is kept if no later record has the same key. A record without a value (a *tombstone*) is kept until the *delete
+horizon* of its batch has passed: a reader that starts at the beginning of the log must have time to see that the key
+was deleted. The horizon is set to `delete.retention.ms` from now when a batch is first cleaned. It is stored in the
+batch header as a flag and the base timestamp (KIP-534).
 
-Offsets and timestamps of survivors stay as they are. So does everything in a header that readers and producers rely
-on: base offset, last offset, leader epoch, producer, sequence, codec. A batch that loses nothing is not touched. One
-that loses everything goes, unless its header is still needed (`keep_empty`); then that alone stays.
+Remaining records keep their offsets and timestamps. The header keeps everything that readers and producers rely on:
+base offset, last offset, leader epoch, producer, sequence, codec. A batch that loses no record is not changed. A batch
+that loses all records is removed, unless its header is still needed (`keep_empty`); then only the header stays.
 
-The loop over records is all that compaction costs, so it is written out: survivors are runs of the batch's own
-bytes, and no record is decoded further than its key and the length of its value.
+Nearly all the time of compaction goes into the loop over records. So it is written inline: kept records are copied as
+runs of the batch's own bytes, and no record is decoded beyond its key and the length of its value.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from penstock.wire.records import (
 )
 
 DECOMPRESSED_BYTES_MAX = 256 << 20
-"""What one batch may unfold to before its log is set aside."""
+"""The largest decompressed size of one batch. A log with a larger batch is not compacted."""
 
 KEY_BYTES_MAX = 31
-"""Longer keys are told apart by a digest, which is longer than any key that is not."""
+"""Keys longer than this are replaced by a digest, which is longer than any key that is not replaced."""
 DIGEST_BYTES = 32
 
 _NULL = 1
@@ -54,17 +54,17 @@ _NULL = 1
 NO_KEY = -1
 
 OffsetMap = dict[bytes, int]
-"""The last offset of each key, times two; plus one if the record there is a tombstone."""
+"""For each key: its last offset times two, plus one if the record there is a tombstone."""
 
 
 def records_of(header: BatchHeader, batch: memoryview) -> bytes:
-    """The records of a batch, unpacked. Plain bytes: indexing and cutting a view costs about twice as much."""
+    """The decompressed records of a batch, as `bytes`: indexing and slicing a memoryview costs about twice as much."""
     return bytes(decompress(codec_of(header.attributes), batch[HEADER_SIZE:], DECOMPRESSED_BYTES_MAX))
 
 
 def keyed_records(payload: bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """Where each of these records begins, its offset's distance from the batch's, and where its key begins and ends (at
-    `NO_KEY` if it has none). Raises WireError where the records are not what they should be."""
+    """For each record: its start, its offset delta, and the start and end of its key (`NO_KEY` if it has none). Raises
+    WireError if the records are malformed."""
     position = 0
     try:
         for _ in range(count):
@@ -103,17 +103,17 @@ def keyed_records(payload: bytes, count: int) -> Iterator[tuple[int, int, int, i
             else:
                 key_end = position + (length >> 1)
                 if key_end >= record_end or length & 1:
-                    raise WireError("a key that reaches beyond its record")
+                    raise WireError("a key extends beyond its record")
                 yield start, delta >> 1, position, key_end
             position = record_end
     except IndexError:
-        raise WireError("a record that is cut off") from None
+        raise WireError("a record is truncated") from None
     if position != len(payload):
         raise WireError(f"{count} records take {position} of {len(payload)} bytes")
 
 
 def add_keys(header: BatchHeader, batch: memoryview, offsets: OffsetMap, from_offset: int) -> None:
-    """Note the keys of a batch, from an offset on. Raises WireError where the records are not what they should be."""
+    """Add the keys of a batch to the map, starting at `from_offset`. Raises WireError if the records are malformed."""
     payload = records_of(header, batch)
     base_offset = header.base_offset
     for _, delta, key_start, key_end in keyed_records(payload, header.records_count):
@@ -133,9 +133,9 @@ def filter_batch(
     delete_retention_ms: int,
     keep_empty: bool,
 ) -> memoryview | bytes | None:
-    """What is left of a batch of data all of whose records the map has seen; None if nothing is.
+    """The batch after compaction; None if nothing remains. The map must hold the keys of all its records.
 
-    The batch itself if nothing changes. Raises WireError where the records are not what they should be.
+    Returns the batch itself if nothing changes. Raises WireError if the records are malformed.
     """
     count = header.records_count
     if not count:
@@ -188,8 +188,8 @@ def pick(
     delete_retention_ms: int,
     keep_empty: bool,
 ) -> memoryview | bytes | None:
-    """`filter_batch` for a batch whose keys went into the map: `survivors`, the values of the map in their order, tell
-    which records are left, so that most batches need not be opened a second time."""
+    """Like `filter_batch`, for a batch whose keys were added to the map. `survivors` (the values of the map in
+    ascending order) tells which records remain, so most batches need not be decompressed a second time."""
     base_offset = header.base_offset
     count = header.records_count
     span = header.last_offset_delta + 1
@@ -210,7 +210,7 @@ def pick(
     for value in picked:
         number = (value >> 1) - base_offset
         if _offset_delta_at(payload, starts[number]) != number:
-            # Its producer has numbered the records in an order of its own.
+            # The producer numbered the records out of order, so positions cannot be derived from offsets.
             return filter_batch(
                 header, batch, offsets, now_ms=now_ms, delete_retention_ms=delete_retention_ms, keep_empty=keep_empty
             )
@@ -219,7 +219,7 @@ def pick(
 
 
 def _starts_of(payload: bytes, count: int) -> list[int]:
-    """Where each record begins, and where the last ends."""
+    """The start of each record, and the end of the last one."""
     starts = []
     position = 0
     try:
@@ -234,7 +234,7 @@ def _starts_of(payload: bytes, count: int) -> list[int]:
                 size, position = read_varint(payload, position)
                 position += size
     except IndexError:
-        raise WireError("a record that is cut off") from None
+        raise WireError("a record is truncated") from None
     starts.append(position)
     return starts
 
@@ -256,10 +256,10 @@ def filter_marker(
     is_last_of_all: bool,
     keep_empty: bool,
 ) -> memoryview | bytes | None:
-    """What is left of a control batch.
+    """The control batch after compaction; None if nothing remains.
 
-    A marker stays as long as anything of its transaction does, and after that (`is_last_of_all`) for as long as a
-    tombstone would.
+    A marker is kept while any batch of its transaction remains, and after that (`is_last_of_all`) for as long as a
+    tombstone would be.
     """
     if not header.records_count:
         return (batch if _is_empty_form(header) else emptied(header)) if keep_empty else None
@@ -275,9 +275,9 @@ def filter_marker(
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The header alone: it tells where the next batch begins, and the last sequence number of its producer."""
+    """Only the header of a batch: it keeps the offsets contiguous and holds the producer's last sequence number."""
     kept = header.attributes & (TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    # With LogAppendTime the timestamp tells when the producer last wrote; else it is that of a record that is gone.
+    # With LogAppendTime the timestamp is the producer's last write; otherwise it belongs to a removed record.
     max_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else NO_TIMESTAMP
     return _assembled(
         header._replace(
@@ -292,7 +292,7 @@ def _is_empty_form(header: BatchHeader) -> bool:
 
 
 def _rebuilt(header: BatchHeader, records: bytes, count: int, new_horizon_ms: int | None) -> bytes:
-    """The batch with these of its records, and with a delete horizon if it gets one now."""
+    """The batch with only these records, and with a new delete horizon if one is given."""
     timestamps = _timestamp_deltas(records, count)
     if not header.attributes & TIMESTAMP_TYPE_FLAG:
         header = header._replace(max_timestamp=header.base_timestamp + max(timestamps))
@@ -315,7 +315,7 @@ def _timestamp_deltas(records: bytes, count: int) -> list[int]:
 
 
 def _rebased(records: bytes, deltas: list[int], shift_ms: int) -> bytes:
-    """The records with timestamps that count from another base."""
+    """The records with their timestamp deltas moved to another base timestamp."""
     out = bytearray()
     position = 0
     for delta in deltas:

@@ -2,16 +2,16 @@
 
 Two passes over files:
 
-1. *Collect*: from the first dirty offset on, the last offset of each key goes into a map, as far as the map has room.
-   What lies beyond the last batch that fitted is left for the next compaction of the log.
-2. *Copy*: all segments from the start of the log to there are read, filtered by the map, and written to files that end
-   in `.cleaned`. Neighbours that have become small are merged, up to the size that a segment may have.
+1. *Collect*: starting at the first dirty offset, put the last offset of each key into a map until the map is full.
+   Batches that no longer fit are left for the next compaction of the log.
+2. *Copy*: read all segments from the start of the log to that point, filter them by the map, and write them to
+   `.cleaned` files. Neighbouring segments that became small are merged, up to the maximum segment size.
 
-The broker takes over each finished file (`penstock.log.compaction_swap`) while the next one is in the making. Nothing
-here is durable and nothing is lost if it ends at any point: the files it reads are never changed.
+The broker puts each finished file in place (`penstock.log.compaction_swap`) while the next is being written. Nothing
+here is durable, and nothing is lost if the job stops at any point: the files it reads are never changed.
 
-One call does as much as it is told and returns; what is under way stays in the memory of the worker, under a token.
-The worker may die: then the token is unknown (`JobLost`), and the broker begins again.
+Each call processes a given number of bytes and returns. The worker keeps the state of a running compaction in memory,
+under a token. If the worker dies, the token is unknown (`JobLost`) and the broker starts again.
 """
 
 from __future__ import annotations
@@ -43,30 +43,31 @@ from penstock.wire.records import (
 )
 
 CHUNK_BYTES = 1 << 20
-"""How much is read, and how much gathers before it is written."""
+"""The size of one read, and of the write buffer."""
 
 MAP_ENTRY_BYTES = 160
-"""What a key costs in the map: the key, the offset, and its place in a table that has just grown."""
+"""The memory of one key in the map: the key, the offset, and its slot in a hash table that has just grown."""
 
 UNDER_WAY_MAX = 8
-"""Compactions that a worker remembers. A broker has one at a time, and a worker one broker; simulated brokers share."""
+"""Compactions that one worker remembers. A worker serves one broker, which runs one at a time; simulated brokers share
+a worker."""
 
 _unpack_header = HEADER.unpack_from
 
 
 class JobLost(Exception):
-    """The worker that did this compaction is gone, and what it knew with it."""
+    """The worker that ran this compaction died, and its state is lost."""
 
 
 class CorruptBatch(Exception):
-    """A batch is not what it should be, so its log cannot be compacted."""
+    """A batch is corrupt, so its log cannot be compacted."""
 
 
 class LastBatch(NamedTuple):
-    """The end of what a live producer has written: its header must stay, or a retry would not be recognised."""
+    """The last batch of a live producer. Its header must be kept; otherwise a retry would not be recognised."""
 
     last_offset: int
-    """Of its last batch with data; -1 if it has written only a marker."""
+    """The last offset of its last batch with data; -1 if it wrote only a marker."""
     epoch: int
 
 
@@ -77,11 +78,11 @@ class Source(NamedTuple):
     end_offset: int
     size_bytes: int
     dirty_position: int
-    """From where on its keys are collected."""
+    """The position at which collecting keys starts."""
 
 
 class Task(NamedTuple):
-    """All that one compaction of a log needs to know. Goes to the subprocess, so it is plain data."""
+    """The input of one compaction. It is sent to the subprocess, so it holds only plain data."""
 
     directory: str
     sources: tuple[Source, ...]
@@ -97,7 +98,7 @@ class Task(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """A finished `.cleaned` file, and what it is to replace."""
+    """A finished `.cleaned` file, and the segments that it replaces."""
 
     base_offset: int
     end_offset: int
@@ -107,18 +108,18 @@ class CleanedSegment(NamedTuple):
     replaces: tuple[int, ...]
     """The base offsets of the segments it was made from."""
     is_same: bool
-    """Nothing was found to be removed, and nothing to be merged."""
+    """Nothing was removed or merged, so the segment need not be replaced."""
 
 
 class Progress(NamedTuple):
-    """What one step has done."""
+    """The result of one step."""
 
     read_bytes: int = 0
     written_bytes: int = 0
     keys: int = 0
-    """In the map, now."""
+    """The current number of keys in the map."""
     clean_end: int = -1
-    """Up to where the log will be clean; known when the copying begins."""
+    """The offset up to which the log will be clean; known when copying starts."""
     cleaned: CleanedSegment | None = None
     records_read: int = 0
     records_kept: int = 0
@@ -129,20 +130,20 @@ _under_way: OrderedDict[bytes, Generator[Progress, None, None]] = OrderedDict()
 
 
 def begin(token: bytes, disk: JobDisk, task: Task) -> None:
-    """Prepare a compaction, to be done with `advance`."""
+    """Prepare a compaction; `advance` runs it."""
     _under_way[token] = clean(disk, task)
     while len(_under_way) > UNDER_WAY_MAX:
         _under_way.popitem(last=False)
 
 
 def advance(token: bytes, bytes_max: int) -> Progress:
-    """Go on until so many bytes are read, or a segment is finished, or all is done.
+    """Continue until `bytes_max` bytes are read, a segment is finished, or the compaction is complete.
 
     Raises JobLost, CorruptBatch, OSError.
     """
     steps = _under_way.get(token)
     if steps is None:
-        raise JobLost("the worker was started anew")
+        raise JobLost("the worker was restarted")
     read_bytes = written_bytes = records_read = records_kept = 0
     try:
         for step in steps:
@@ -162,11 +163,11 @@ def advance(token: bytes, bytes_max: int) -> Progress:
     except BaseException:
         _under_way.pop(token, None)
         raise
-    raise AssertionError("the last step says that it is the last")
+    raise AssertionError("the last step must be marked as last")
 
 
 def forget(token: bytes) -> None:
-    """Nobody will ask for the rest."""
+    """Drop the state of a compaction that will not be continued."""
     _under_way.pop(token, None)
 
 
@@ -186,8 +187,8 @@ def clean(disk: JobDisk, task: Task) -> Generator[Progress, None, None]:
 
 
 def group_sources(sources: list[Source], task: Task) -> Iterator[list[Source]]:
-    """Neighbours that fit into one segment, by their size, by that of their indexes and by their offsets."""
-    # An entry for each interval at the most, of the larger of the two kinds, and one at the end.
+    """Group neighbouring segments that fit into one, by size, index size and range of offsets."""
+    # At most one entry of the larger kind per interval, and one at the end.
     entries_max = task.segment_index_bytes // max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES) - 1
     bytes_max = min(task.segment_bytes, max(1, entries_max) * max(1, task.index_interval_bytes))
     group: list[Source] = []
@@ -206,7 +207,7 @@ def group_sources(sources: list[Source], task: Task) -> Iterator[list[Source]]:
 
 
 def _collect(disk: JobDisk, task: Task, offsets: OffsetMap) -> Generator[Progress, None, int]:
-    """Fill the map. Returns the last offset that it has seen."""
+    """Fill the map. Returns the last offset that was added."""
     transactions = Transactions(task.aborted)
     first_dirty, keys_max = task.first_dirty_offset, task.keys_max
     latest = first_dirty - 1
@@ -222,7 +223,7 @@ def _collect(disk: JobDisk, task: Task, offsets: OffsetMap) -> Generator[Progres
                 elif last_offset >= first_dirty and not (
                     attributes & TRANSACTIONAL_FLAG and transactions.is_aborted(header)
                 ):
-                    # The first batch is taken in any case: a compaction that does nothing would never end.
+                    # The first batch is always taken: otherwise a compaction could make no progress.
                     if len(offsets) + header.records_count > keys_max and offsets:
                         return latest
                     try:
@@ -237,7 +238,7 @@ def _collect(disk: JobDisk, task: Task, offsets: OffsetMap) -> Generator[Progres
 
 
 class _Copy:
-    """Makes one segment from a group of them."""
+    """Merges a group of segments into one `.cleaned` file."""
 
     def __init__(
         self,
@@ -301,7 +302,7 @@ class _Copy:
     def _filter(self, header: BatchHeader, batch: memoryview, end_offset: int) -> memoryview | bytes | None:
         task = self._task
         attributes = header.attributes
-        # The last batch of a segment leads to the next one: there is never a gap between two files.
+        # The last batch of a segment is kept, so that there is never a gap between two segments.
         keep_empty = header.base_offset + header.last_offset_delta + 1 == end_offset or (
             header.producer_id >= 0 and self._is_last_of_producer(header)
         )
@@ -349,10 +350,10 @@ class _Copy:
     def _gather(self, data: bytes) -> None:
         position = self._written_bytes + len(self._gathered)
         if position + len(data) > POSITION_MAX:
-            raise CorruptBatch(f"{self._path} would grow beyond what an index can point into")
+            raise CorruptBatch(f"{self._path} would be larger than its index can address")
         view = memoryview(data)
         taken = 0
-        # They were batches a moment ago, so the walk gets to their end.
+        # These bytes were produced here as complete batches, so the loop reaches their end.
         while taken < len(view):
             taken += self._index.visit(view[taken:], position + taken)
         self._gathered += data
@@ -377,7 +378,7 @@ class _Copy:
             self._disk.create(path)
             if data:
                 self._disk.write(path, data, 0)
-        # Retention goes by it where records have no timestamps.
+        # Retention uses the modification time if records have no timestamps.
         newest = names.path_of(self._task.directory, self._group[-1].base_offset, names.LOG_SUFFIX)
         self._disk.set_mtime_ms(self._path, self._disk.mtime_ms(newest))
 
@@ -386,7 +387,7 @@ Batches = list[tuple[BatchHeader, memoryview]]
 
 
 def _batches(disk: JobDisk, directory: str, source: Source, position: int) -> Iterator[tuple[int, Batches]]:
-    """The batches of a segment from a position on, a chunk at a time, with the bytes of each chunk."""
+    """The batches of a segment from `position` on, in chunks, each with the number of bytes read."""
     path = names.path_of(directory, source.base_offset, names.LOG_SUFFIX)
     want = CHUNK_BYTES
     expected = source.base_offset
@@ -395,7 +396,7 @@ def _batches(disk: JobDisk, directory: str, source: Source, position: int) -> It
         size = min(want, source.size_bytes - position)
         view = memoryview(disk.read(path, size, position))
         if len(view) < size:
-            raise CorruptBatch(f"{path} ends at {position + len(view)}, and should have {source.size_bytes} bytes")
+            raise CorruptBatch(f"{path} has {position + len(view)} bytes instead of {source.size_bytes}")
         want = CHUNK_BYTES
         batches: Batches = []
         at = 0
@@ -414,7 +415,7 @@ def _batches(disk: JobDisk, directory: str, source: Source, position: int) -> It
                 break
             next_offset = header.base_offset + header.last_offset_delta + 1
             if not expected <= header.base_offset < next_offset <= source.end_offset:
-                raise CorruptBatch(f"{path}: the batch at position {position + at} is not where its offsets belong")
+                raise CorruptBatch(f"{path}: the batch at position {position + at} has the wrong offsets")
             if crc32c(view[at + CRC_START : batch_end]) != header.crc:
                 raise CorruptBatch(f"{path}: the batch at position {position + at} does not match its checksum")
             batches.append((header, view[at:batch_end]))

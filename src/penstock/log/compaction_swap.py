@@ -1,19 +1,20 @@
-"""Putting a compacted segment in the place of those it was made from.
+"""Replacing segments of a log by the compacted segment that was made from them.
 
-The names of its files tell how far it has got, as in Kafka:
+The suffix of the new files shows the progress, as in Kafka:
 
     1. `.cleaned`    being written. A start removes it.
-    2. `.swap`       complete and durable, with its indexes. *From here on it counts*: a start that finds `.log.swap`
-                     goes on with the next step, however much of it was done before.
-    3.               the old segments are taken away (`.deleted`), the indexes get their own names
-    4. no suffix     the log file gets its name, the last of all
+    2. `.swap`       complete and durable, with its indexes. *From here on it is valid*: a start that finds `.log.swap`
+                     continues with the next step, even if that was partly done.
+    3.               the old segments are renamed to `.deleted`, and the new indexes get their final names
+    4. no suffix     the log file gets its final name, last of all
 
-The second and the third step are durable before the next begins, so a power loss never leaves a mixture: as long as
-`.log.swap` is there the old files are of no account, and when it is gone they are too. Which ones it replaces is told
-by its offsets: those from its base to the end of its last batch. (The last batch of a compacted segment is kept, if
-only as an empty header.) An index that does not end in `.swap` is not believed then: it may be the old one.
+Steps 2 and 3 are durable before the next begins, so a power loss never leaves a mixture: while `.log.swap` exists, the
+old files are ignored; once it is gone, so are they. The new segment replaces the segments in its range of offsets, from
+its base offset to the end of its last batch. (The last batch of a compacted segment is always kept, if only as an empty
+header.) During a swap an index without `.swap` is not trusted: it may be the old one.
 
-Readers that are at an old segment read on: a file can be read under its new name, and then by those who retain it.
+Readers of an old segment can continue: the file stays readable under its new name, and after its removal by readers
+that retain it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 SUFFIXES = (*INDEX_SUFFIXES, names.LOG_SUFFIX)
 
 REMOVALS_PER_TURN = 8
-"""Old segments that are taken away before the loop gets its turn."""
+"""Old segments removed before yielding to the loop."""
 
 
 class Swap:
-    """The replacement of segments of one log by compacted ones."""
+    """Replaces segments of one log by compacted ones."""
 
     __slots__ = ("_log",)
 
@@ -46,9 +47,9 @@ class Swap:
         self._log = log
 
     async def replace_segments(self, cleaned: CleanedSegment, version: int) -> bool:
-        """Put a `.cleaned` segment in the place of those it was made from. Durable when this returns.
+        """Replace segments by the `.cleaned` segment made from them. Durable when this returns.
 
-        False if they are not what they were when the log had this `version`: then nothing is changed.
+        Returns False and changes nothing if the segments changed since the log had this `version`.
         """
         log = self._log
         await log.trimmer.settled()
@@ -62,13 +63,13 @@ class Swap:
             return await self._swap(cleaned)
         except OSError as error:
             if log.is_closed:
-                return False  # the log was deleted, and its files with it
+                return False  # the log and its files were deleted
             log.fail("replacing compacted segments", error)
         finally:
             log.trimmer.end_removal()
 
     def remove_unfinished(self) -> None:
-        """Remove what a compaction was writing when it ended."""
+        """Remove the files that an unfinished compaction was writing."""
         log = self._log
         for name in log.runtime.disk.list(log.directory):
             if name.endswith(names.CLEANED_SUFFIX):
@@ -79,7 +80,7 @@ class Swap:
         disk = log.runtime.disk
         path = names.path_of(log.directory, cleaned.base_offset, "")
         if not log.is_rewritten:
-            # What the last clean stop said of this log will not be true any more.
+            # The last clean-shutdown checkpoint will no longer match this log.
             log.is_rewritten = True
             await log.trimmer.lower_checkpoint()
         for sync in [disk.open(path + suffix + names.CLEANED_SUFFIX).sync() for suffix in SUFFIXES]:
@@ -98,13 +99,13 @@ class Swap:
         await disk.sync_dir(log.directory)
         if log.is_closed:
             return False
-        # Synced with the next flush: until then a start would only do it again.
+        # The next flush syncs the rename; until then a start would only repeat it.
         disk.rename(swapped, path + names.LOG_SUFFIX)
         log.flusher.names_changed()
         return True
 
     def _take_over(self, cleaned: CleanedSegment, swapped: str) -> list[Segment]:
-        """From here on reads go to the new segment. Returns the old ones."""
+        """Direct reads to the new segment. Returns the old ones."""
         log = self._log
         disk = log.runtime.disk
         path = names.path_of(log.directory, cleaned.base_offset, "")
@@ -118,7 +119,7 @@ class Swap:
             max_timestamp=cleaned.max_timestamp,
             max_timestamp_offset=cleaned.max_timestamp_offset,
         )
-        # Under this name for a moment; the file knows when it gets another.
+        # The file has this name only until the rename below, which the file object follows.
         segment.use_file(disk.open(swapped))
         first = self._place_of(cleaned)
         replaced = log.segments[first : first + len(cleaned.replaces)]
@@ -175,7 +176,7 @@ class Swap:
 
 
 async def finish_swaps(runtime: Runtime, directory: str) -> None:
-    """At a start after a crash: complete the replacements that count, and remove what has not got that far."""
+    """After a crash: complete the swaps that are valid, and remove `.cleaned` files."""
     disk = runtime.disk
     present = disk.list(directory)
     swaps = swapped_bases(present)
@@ -201,13 +202,13 @@ async def finish_swaps(runtime: Runtime, directory: str) -> None:
 
 
 def swapped_bases(present: list[str]) -> list[int]:
-    """The segments that wait for their place, among the names in a directory."""
+    """The base offsets of segments with `.log.swap` files among these file names."""
     found = (names.offset_in(name, names.LOG_SUFFIX + names.SWAP_SUFFIX) for name in present)
     return sorted(base for base in found if base is not None)
 
 
 def end_of_swap(disk: Disk, directory: str, base_offset: int) -> int:
-    """Where a segment ends that waits for its place: after its last batch. Waits for the device."""
+    """The end offset of a segment that is being swapped in. Waits for the device."""
     path = names.path_of(directory, base_offset, names.LOG_SUFFIX) + names.SWAP_SUFFIX
     index_path = names.path_of(directory, base_offset, names.OFFSET_INDEX_SUFFIX) + names.SWAP_SUFFIX
     size = disk.size(path)
@@ -219,7 +220,7 @@ def end_of_swap(disk: Disk, directory: str, base_offset: int) -> int:
     end_offset = base_offset
     while position + HEADER_SIZE <= size:
         batch_offset, length, magic, last_offset_delta = SPAN.unpack(file.read(SPAN_BYTES, position))
-        assert magic == MAGIC, f"{disk.root}/{path} was complete and durable, but has no batch at position {position}"
+        assert magic == MAGIC, f"{disk.root}/{path} must hold complete batches, but has none at position {position}"
         end_offset = batch_offset + last_offset_delta + 1
         position += LENGTH_OVERHEAD + length
     return int(end_offset)

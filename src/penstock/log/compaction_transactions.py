@@ -1,8 +1,8 @@
-"""Which transactional batches compaction may take: those of aborted transactions, and markers that nothing needs.
+"""Which transactional batches compaction may remove: batches of aborted transactions, and markers no longer needed.
 
-Compaction never reaches beyond the last stable offset, so every transaction it meets is decided. Batches of an aborted
-one are dropped, and their keys do not supersede anything. A marker stays until no batch of its transaction is left.
-The same class goes with the pass that collects keys and, anew, with the pass that copies.
+Compaction stops at the last stable offset, so every transaction it sees is decided. Batches of an aborted transaction
+are dropped, and their keys do not supersede other records. A marker stays until no batch of its transaction is left.
+The collecting pass and the copying pass each use a new instance of `Transactions`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MARKER_BYTES_MAX = 64 << 10
 
 
 class AbortedTransaction(NamedTuple):
-    """From its first batch to its marker."""
+    """The range of an aborted transaction: from its first batch to its marker."""
 
     producer_id: int
     first_offset: int
@@ -25,16 +25,16 @@ class AbortedTransaction(NamedTuple):
 
 
 class Transactions:
-    """Walks along with the batches of a log, in order."""
+    """Tracks transactions while the batches of a log are visited in order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ahead = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
         self._aborted: dict[int, bool] = {}
-        """Transactions under way that will be aborted, by producer: whether a batch of it was met."""
+        """Open transactions that will be aborted, by producer; the value tells whether one of its batches was seen."""
         self._committed: dict[int, None] = {}
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of data belongs to a transaction that was aborted."""
+        """Whether a data batch belongs to an aborted transaction."""
         self._pass(header.last_offset)
         if not header.is_transactional:
             return False
@@ -45,7 +45,7 @@ class Transactions:
         return False
 
     def is_unneeded(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a control batch ends a transaction of which nothing is left."""
+        """Whether a control batch ends a transaction of which no batch is left."""
         self._pass(header.last_offset)
         if not header.records_count:
             return True

@@ -1,4 +1,4 @@
-"""What a log is told about itself. Names and defaults are those of Kafka's topic properties."""
+"""The configuration of a log. Names and defaults are those of Kafka's topic properties."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
-    """-1 keeps segments for ever."""
+    """-1 keeps segments forever."""
     retention_bytes: int = -1
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     max_message_bytes: int = 1_048_588
     validates_records: bool = True
-    """Every record that a client sends is checked; otherwise only what the other settings need."""
+    """Check every record that a client sends; otherwise only the records that other settings require."""
     timestamp_type: str = "CreateTime"
-    """Or "LogAppendTime"."""
+    """The alternative is "LogAppendTime"."""
     timestamp_before_max_ms: int = NEVER
     timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: str = "delete"
@@ -43,12 +43,12 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opens_batches(self) -> bool:
-        """The records of a client's batch must be looked at, not only its header."""
+        """Whether the records of a client's batch must be checked, and not only its header."""
         return self.validates_records or self.compacts or self.limits_age
 
     @property
     def limits_age(self) -> bool:
-        """A batch's header does not tell its smallest timestamp."""
+        """Whether records may be refused as too old. A batch header does not contain the smallest timestamp."""
         return self.timestamp_before_max_ms < NEVER and not self.log_append_time
 
     @property
@@ -61,7 +61,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def roll_ms(self) -> int:
-        """When a segment is closed by age: only closed ones are compacted, so `max.compaction.lag.ms` counts too."""
+        """The age at which a segment is closed. Only closed segments are compacted, so `max.compaction.lag.ms` applies,
+        too."""
         if self.compacts and self.max_compaction_lag_ms > 0:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

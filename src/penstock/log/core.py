@@ -22,7 +22,7 @@ from penstock.runtime import Future, Runtime
 from penstock.wire.errors import ErrorCode, KafkaError
 
 INDEX_GAP_BYTES_MIN = 2 << 20
-"""An index that ends further than this before the end of its segment is taken for cut off."""
+"""If an index ends further than this before the end of its segment, it is considered truncated."""
 
 
 class LogCore:
@@ -88,28 +88,29 @@ class LogCore:
         self.epoch = epochs.latest_epoch
         self.cache = cache
         self.checkpoint = checkpoint
-        """Makes this log's recovery point and start offset durable: needed before one of them goes back."""
+        """Makes this log's recovery point and start offset durable. Must be called before either is lowered."""
         self.on_durable: Callable[..., None] | None = None
         self.damage: tuple[str, ...] = ()
-        """Damage found below the recovery point and left as it is."""
+        """Descriptions of damage found below the recovery point; the bytes are left as they are."""
         self.scanned_bytes = 0
         """Bytes read to open the log."""
         self.cut_bytes = 0
-        """Bytes cut off at the end because a batch was not whole."""
+        """Bytes cut off at the end because a batch was incomplete or corrupt."""
         self.cut_whole = False
-        """Valid batches followed a broken one, so it may have been synced: bit rot, not a torn write."""
+        """Valid batches followed a corrupt one, so it may have been synced: bit rot, not a torn write."""
         self.cuts: tuple[Cut, ...] = ()
         """Copies of the bytes that were cut off."""
         self.version = 0
-        """Grows with every truncation and removal of segments: positions found under an older version are void."""
+        """Incremented by every truncation and removal of segments; positions found under an older version are
+        invalid."""
         self.clean_end = 0
-        """Compaction has seen all keys below, and continues here."""
+        """Everything below was compacted; the next compaction starts here."""
         self.is_compacting = False
         self.is_rewritten = False
         """Compaction has replaced segments since the log was opened."""
         self.is_closed = False
         self.is_frozen = False
-        """A truncation is under way: nothing may be appended or removed."""
+        """A truncation is running: nothing may be appended or removed."""
         self.names_in_doubt = True
         """The directory may not be synced: a killed process may have created files without syncing it."""
         self._flusher: Flusher | None = None
@@ -127,7 +128,7 @@ class LogCore:
 
     @property
     def recovery_point(self) -> int:
-        """What an unclean start need not check."""
+        """The offset below which an unclean start trusts the log without checking it."""
         return self.durable_end if self._flusher is None else min(self.durable_end, self._flusher.proved_end)
 
     @property
@@ -139,22 +140,24 @@ class LogCore:
         return self.epoch
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch that is not beyond `epoch`, and where it ended; (-1, -1) if that is not known."""
+        """The largest epoch that is <= `epoch`, and its end offset; (-1, -1) if unknown."""
         found, end_offset = self.epochs.end_offset(epoch, self.end_offset)
         if 0 <= end_offset < self.start_offset:
-            # It ended before what is left of the log: whoever is there can only go on at its start.
+            # The epoch ended before the first record that is left, so a follower in that epoch must continue at the
+            # log's start.
             return epoch, self.start_offset
         return found, end_offset
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; -1 if that is not known."""
+        """The leader epoch of the record at `offset`; -1 if unknown."""
         return self.epochs.epoch_of(offset)
 
     def assign_epoch(self, epoch: int) -> None:
-        """A leader of `epoch` begins here, whatever it will write. Kafka does so when a replica becomes leader."""
+        """Record that leader epoch `epoch` begins at the end of the log, even if it never writes. Kafka does the same
+        when a replica becomes leader."""
         if epoch < self.epoch:
             raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch} is older than {self.epoch}, which has written already"
+                ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch} is older than epoch {self.epoch}, which has begun"
             )
         if epoch != self.epoch:
             self.epochs.assign(epoch, self.end_offset)
@@ -162,11 +165,12 @@ class LogCore:
 
     @property
     def last_record_epoch(self) -> int:
-        """Of the last record; -1 if there is none, or it is not known."""
+        """The leader epoch of the last record; -1 if there is none or it is unknown."""
         return self.epochs.epoch_of(self.end_offset - 1)
 
     def forget_empty_epochs(self) -> None:
-        """Whoever follows forgets the epochs in which it led and wrote nothing: its leader's log has others there."""
+        """Remove epochs in which this replica led but wrote nothing. A new follower must: the leader's log has other
+        epochs at those offsets."""
         self.epochs.truncate_end(self.end_offset)
         self.epoch = self.epochs.latest_epoch
 
@@ -177,17 +181,17 @@ class LogCore:
         return self._flusher
 
     def flush(self) -> Future[None]:
-        """Resolved when everything that is in the log now is durable."""
+        """The future resolves when everything now in the log is durable."""
         return self.flusher.flush()
 
     def fail(self, what: str, error: BaseException) -> NoReturn:
-        """The disk failed. Nothing that was not acknowledged may be, so the process ends."""
+        """End the process after a disk failure, so that nothing is acknowledged that may not be on disk."""
         reason = f"{what} failed in {self.runtime.disk.root}/{self.directory}: {error}"
         self.runtime.fatal(reason, error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
     async def load_index(self, segment: Segment) -> None:
-        """Bring a segment's index into memory; rebuild it if what is on disk cannot be it."""
+        """Load a segment's index into memory; rebuild it if the files are damaged."""
         try:
             await segment.index.load(segment.size_bytes, self.index_gap_bytes_max)
         except IndexDamaged:

@@ -1,8 +1,8 @@
-"""What a recovery cuts off a log: looked at, kept for a while, and told.
+"""The end of a log that recovery cuts off: examined, set aside for a while, and reported.
 
-A recovery cuts a log at the first batch that is not whole. Usually that is a write which the crash interrupted, and
-nothing of it is of use. But a bit that flipped in a batch that was not synced yet looks the same, and there the batches
-behind it are whole. So the end is set aside (`strays`) unless it is plainly a torn write: part of a batch, or zeros.
+Recovery truncates a log at the first batch that is incomplete or corrupt. Usually that batch is a torn write and
+useless. But a flipped bit in an unsynced batch looks the same, and then the batches that follow it are valid. So the
+removed end is set aside (`strays`) unless it is clearly a torn write: a partial batch, or zeros.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Cut(NamedTuple):
 
     first_offset: int
     last_offset: int
-    """As far as whole batches tell; the first offset minus one if none does."""
+    """The last offset found in valid batches; the first offset minus one if there are none."""
     size_bytes: int
     kept: str
     """The directory that holds it now."""
 
     def fields(self) -> dict[str, object]:
-        """For an event."""
+        """The fields of the event that reports it."""
         return {
             "first_offset": self.first_offset,
             "last_offset": self.last_offset,
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
 
 
 async def whole_behind(segment: Segment, position: int, size: int, expected: int) -> int:
-    """Where the first whole batch behind the one at `position` begins, which is not whole; -1 if there is none."""
+    """The position of the first valid batch after the invalid one at `position`; -1 if there is none."""
     start = position + 1
     while size - start >= HEADER_SIZE:
         data = await segment.file.pread(min(size - start, CHUNK_BYTES), start)
@@ -68,7 +68,7 @@ async def whole_behind(segment: Segment, position: int, size: int, expected: int
 
 
 async def is_complete(segment: Segment, position: int, size: int, expected: int) -> bool:
-    """Whether the batch at `position` has its full length: a write that was cut short has not."""
+    """Whether the batch at `position` has its full length. A torn write does not."""
     data = await segment.file.pread(HEADER_SIZE, position)
     if len(data) < HEADER_SIZE:
         return False
@@ -82,7 +82,7 @@ async def is_complete(segment: Segment, position: int, size: int, expected: int)
 
 
 async def last_offset(runtime: Runtime, segment: Segment, position: int, size: int) -> int:
-    """The last offset of the batches that begin here."""
+    """The last offset of the batches that begin at `position`."""
     found = _LastOffset()
     await scan(runtime, segment, position, size, found)
     return found.offset
@@ -103,7 +103,8 @@ async def begin_stray(runtime: Runtime, directory: str, expected: int) -> str:
 
 
 def _is_plausible(header: BatchHeader, expected: int, room: int) -> bool:
-    """Whether this may be a batch that follows offset `expected`. Each record takes some bytes, so offsets are near."""
+    """Whether this may be a batch that follows offset `expected`: every record takes some bytes, so its offsets cannot
+    be far away."""
     return (
         HEADER_SIZE <= header.size_bytes <= room
         and expected <= header.base_offset <= expected + (1 << 32)

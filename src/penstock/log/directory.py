@@ -3,9 +3,9 @@
 Life cycle:
 
     directory = LogDirectory(runtime)
-    await directory.load()                              # reads the checkpoints; from here on a stop is unclean
+    await directory.load()                              # reads the checkpoints; until `close`, a stop is unclean
     await directory.open_all({name: config}, opened)    # or `open` one by one
-    await directory.checkpoint()                        # now and then: the less a recovery has to read
+    await directory.checkpoint()                        # from time to time: shortens the next recovery
     await directory.close()                             # a clean stop
 """
 
@@ -32,37 +32,37 @@ from penstock.log.scan import SLICE_MS
 from penstock.runtime import Future, Runtime
 
 CONCURRENT_CLOSES = 32
-"""Logs that are closed at once, so that their syncs share rounds."""
+"""How many logs are closed concurrently, so that they share syncs."""
 
 
 class LogDirectory:
     def __init__(self, runtime: Runtime, path: str = "", *, cache: IndexCache | None = None) -> None:
-        """`path` is relative to the root of the runtime's disk, which it is by default."""
+        """`path` is relative to the root of the runtime's disk; empty means the root itself."""
         self.runtime = runtime
         self.path = path
         self.cache = IndexCache() if cache is None else cache
         self.logs: dict[str, Log] = {}
         self.is_clean = False
-        """Whether the last stop was a clean one."""
+        """Whether the last stop was clean."""
         self._states: dict[str, LogState] = {}
-        """Logs as the last clean stop left them. What it says is true as long as they only grow."""
+        """The logs as the last clean stop left them; valid for a log as long as it has only grown since."""
         self._untouched: dict[str, None] = {}
-        """Those of them that have not been opened since, if that was the last stop."""
+        """After a clean stop: its logs that have not been opened since."""
         self._recovery_points: dict[str, int] = {}
         self._start_offsets: dict[str, int] = {}
         self._clean_ends: dict[str, int] = {}
         self._present: dict[str, None] = {}
-        """What was in the directory when it was loaded, as far as it has not been deleted since."""
+        """The directory's entries when it was loaded, without those deleted since."""
         self._written: dict[str, bytes] = {}
-        """Checkpoint files as they are on disk, by name."""
+        """The current content of the checkpoint files, by name."""
         self._names_new = False
-        """Directories were made that are perhaps not durable."""
+        """New directories were created that may not be durable yet."""
         self._asked = 0
         self._done = 0
         self._writing: Future[None] | None = None
 
     async def load(self) -> None:
-        """Read the checkpoints, and note on disk that the logs are in use. Raises CheckpointDamaged."""
+        """Read the checkpoints and mark the logs as in use on disk. Raises CheckpointDamaged."""
         disk = self.runtime.disk
         if not disk.exists(self.path):
             disk.mkdir(self.path)
@@ -71,13 +71,13 @@ class LogDirectory:
             if disk.exists(self._at(name)):
                 self._written[name] = disk.read_bytes(self._at(name))
         self._recovery_points = self._read(
-            names.RECOVERY_POINTS_NAME, "all logs are then checked as if nothing of them had been synced"
+            names.RECOVERY_POINTS_NAME, "all logs are then checked from their start, as if never synced"
         )
         self._start_offsets = self._read(
-            names.START_OFFSETS_NAME, "records that were deleted with DeleteRecords may then come back"
+            names.START_OFFSETS_NAME, "records deleted with DeleteRecords may then reappear"
         )
         with suppress(CheckpointDamaged):
-            # Without it some logs are compacted that are compacted already.
+            # If it is unreadable, the only cost is compacting some logs again.
             self._clean_ends = read_offsets(disk, self._at(names.CLEANER_OFFSETS_NAME))
         states = read_clean_shutdown(disk, self._at(names.CLEAN_SHUTDOWN_NAME))
         self.is_clean = states is not None
@@ -101,7 +101,7 @@ class LogDirectory:
             raise CheckpointDamaged(f"{error}. Restore it from a copy, or remove it: {without}") from None
 
     def names(self) -> list[str]:
-        """The logs that have a directory here."""
+        """The names of the logs that have a directory here."""
         found = []
         for name in self.runtime.disk.list(self.path):
             topic, _, partition = name.rpartition("-")
@@ -112,10 +112,10 @@ class LogDirectory:
     async def open(
         self, name: str, config: LogConfig, *, replicated: bool = False, slice_ms: float = SLICE_MS
     ) -> Log:
-        """Open a log, or make a new one. Raises CorruptLog.
+        """Open a log, or create it. Raises CorruptLog.
 
-        `replicated`: other replicas have it, too. Then one that turns out to be damaged below its recovery point is cut
-        there like one that was torn, so that the rest is copied again, instead of being kept as it is.
+        `replicated`: other replicas have a copy. If such a log is damaged below its recovery point, it is truncated at
+        the damage and copied again from its leader. Without replicas it is kept as it is.
         """
         assert name not in self.logs, f"{name} is open already"
         damage: tuple[str, ...]
@@ -130,11 +130,15 @@ class LogDirectory:
             if not replicated:
                 raise
             damage = (str(error),)
-        # Nothing vouches for any of it: all is read, and what is known of producers and epochs is made anew.
+        # The recovery point cannot be trusted: read the whole log and rebuild the producer state and the epochs.
         self._recovery_points[name] = 0
         log = await self._open(name, config, slice_ms, state=None)
         await self.checkpoint()
-        log.damage = (*damage, f"{name} is cut at offset {log.end_offset}: the rest is copied from its leader")
+        log.damage = (
+            *damage,
+            f"{name} was truncated at offset {log.end_offset}; "
+            "the rest will be copied from its leader",
+        )
         return log
 
     async def _open(self, name: str, config: LogConfig, slice_ms: float, *, state: LogState | None) -> Log:
@@ -169,7 +173,7 @@ class LogDirectory:
         on_failure: Callable[[str, Exception], None] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Open many logs, some at a time; `opened` gets each as soon as it is of use."""
+        """Open many logs, `concurrency` at a time; call `opened` with each as soon as it can be used."""
 
         async def open_one(name: str, slice_ms: float) -> None:
             opened(await self.open(name, configs[name], replicated=name in replicated, slice_ms=slice_ms))
@@ -184,7 +188,7 @@ class LogDirectory:
         )
 
     async def checkpoint(self) -> None:
-        """Make every log's recovery point and start offset durable, as they are now."""
+        """Write the current recovery points and start offsets of all logs durably."""
         self._asked += 1
         mine = self._asked
         while self._done < mine:
@@ -201,9 +205,10 @@ class LogDirectory:
                 self._writing = None
 
     async def delete(self, name: str) -> None:
-        """Remove a log. A new one of that name starts from nothing.
+        """Delete a log. A new log of the same name starts empty.
 
-        The checkpoints forget it first: while they list a log, nobody here meant its directory to go (`had`).
+        The log is removed from the checkpoints first: `had` reports a log that they list but that has no directory as
+        missing.
         """
         log = self.logs.pop(name, None)
         self._untouched.pop(name, None)
@@ -213,7 +218,7 @@ class LogDirectory:
             await log.delete()
 
     async def release(self, name: str) -> None:
-        """Close a log, and let the checkpoints forget it, but keep its files: its directory gets another name."""
+        """Close a log and remove it from the checkpoints but keep its files, because its directory is being renamed."""
         log = self.logs.pop(name, None)
         self._untouched.pop(name, None)
         self._present.pop(name, None)
@@ -222,18 +227,18 @@ class LogDirectory:
         await self._forget(name)
 
     def had(self, name: str) -> bool:
-        """Whether this log was here, and nobody here removed it, as far as the checkpoints tell."""
+        """Whether the checkpoints list this log, that is: it existed and was not deleted by a broker."""
         state = self._states.get(name)
         if name in self._untouched:
             return state is not None and state.end_offset > 0
         return name in self._recovery_points or state is not None
 
     def was_closed(self, name: str) -> bool:
-        """Whether the last stop closed this log cleanly, and it has not been opened since."""
+        """Whether the last stop closed this log cleanly and it has not been opened since."""
         return name in self._untouched
 
     async def close(self) -> None:
-        """Stop cleanly: close all logs, then write down what the next start needs."""
+        """Stop cleanly: close all logs, then write the clean-shutdown checkpoint for the next start."""
         states = [self._states[name] for name in self._untouched]
 
         async def close_one(name: str, slice_ms: float) -> None:
@@ -247,17 +252,18 @@ class LogDirectory:
         await self.runtime.disk.replace_bytes(self._at(names.CLEAN_SHUTDOWN_NAME), data)
 
     def recovery_point(self, name: str) -> int:
-        """Up to where this log was synced, by the checkpoint; 0 if it is not known."""
+        """The offset up to which the checkpoint says this log was synced; 0 if unknown."""
         return self._recovery_points.get(name, 0)
 
     def forget_checkpoints(self, name: str) -> None:
-        """The files of this log, which is not open, were removed: a new one of that name starts from nothing."""
+        """Remove this log, which is not open, from the checkpoints because its files were removed. A new log of the
+        same name starts empty."""
         assert name not in self.logs
         for known in (self._recovery_points, self._start_offsets, self._clean_ends, self._states, self._untouched):
             known.pop(name, None)
 
     async def _forget(self, name: str) -> None:
-        """Where the checkpoints know a log of this name that is gone, they would mislead a new one."""
+        """Remove entries that belong to a former log of this name: they would be applied to the new one."""
         known = self._recovery_points.pop(name, None) is not None
         known = self._start_offsets.pop(name, None) is not None or known
         known = self._clean_ends.pop(name, None) is not None or known
@@ -265,7 +271,7 @@ class LogDirectory:
             await self.checkpoint()
 
     async def _write_offsets(self) -> None:
-        # Where one log has been compacted others soon are: they are taken out together, because it costs as much.
+        # If one log was compacted, others probably were, too. Removing all their entries costs one write.
         rewrites = any(log.is_rewritten for log in self.logs.values())
         cut = [
             name
@@ -301,11 +307,12 @@ class LogDirectory:
                 self._clean_ends.pop(name, None)
         starts = encode_offsets(self._start_offsets.items())
         points = encode_offsets(self._recovery_points.items())
-        # In this order: a start offset without its recovery point empties a log that was to be emptied; a recovery
-        # point without its start offset would vouch for records that are not there.
+        # The start offsets are written first. A start offset without its recovery point only empties a log that was to
+        # be emptied; a recovery point without its start offset would vouch for records that do not exist.
         is_synced = await self._replace(names.START_OFFSETS_NAME, starts)
         if self._names_new and not is_synced:
-            # Before the next file lists them: what it lists is missed if it is gone (`had`).
+            # Make the directories durable before a file lists them: a listed log without a directory counts as lost
+            # (`had`).
             await self.runtime.disk.sync_dir(self.path)
         self._names_new = False
         await self._replace(names.RECOVERY_POINTS_NAME, points)
@@ -313,7 +320,7 @@ class LogDirectory:
             await self._replace(names.CLEANER_OFFSETS_NAME, encode_offsets(self._clean_ends.items()))
 
     async def _replace(self, name: str, data: bytes) -> bool:
-        """Returns whether it was written, and with it all names in the directory made durable."""
+        """Returns whether the file was written, which also makes all names in the directory durable."""
         if self._written.get(name) == data:
             return False
         await self.runtime.disk.replace_bytes(self._at(name), data)

@@ -1,11 +1,11 @@
 """Which leader epoch wrote which part of a log (KIP-101, KIP-320).
 
-Followers and consumers ask where an epoch ended, to find out where their history and the leader's part. Entries are
-(epoch, first offset), both rising. They live in `leader-epoch-checkpoint`, in Kafka's text format with
-a checksum that Kafka passes over (`sealing`).
+Followers and consumers ask where an epoch ended, to find the offset where their history diverges from the leader's.
+Entries are (epoch, first offset), both ascending. They are stored in `leader-epoch-checkpoint`, in Kafka's text format
+with a checksum that Kafka ignores (`sealing`).
 
-The file need not follow every change: entries at or beyond the recovery point are found again in the batches when a
-log is recovered. So it is written when the recovery point is about to move past an entry, and when a log is closed.
+The file need not follow every change: recovery finds entries at or beyond the recovery point again in the batches. So
+it is written when the recovery point is about to pass an entry, and when a log is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = 0
 
 
 class EpochsDamaged(Exception):
-    """The checkpoint file cannot be read: find the epochs in the batches."""
+    """The checkpoint file cannot be read; the epochs must be rebuilt from the batches."""
 
 
 class EpochCache:
@@ -31,7 +31,7 @@ class EpochCache:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._entries: list[tuple[int, int]] = entries or []
         self.is_dirty = False
-        """The file lacks something that this has."""
+        """The file on disk is out of date."""
 
     @property
     def latest_epoch(self) -> int:
@@ -42,7 +42,7 @@ class EpochCache:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The records from `start_offset` on are of `epoch`. Entries that contradict this never had records."""
+        """Record that `epoch` begins at `start_offset`. Conflicting entries are dropped: they never had records."""
         assert epoch >= 0
         assert start_offset >= 0
         entries = self._entries
@@ -54,12 +54,12 @@ class EpochCache:
         self.is_dirty = True
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the record at `offset`, if it is known."""
+        """The epoch of the record at `offset`; -1 if unknown."""
         index = bisect_right(self._entries, offset, key=_start_offset) - 1
         return self._entries[index][0] if index >= 0 else NO_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not beyond `epoch`, and where it ended, as OffsetForLeaderEpoch answers."""
+        """The largest epoch that is <= `epoch`, and its end offset, as OffsetForLeaderEpoch returns them."""
         entries = self._entries
         if epoch < 0 or not entries or epoch > entries[-1][0]:
             return NO_EPOCH, NO_OFFSET
@@ -70,13 +70,14 @@ class EpochCache:
         return floor, entries[index][1]
 
     def truncate_end(self, end_offset: int) -> None:
-        """Forget what begins at or after the new end of the log."""
+        """Remove entries that begin at or after the log's new end."""
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
             self.is_dirty = True
 
     def truncate_start(self, start_offset: int) -> None:
-        """Forget what lies before the new start of the log; the epoch that goes on there begins there now."""
+        """Remove epochs that ended before the log's new start; the epoch that contains the new start now begins
+        there."""
         entries = self._entries
         index = bisect_right(entries, start_offset, key=_start_offset)
         if index and entries[index - 1][1] != start_offset:

@@ -1,17 +1,17 @@
-"""Making a log durable: group commit, and how much of it an acknowledgement may rely on.
+"""Making a log durable: group commit, and the offset below which records may be acknowledged.
 
-`durable_end` is the offset below which everything survives a power loss: the bytes of the segments, their names, and
-the epochs that are not in the batches' reach of a recovery. It is what Kafka calls the recovery point.
+`durable_end` is the offset below which everything survives a power loss: the bytes of the segments, their file names,
+and the epochs that recovery could not find again in the batches. Kafka calls it the recovery point.
 
-`stable_end` is the offset below which a write may be acknowledged. The config says how much may be unsynced:
+`stable_end` is the offset below which a write may be acknowledged. The configuration limits how much may be unsynced:
 
     flush.messages=N   at most N - 1 records. With 1 every append waits for its sync.
-    flush.ms=T         none that is older than T. A sync begins T after the first unsynced append; what is appended
-                       while it is under way has to wait for it. With 0 every append waits for its sync.
-    neither            any number: Kafka's default. Replicas are the insurance.
+    flush.ms=T         no record older than T. A sync starts T after the first unsynced append; records appended while
+                       it runs wait for it. With 0 every append waits for its sync.
+    neither            no limit: Kafka's default, which relies on replication.
 
-One pass at a time syncs whatever is not durable, so appends that come while the device is busy share the next pass.
-A sync that fails ends the process: the kernel may have dropped the pages, and a second sync would not say so.
+One pass at a time syncs everything that is not durable, so appends that arrive during a pass share the next one. A
+failed sync ends the process: the kernel may have dropped the dirty pages, and a second sync would still succeed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Flusher:
-    """The syncs of one log. Made when the first one is wanted."""
+    """The syncs of one log. Created for the first sync."""
 
     __slots__ = (
         "_closed",
@@ -51,15 +51,15 @@ class Flusher:
         self._timer: Timer | None = None
         self._waiters: list[Future[None]] = []
         self._closed: list[Segment] = []
-        """Segments that were closed and whose indexes and snapshots are not synced yet."""
+        """Closed segments whose indexes and snapshots are not synced yet."""
         self._closing: list[Segment] = []
-        """Those of them that the pass under way syncs."""
+        """Closed segments that the running pass syncs."""
         self._names_changed = log.names_in_doubt
 
     # ---- asking
 
     def flush(self) -> Future[None]:
-        """Resolved when everything that is in the log now is durable."""
+        """The future resolves when everything now in the log is durable."""
         log = self._log
         future: Future[None] = log.runtime.future()
         if log.durable_end >= log.end_offset and not self._closed and not self._must_sync_names():
@@ -71,21 +71,21 @@ class Flusher:
 
     @property
     def proved_end(self) -> int:
-        """A recovery believes the indexes of segments below the recovery point, so it must not lie beyond this."""
+        """The highest offset that the recovery point may have: recovery trusts the indexes of segments below it."""
         unproved = self._closing or self._closed
         return unproved[0].base_offset if unproved else OPEN_END
 
     def segment_closed(self, segment: Segment) -> None:
-        """A segment was rolled: sync it in the background, so that a recovery need not read it."""
+        """Sync a rolled segment in the background, so that a recovery need not read it."""
         self._closed.append(segment)
         self._request(segment.end_offset)
 
     def names_changed(self) -> None:
-        """A file was created: it is not safe before its directory is synced."""
+        """A file was created: it is durable only after its directory is synced."""
         self._names_changed = True
 
     def appended(self) -> None:
-        """Decide after an append, or after a sync, what is stable and whether to sync."""
+        """After an append or a sync: update `stable_end`, and start a sync if one is due."""
         log = self._log
         end = log.end_offset
         unsynced = end - log.durable_end
@@ -95,7 +95,7 @@ class Flusher:
             self._request(end)
             return
         if unsynced and self._is_overdue:
-            # The sync under way was asked for in time; what comes now waits for it and is synced with the next.
+            # The running sync started in time; these records wait for it and are synced by the next pass.
             log.stable_end = max(log.stable_end, log.durable_end)
             return
         log.stable_end = end
@@ -128,7 +128,7 @@ class Flusher:
             ):
                 await self._pass()
         except OSError as error:
-            # Whoever deletes a log takes its files away under a sync.
+            # Deleting a log removes its files, which makes a running sync fail.
             if not log.is_closed:
                 log.fail("sync", error)
             return
@@ -139,9 +139,9 @@ class Flusher:
         disk = log.runtime.disk
         version = log.version
         active = log.active
-        # A pass for a closed segment leaves the active one alone: nobody asked to sync that.
+        # A pass for a closed segment does not sync the active one: nobody asked for that.
         target = log.end_offset if self._target > active.base_offset or self._waiters else active.base_offset
-        # Who asks while this pass is under way waits for the next: what they wrote may not be in this one.
+        # A flush requested during this pass waits for the next one: its records may not be in this pass.
         waiters, self._waiters = self._waiters, []
         closed, self._closed = self._closed, []
         self._closing = closed
@@ -162,7 +162,7 @@ class Flusher:
             if not log.epochs.is_dirty:
                 syncs.append(disk.sync_dir(log.directory))
         if log.epochs.is_dirty:
-            # An epoch that begins below the recovery point is not found again by a recovery. (This syncs names, too.)
+            # Recovery cannot find an epoch that begins below the recovery point. (This write also syncs the directory.)
             log.epochs.is_dirty = False
             syncs.append(disk.replace_bytes(f"{log.directory}/{names.EPOCHS_NAME}", log.epochs.encode()))
         for sync in syncs:
@@ -171,7 +171,7 @@ class Flusher:
         if log.version == version:
             self._is_durable(target)
         else:
-            # A truncation has replaced what this pass has synced; what is there now needs another one.
+            # A truncation replaced what this pass synced; the new content needs another pass.
             self._waiters = waiters + self._waiters
             waiters = []
         for future in waiters:
@@ -179,11 +179,12 @@ class Flusher:
                 future.set_result(None)
 
     def _must_sync_names(self) -> bool:
-        """A log that was never written to has no directory yet."""
+        """Whether the directory needs a sync. A log that was never written to has no directory yet."""
         return self._names_changed and self._log.active.has_file
 
     def _identity(self) -> list[Future[None]]:
-        """Without it nobody knows whose records these are, and they would be set aside after a power loss."""
+        """Sync `partition.metadata`. Without it the log's topic is unknown, and a start after a power loss would set
+        the log aside."""
         disk = self._log.runtime.disk
         path = f"{self._log.directory}/{names.PARTITION_METADATA_NAME}"
         return [disk.open(path).sync()] if disk.exists(path) else []

@@ -1,9 +1,9 @@
-"""The entries of a segment's indexes as they are in Kafka's files, and whether they make sense.
+"""The index entries of a segment in Kafka's file format, and checks that they are plausible.
 
     .index      int32 last offset of the batch (relative to the segment's base), int32 position of the batch
     .timeindex  int64 largest timestamp so far, int32 relative last offset of the batch that has it
 
-The formats have no place for a checksum. But entries rise strictly, and that can be seen in a sample of them.
+The formats have no room for a checksum, but entries are strictly ascending, which a sample can verify.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TIME_ENTRY = Struct(">qi")
 TIME_ENTRY_BYTES = 12
 
 _SAMPLE_STRIDE = 32
-"""At least one entry of every 512-byte sector, the smallest unit that a power loss can lose, is looked at."""
+"""Sample at least one entry per 512-byte sector, the smallest unit that a power loss can lose."""
 _SWAPPED = sys.byteorder == "little"
 
 
 class IndexDamaged(Exception):
-    """An index file does not belong to its segment as it is: rebuild it from the log."""
+    """An index file does not match its segment and must be rebuilt from the log."""
 
 
 def encode_offset_entries(offsets: array[int], positions: array[int]) -> bytes:
@@ -44,11 +44,11 @@ def decode_offset_entries(data: bytes) -> tuple[array[int], array[int]]:
 
 
 def check_offset_entries(offsets: array[int], positions: array[int], size_bytes: int) -> None:
-    """Raises IndexDamaged unless a sample of the entries rises and fits the segment."""
+    """Raises IndexDamaged unless the sampled entries are ascending and lie inside the segment."""
     if not offsets:
         return
     if positions[-1] >= size_bytes or not positions[0] or not (_rises(offsets) and _rises(positions)):
-        raise IndexDamaged("entries do not rise, or lie beyond the end of the segment")
+        raise IndexDamaged("entries are not ascending, or lie beyond the end of the segment")
 
 
 def check_time_entries(data: bytes | bytearray) -> None:
@@ -56,10 +56,10 @@ def check_time_entries(data: bytes | bytearray) -> None:
     sample = [time_at(data, index) for index in _sampled(count)]
     times = [timestamp for timestamp, _ in sample]
     offsets = [offset for _, offset in sample]
-    # Zeros are what a sector reads as that was never written; an honest entry of zeros costs only a rebuild.
+    # A sector that was never written reads as zeros. A valid entry of zeros only causes a needless rebuild.
     is_blank = bool(sample) and sample[0] == (0, 0)
     if is_blank or not all(map(lt, times, times[1:])) or not all(map(lt, offsets, offsets[1:])):
-        raise IndexDamaged("entries of the time index do not rise")
+        raise IndexDamaged("entries of the time index are not ascending")
 
 
 def _rises(values: array[int]) -> bool:

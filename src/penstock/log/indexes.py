@@ -1,16 +1,16 @@
 """The sparse indexes of a segment: from offset to position, and from time to offset.
 
 After every `index.interval.bytes` of batches one batch gets an entry in each index (`penstock.log.index_entries`).
-Entries rise strictly, so a search is a bisection, then a short walk over batch headers.
+Entries are strictly ascending, so a search is a bisection followed by a short walk over batch headers.
 
-Life of an index. The entries of the segment that is being written gather in memory and go to the file in bulk. A
-closed segment's index is read when someone searches it. What is in memory is known to an `IndexCache`, which drops
-the indexes that were used least recently when all together exceed a limit: an index is on disk or can be put there.
-So the entries in memory are always the *newest* `total - first` ones; `first` is 0 when all are.
+Life cycle: the entries of the active segment are collected in memory and written to the file in bulk. The index of a
+closed segment is read at its first search. An `IndexCache` tracks all indexes in memory and drops the least recently
+used ones above a size limit; a dropped index is, or is first, stored on disk. So the entries in memory are always the
+*newest* `total - first` ones; `first` is 0 when all are in memory.
 
-Indexes are synced only when a segment is closed, and the format has no place for a checksum. So the broker keeps
-one of what it has stored (a `Seal`, which a clean stop writes down), and where it has none it looks at a sample of each
-sector. An index that fails is rebuilt from the log.
+Indexes are synced only when a segment is closed, and the format has no room for a checksum. So the broker keeps a
+checksum of the stored files (a `Seal`, saved by a clean stop). Without one it checks a sample of each sector. An index
+that fails the check is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from penstock.runtime import Disk, File
 
 INDEX_CACHE_BYTES_MAX = 64 << 20
 ENTRIES_UNSTORED_MAX = 512
-"""Entries that gather in memory before they go to the file."""
+"""Entries collected in memory before they are written to the file."""
 
 ENTRIES_PER_TOUCH = 64
-"""Entries that are added before the cache is told that an index grew."""
+"""Entries added before the cache is told that an index grew."""
 
 EMPTY_INDEX_BYTES = 512
-"""What an index costs in memory beside its entries."""
+"""The memory of an index besides its entries."""
 
 
 class Seal(NamedTuple):
-    """How many entries the files of an index have, and their checksums."""
+    """The number of entries in the files of an index, and their checksums."""
 
     entries: int
     crc: int
@@ -57,7 +57,7 @@ class Seal(NamedTuple):
 
 
 class IndexCache:
-    """The indexes in memory, of all logs of a broker."""
+    """The indexes in memory of all logs of a broker; drops the least recently used."""
 
     __slots__ = ("_indexes", "bytes_max", "size_bytes")
 
@@ -70,7 +70,7 @@ class IndexCache:
         return len(self._indexes)
 
     def touch(self, index: SegmentIndex) -> None:
-        """`index` was used, or grew: it is the last to be dropped."""
+        """Mark `index` as most recently used, after a search or an addition."""
         indexes = self._indexes
         size_bytes = index.memory_bytes
         self.size_bytes += size_bytes - indexes.get(index, 0)
@@ -80,7 +80,7 @@ class IndexCache:
             try:
                 next(iter(indexes)).drop()
             except OSError:
-                return  # what cannot be stored stays in memory; the next append finds out what is wrong with the disk
+                return  # an index that cannot be stored stays in memory; the next append reports the disk's error
 
     def forget(self, index: SegmentIndex) -> None:
         self.size_bytes -= self._indexes.pop(index, 0)
@@ -119,10 +119,10 @@ class SegmentIndex:
         fresh: bool,
         seal: Seal | None = None,
     ) -> None:
-        """`fresh`: the segment is new or is about to be scanned, and files of this name are not to be believed."""
+        """`fresh`: the segment is new or will be scanned, so ignore existing files of this name."""
         self.base_offset = base_offset
         self.last_timestamp = -1
-        """Of the newest entry of the time index, as far as it is known."""
+        """The timestamp of the newest entry of the time index, if known."""
         self._disk = disk
         self._directory = directory
         self._cache = cache
@@ -133,16 +133,16 @@ class SegmentIndex:
         self._times_first = self._times_stored = self._first
         self._crc: int | None = 0 if fresh else None
         self._times_crc: int | None = self._crc
-        """Of what is stored; None: not known."""
+        """The checksums of the stored entries; None if unknown."""
         self._proved = fresh
-        """The files have been seen to be as they were stored."""
+        """The files were verified to match what was stored."""
         if seal is not None:
             self._first, self._crc, self._times_first, self._times_crc = seal
             self._stored, self._times_stored = self._first, self._times_first
         self._trim = seal is not None
-        """The files may have more than was sealed: what a process stored before it was killed."""
+        """The files may hold more entries than the seal covers, stored by a process that was then killed."""
         self._stale = fresh
-        """The files, if there are any, hold something else: they are removed before the first entry is stored."""
+        """Existing files hold something else and are removed before the first entry is stored."""
 
     # ---- searching
 
@@ -152,7 +152,7 @@ class SegmentIndex:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the files have all that is in memory."""
+        """Whether the files hold all entries that are in memory."""
         return self._first < 0 or (
             not self._stale
             and self._stored == self._first + len(self._offsets)
@@ -161,12 +161,12 @@ class SegmentIndex:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the files are known to be whole, or not of importance because all of it is in memory."""
+        """Whether the files are known to be intact, or irrelevant because all entries are in memory."""
         return self._proved or self.is_resident
 
     @property
     def seal(self) -> Seal | None:
-        """Of the files as they are; None if something is not stored, or was never looked at."""
+        """The seal of the current files; None if entries are not stored yet or the files were never checked."""
         if self._crc is None or self._times_crc is None or not self.is_stored:
             return None
         return Seal(self._stored, self._crc, self._times_stored, self._times_crc)
@@ -177,30 +177,32 @@ class SegmentIndex:
 
     @property
     def entries_known(self) -> int:
-        """Entries of the offset index, those on disk included once they have been counted."""
+        """The number of entries of the offset index, including those on disk if they were counted."""
         return self._first + len(self._offsets)
 
     def knows_offset(self, offset: int) -> bool:
-        """Whether `floor` can be answered from memory."""
+        """Whether `floor` can answer from memory."""
         return self._first == 0 or (len(self._offsets) > 0 and offset - self.base_offset >= self._offsets[0])
 
     def floor(self, offset: int) -> int:
-        """The position of an indexed batch at or before the one that contains `offset`; the walk begins there."""
+        """The position of an indexed batch at or before the batch that contains `offset`: where the header walk
+        starts."""
         index = bisect_right(self._offsets, offset - self.base_offset) - 1
         return self._positions[index] if index >= 0 else 0
 
     def knows_position(self, position: int) -> bool:
-        """Whether `boundary` can be answered from memory."""
+        """Whether `boundary` can answer from memory."""
         return self._first == 0 or (len(self._positions) > 0 and position >= self._positions[0])
 
     def boundary(self, position: int) -> int:
-        """The largest known batch boundary that is not beyond `position`; 0 if there is none."""
+        """The largest known batch boundary that is <= `position`; 0 if there is none."""
         index = bisect_right(self._positions, position) - 1
         return self._positions[index] if index >= 0 else 0
 
     def floor_offset_of_time(self, timestamp: int) -> int:
-        """The offset of an entry that is earlier than `timestamp`, as is all before it; or the segment's base."""
-        assert self._times_first == 0, "the index is in memory"
+        """The offset of an entry such that it and all records before it are older than `timestamp`; or the base
+        offset."""
+        assert self._times_first == 0, "the time index must be completely in memory"
         times = self._times
         index = bisect_left(range(len(times) // TIME_ENTRY_BYTES), timestamp, key=lambda i: time_at(times, i)[0]) - 1
         return self.base_offset + time_at(times, index)[1] if index >= 0 else self.base_offset
@@ -223,7 +225,7 @@ class SegmentIndex:
     # ---- writing
 
     def add(self, last_offset: int, position: int, timestamp: int, timestamp_offset: int) -> int:
-        """Index the batch at `position`; `timestamp` is the segment's largest so far. Returns the count of entries."""
+        """Index the batch at `position`; `timestamp` is the segment's largest so far. Returns the number of entries."""
         offsets = self._offsets
         if not len(offsets) % ENTRIES_PER_TOUCH:
             self._cache.touch(self)
@@ -241,7 +243,7 @@ class SegmentIndex:
             self._times += TIME_ENTRY.pack(timestamp, timestamp_offset - self.base_offset)
 
     def store(self) -> None:
-        """Write to the files what they lack. Nothing is synced."""
+        """Write the missing entries to the files, without a sync."""
         self.store_times()
         file = self._disk.open(self._path(names.OFFSET_INDEX_SUFFIX), create=True)
         if self._trim:
@@ -255,10 +257,11 @@ class SegmentIndex:
             self._stored = self._first + len(self._offsets)
 
     def store_times(self) -> File:
-        """The half of `store` that comes first. Without the other the files are not believed."""
+        """The first half of `store`: write the time index. Until the offset index is written too, the files are not
+        trusted."""
         self._count_stored()
         if self._stale:
-            # Not truncated and written over: a power loss could leave a mixture of old and new entries.
+            # Removed and not overwritten: a power loss could leave a mixture of old and new entries.
             self.remove_files()
         file = self._disk.open(self._path(names.TIME_INDEX_SUFFIX), create=True)
         if self._trim:
@@ -272,7 +275,7 @@ class SegmentIndex:
         return file
 
     def drop(self) -> None:
-        """Give the memory back."""
+        """Free the memory; the entries stay on disk."""
         if len(self._offsets) or self._times:
             self.store()
             self._first += len(self._offsets)
@@ -281,17 +284,17 @@ class SegmentIndex:
         self._cache.forget(self)
 
     def discard(self) -> None:
-        """Give the memory back and forget the files: the segment is gone."""
+        """Free the memory and forget the files: the segment was removed."""
         self._offsets, self._positions, self._times = array("I"), array("I"), bytearray()
         self._first = self._times_first = 0
         self._forget_files()
         self._cache.forget(self)
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Forget the batches from `position` on. All of the index has to be in memory.
+        """Remove the entries of batches from `position` on. The whole index must be in memory.
 
-        The files are removed; the caller makes that durable before anything is appended, or entries of the old tail
-        could come back beside new ones.
+        The files are removed. The caller must make that durable before anything is appended; otherwise old entries
+        could reappear next to new ones.
         """
         assert self.is_resident
         keep = bisect_left(self._positions, position)
@@ -315,9 +318,9 @@ class SegmentIndex:
         self._crc = self._times_crc = 0
 
     def replace(self, offsets: array[int], positions: array[int], times: bytearray, upto_position: int) -> None:
-        """Take entries that were rebuilt from the log up to `upto_position`; those beyond stay as they are."""
+        """Use entries that were rebuilt from the log up to `upto_position`; entries beyond it are kept."""
         newer = bisect_left(self._positions, upto_position)
-        # A time entry that was added during the rebuild is newer and larger than all rebuilt ones, or of no use.
+        # A time entry added during the rebuild is either newer and larger than all rebuilt ones, or useless.
         last = time_at(times, len(times) // TIME_ENTRY_BYTES - 1) if times else (-1, -1)
         for timestamp, relative in list(TIME_ENTRY.iter_unpack(self._times)):
             if timestamp > last[0] and relative > last[1]:
@@ -341,7 +344,7 @@ class SegmentIndex:
         )
 
     def try_load(self, size_bytes: int, gap_bytes_max: int) -> bool:
-        """Bring all entries into memory if the page cache has them. Raises IndexDamaged."""
+        """Load all entries if the page cache holds them; returns whether it did. Raises IndexDamaged."""
         if self.is_resident:
             self._cache.touch(self)
             return True
@@ -355,7 +358,7 @@ class SegmentIndex:
         return True
 
     async def load(self, size_bytes: int, gap_bytes_max: int) -> None:
-        """Bring all entries into memory, reading off the loop. Raises IndexDamaged."""
+        """Load all entries, reading the files off the loop. Raises IndexDamaged."""
         if self.is_resident:
             self._cache.touch(self)
         while not self.is_resident:
@@ -366,13 +369,13 @@ class SegmentIndex:
                 times_data = await times_file.pread(sizes[1], 0) if sizes[1] else b""
             except FileNotFoundError as error:
                 raise IndexDamaged(str(error)) from None
-            # Appends may have stored more meanwhile, or someone else may have loaded it.
+            # Meanwhile an append may have stored more, or another task may have loaded it.
             if not self.is_resident and sizes == self._stored_bytes():
                 self._take(offsets_data, times_data, size_bytes, gap_bytes_max)
 
     async def adopt(self, seal: Seal) -> bool:
-        """Begin with entries that the files are proved to have; recovery adds the rest as it scans."""
-        assert not self._offsets, "the index is fresh"
+        """Start with the entries that the seal proves to be in the files; recovery adds the rest as it scans."""
+        assert not self._offsets, "the index must be fresh"
         offsets_file, times_file = self.files()
         try:
             offsets_data = await offsets_file.pread(seal.entries * OFFSET_ENTRY_BYTES, 0) if seal.entries else b""
@@ -410,7 +413,7 @@ class SegmentIndex:
     def _take(self, offsets_data: bytes, times_data: bytes, size_bytes: int, gap_bytes_max: int) -> None:
         crc, times_crc = crc32c(offsets_data), crc32c(times_data)
         if self._crc not in (None, crc) or self._times_crc not in (None, times_crc):
-            raise IndexDamaged(f"{self._path(names.OFFSET_INDEX_SUFFIX)} is not as it was stored")
+            raise IndexDamaged(f"{self._path(names.OFFSET_INDEX_SUFFIX)} does not match its checksum")
         offsets, positions = decode_offset_entries(offsets_data[: self._first * OFFSET_ENTRY_BYTES])
         times_data = times_data[: self._times_first * TIME_ENTRY_BYTES]
         check_offset_entries(offsets, positions, size_bytes)

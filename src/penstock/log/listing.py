@@ -1,4 +1,4 @@
-"""What a log is made of, and what can be seen of it in its directory."""
+"""The parts from which a `Log` is built, and the content of its directory at a start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.runtime import Disk
 
 @dataclass(slots=True)
 class LogParts:
-    """What a `Log` is made of."""
+    """The parts from which a `Log` is built."""
 
     segments: list[Segment]
     start_offset: int
@@ -28,21 +28,21 @@ class LogParts:
     snapshot_offset: int
     damage: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    """Files that were marked as deleted: to be unlinked."""
+    """Files marked as deleted, still to be unlinked."""
     obsolete: list[Segment] = field(default_factory=list)
-    """Segments below the start offset: to be removed."""
+    """Segments below the start offset, still to be removed."""
     rebuilt: list[Segment] = field(default_factory=list)
-    """Closed segments whose indexes were built anew: to be synced."""
+    """Closed segments whose indexes were rebuilt, still to be synced."""
     scanned_bytes: int = 0
     cut_bytes: int = 0
     cut_whole: bool = False
-    """Whether there were whole batches in what was cut off."""
+    """Whether the end that was cut off contained valid batches."""
     cuts: list[Cut] = field(default_factory=list)
-    """What of it was set aside."""
+    """The pieces of it that were set aside."""
 
 
 def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -> LogParts:
-    """A log as a clean stop left it."""
+    """The parts of a log as a clean stop recorded them."""
     segments = []
     ends = [segment.base_offset for segment in state.segments[1:]]
     for segment, end_offset in zip(state.segments, [*ends, OPEN_END][: len(state.segments)], strict=True):
@@ -75,7 +75,7 @@ def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -
 
 
 class Listing:
-    """What is in a log's directory: names, sizes, and the content of the small files."""
+    """The content of a log's directory: file names, sizes, and the content of the small files."""
 
     def __init__(self, disk: Disk, directory: str, recovery_point: int, start_offset: int) -> None:
         self.bases: list[int] = []
@@ -83,7 +83,7 @@ class Listing:
         self.deleted: list[str] = []
         self.useless: list[str] = []
         self.is_swapping = False
-        """A compaction was under way: its files come first."""
+        """A compaction was replacing segments; that must be finished first."""
         indexes: list[tuple[int, str]] = []
         for name in disk.list(directory):
             path = f"{directory}/{name}"
@@ -106,7 +106,7 @@ class Listing:
         self.sizes = [disk.size(path) for path in paths]
         self.mtimes_ms = dict(zip(self.bases, map(disk.mtime_ms, paths), strict=True))
         self.epochs = _read_epochs(disk, directory)
-        """None: the file is damaged."""
+        """The epochs; None if the file is damaged."""
         first = max([base for base in self.bases if base <= start_offset], default=self.bases[0] if self.bases else 0)
         self.producers, self.producers_offset = self._read_snapshot(disk, directory, max(recovery_point, first))
 
@@ -117,7 +117,7 @@ class Listing:
         return segments
 
     def _read_snapshot(self, disk: Disk, directory: str, trusted: int) -> tuple[ProducerState, int]:
-        """The newest that is whole, of those up to where the log is known to reach."""
+        """The newest undamaged snapshot at or below `trusted`, the offset up to which the log is known to exist."""
         for offset in reversed(self.snapshots):
             if offset <= trusted:
                 path = names.path_of(directory, offset, names.SNAPSHOT_SUFFIX)
@@ -129,7 +129,7 @@ class Listing:
 
 
 def split_obsolete(segments: list[Segment], start_offset: int) -> list[Segment]:
-    """Take the segments off that lie below the start offset: retention was about to remove them."""
+    """Remove from the list, and return, the segments below the start offset, which retention was about to remove."""
     obsolete = []
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         obsolete.append(segments.pop(0))
@@ -137,7 +137,7 @@ def split_obsolete(segments: list[Segment], start_offset: int) -> list[Segment]:
 
 
 def _read_epochs(disk: Disk, directory: str) -> list[tuple[int, int]] | None:
-    """None if the file is damaged, so that the epochs must be found in the batches."""
+    """The epochs; None if the file is damaged, so they must be rebuilt from the batches."""
     try:
         return decode_epochs(disk.read_bytes(f"{directory}/{names.EPOCHS_NAME}"))
     except FileNotFoundError:

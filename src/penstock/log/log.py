@@ -1,4 +1,4 @@
-"""`Log`: one partition's log, as the rest of the broker sees it. See the package for how it works."""
+"""`Log`: one partition's log, as the rest of the broker sees it. The package docstring explains how it works."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class Log(LogCore):
         checkpoint: Callable[[], Awaitable[None]] | None = None,
         slice_ms: float = SLICE_MS,
     ) -> Self:
-        """Open a log, or begin a new one.
+        """Open a log, or create a new one.
 
-        `clean`: it was closed cleanly, so `recovery_point` is where it ends; with the `state` that the clean stop
-        wrote down nothing is read at all. Otherwise the log is scanned from the recovery point on and cut where the
-        first batch is not whole; then `state` is what an earlier clean stop wrote down, if the log only grew since.
-        `checkpoint` is called, and awaited, before the recovery point or the start offset goes back in a truncation: it
-        makes them durable. Raises CorruptLog.
+        `clean`: the log was closed cleanly, so `recovery_point` is its end. With the `state` that the clean stop saved,
+        nothing is read at all. Otherwise the log is scanned from the recovery point and truncated at the first
+        incomplete or corrupt batch; `state` is then that of an earlier clean stop, if the log has only grown since.
+        `checkpoint` is awaited before a truncation lowers the recovery point or the start offset, to make the new
+        values durable. Raises CorruptLog.
         """
         cache = IndexCache() if cache is None else cache
         parts = await open_parts(
@@ -114,7 +114,7 @@ class Log(LogCore):
         return log
 
     async def close(self, *, clean: bool = True) -> LogState | None:
-        """Let go of the log. A clean close makes everything durable and tells what the next start needs to know."""
+        """Close the log. A clean close makes everything durable and returns what the next start needs."""
         if self.is_closed:
             return None
         state = None
@@ -136,7 +136,7 @@ class Log(LogCore):
         return state
 
     async def delete(self) -> None:
-        """Remove the log and its directory: durably when this returns. The bytes go a little later."""
+        """Delete the log and its directory, durably when this returns. The disk space is freed a little later."""
         disk = self.runtime.disk
         self._let_go()
         if not disk.exists(self.directory):
@@ -150,7 +150,7 @@ class Log(LogCore):
         self.runtime.call_later(self._config.file_delete_delay_ms, self._remove_directory, doomed)
 
     async def detach(self) -> None:
-        """Close the log for good, because its directory gets another name: all of it is durable then."""
+        """Make the log durable and close it for good, because its directory is about to be renamed."""
         await self.trimmer.settled()
         try:
             await self.flush()
@@ -159,7 +159,7 @@ class Log(LogCore):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Nobody may use the files under these names any longer."""
+        """Release the files: they may no longer be used under these names."""
         self.is_closed = True
         self.trimmer.changed()
         if self._flusher is not None:
@@ -171,16 +171,16 @@ class Log(LogCore):
                 segment.loaded_index.discard()
 
     async def _settle(self) -> None:
-        """Bring to disk what an unclean stop would have to find out again."""
+        """Write to disk everything that an unclean start would have to rebuild."""
         self.trimmer.unlink_at_once()
         is_written = self.durable_end < self.end_offset or self._flusher is not None or self.version > 0
         if not is_written and not self.names_in_doubt:
-            return  # nothing happened since a clean start
+            return  # nothing was appended since a clean start
         if self.active.has_file:
             self.active.store_index()
         self.snapshots.write()
         if self.snapshots.offset == self.end_offset and len(self.producers):
-            # The next start believes that it is there, and whole.
+            # The next start relies on this snapshot.
             await self.runtime.disk.open(self.snapshots.path).sync()
             self.flusher.names_changed()
         await self.flush()

@@ -1,4 +1,4 @@
-"""How the files of a log are called: as Kafka calls them, so that its tools read them."""
+"""The names of a log's files: the same as Kafka's, so that its tools can read them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
-"""Of what a compaction is writing. Of no use to anyone else."""
+"""Suffix of files that a compaction is writing. They are useless after a restart."""
 SWAP_SUFFIX = ".swap"
-"""Of a compacted segment that is complete and durable, and on its way to its place."""
+"""Suffix of a compacted segment that is complete and durable but has not replaced the old segments yet."""
 DELETED_DIRECTORY_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
-"""Of directories that were set aside: see `penstock.log.strays`."""
+"""Suffix of directories that were set aside: see `penstock.log.strays`."""
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
@@ -24,7 +24,7 @@ HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN_NAME = "clean-shutdown-checkpoint"
 LAST_CLEAN_SHUTDOWN_NAME = "last-clean-shutdown-checkpoint"
 PARTITION_METADATA_NAME = "partition.metadata"
-"""Says whose log this is. Whoever makes the directory writes it; it is as durable as the records beside it."""
+"""Names the topic of this log. Written by the creator of the directory, and as durable as the records next to it."""
 
 NAME_BYTES_MAX = 255
 
@@ -36,7 +36,7 @@ def path_of(directory: str, offset: int, suffix: str) -> str:
 
 
 def offset_in(name: str, suffix: str) -> int | None:
-    """The offset that a file name states, if it is one with this suffix."""
+    """The offset in a file name that has this suffix; None for other names."""
     digits = name[:_DIGITS]
     if name[_DIGITS:] == suffix and len(digits) == _DIGITS and digits.isascii() and digits.isdigit():
         return int(digits)
@@ -44,7 +44,8 @@ def offset_in(name: str, suffix: str) -> int | None:
 
 
 def aside(directory: str, unique: str, suffix: str) -> str:
-    """What a directory is called that is on its way out. Long names are cut, as in Kafka, so that they stay names."""
+    """The new name of a directory that is being deleted or set aside. Long names are truncated to a valid length, as in
+    Kafka."""
     parent, slash, name = directory.rpartition("/")
     tail = f".{unique}{suffix}"
     return parent + slash + name[: NAME_BYTES_MAX - len(tail)] + tail

@@ -1,8 +1,8 @@
-"""Opening a log, in one of three ways, from the cheapest:
+"""Opening a log, in one of three ways, the cheapest first:
 
-1. *By the clean shutdown checkpoint*: everything is known; nothing is read, listed or opened.
-2. *By its names*: it was closed cleanly, but the checkpoint is not there. The directory is listed.
-3. *By its batches*: it was not closed cleanly. See `penstock.log.recovery`.
+1. *From the clean-shutdown checkpoint*: everything is known; nothing is read, listed or opened.
+2. *From the file names*: the log was closed cleanly, but the checkpoint is missing. The directory is listed.
+3. *From the batches*: the log was not closed cleanly. See `penstock.log.recovery`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def open_parts(
         return from_state(runtime.disk, directory, state, cache)
     if not runtime.disk.exists(directory):
         return _new(runtime.disk, directory, start_offset, cache)
-    # System calls only, so a thread may do them; on a cold disk they wait.
+    # Only system calls, which may wait for a cold disk, so a thread can make them.
     listing = await runtime.offload(Listing, runtime.disk, directory, recovery_point, start_offset)
     if listing.is_swapping:
         await finish_swaps(runtime, directory)
@@ -68,7 +68,7 @@ def _new(disk: Disk, directory: str, offset: int, cache: IndexCache) -> LogParts
 def _from_names(
     disk: Disk, directory: str, listing: Listing, end_offset: int, start_offset: int, cache: IndexCache
 ) -> LogParts | None:
-    """None if what is there does not look like a clean close."""
+    """None if the files do not look cleanly closed."""
     if not listing.bases or listing.bases[-1] > end_offset:
         return None
     has_snapshot = listing.producers_offset == end_offset

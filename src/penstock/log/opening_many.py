@@ -1,4 +1,4 @@
-"""Opening many logs: while one waits for the device others keep the loop busy, and all together leave it free."""
+"""Opening many logs concurrently: while one waits for the device, others use the loop, within a shared time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.runtime import Runtime
 
 CONCURRENT_LOGS = 4
 LOOP_SHARE_MS = 3.0
-"""How long all of them together may hold the loop."""
+"""How long all of them together may hold the loop at a time."""
 
 
 class Progress(NamedTuple):
@@ -28,10 +28,10 @@ async def open_many(
     on_failure: Callable[[str, Exception], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Open many logs, some at a time, in the order given. Each is of use as soon as it is open.
+    """Open many logs, `concurrency` at a time, in the order given. Each can be used as soon as it is open.
 
-    `open_one(name, slice_ms)` opens one, and holds the loop no longer than it is told. What it raises goes to
-    `on_failure`, and the others go on; without that it ends the whole.
+    `open_one(name, slice_ms)` opens one log and holds the loop for at most `slice_ms`. Its exceptions go to
+    `on_failure`, and the other logs are still opened; without `on_failure` the first exception ends everything.
     """
     waiting = deque(names)
     total = len(waiting)
@@ -53,7 +53,7 @@ async def open_many(
                 on_failure(name, error)
             if on_progress is not None:
                 on_progress(Progress(counts[0], counts[1], total))
-            # A log that opens without waiting does not give the loop back by itself.
+            # A log that opens without waiting never yields to the loop by itself.
             if runtime.now_ms() - started_ms > slice_ms:
                 await runtime.sleep(0)
                 started_ms = runtime.now_ms()

@@ -1,8 +1,8 @@
-"""Opens, checks and compresses batches away from the loop, before a leader appends them.
+"""Decompressing, checking and recompressing batches off the loop, before a leader appends them.
 
-Decompressing takes about a millisecond for each megabyte, so batches that unfold to more than a little are not opened
-where they are appended. They pass through `prepare` in a thread (the codecs are native and let the loop go on), and are
-appended afterwards as `checked`.
+Decompression takes about a millisecond per megabyte, so larger batches are not decompressed on the loop. They go
+through `prepare` in a thread (the codecs are native and release the interpreter lock) and are then appended as
+`checked`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.wire.recompression import Recompression, recompressed
 def prepare(
     records: bytearray, config: LogConfig, recompression: Recompression | None, wall_ms: int, bytes_max: int
 ) -> tuple[bytearray, int]:
-    """(the batches as they are to be appended, how many bytes were opened for that). Raises KafkaError.
+    """Returns the batches to append, and the number of bytes decompressed. Raises KafkaError.
 
-    Together the batches may unfold to `bytes_max`; beyond that DecompressedTooLarge is raised, and the caller may try
-    again with more. Nothing is lost by that: headers may have been corrected, which changes nothing the next time.
+    Raises DecompressedTooLarge if the batches together decompress to more than `bytes_max`; the caller may retry with a
+    larger limit. A retry is safe: the headers may already be corrected, and correcting them again changes nothing.
     """
     opened = 0
     again: list[bytearray | memoryview] = []
@@ -49,7 +49,7 @@ def _recompressed(batch: Batch, payload: memoryview, recompression: Recompressio
     try:
         return recompressed(batch.view, payload, recompression)
     except CompressionError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"the batch cannot be compressed again: {error}") from None
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the batch cannot be recompressed: {error}") from None
 
 
 def _open(batch: Batch, config: LogConfig, recompression: Recompression | None, bytes_max: int) -> memoryview:
@@ -60,6 +60,6 @@ def _open(batch: Batch, config: LogConfig, recompression: Recompression | None, 
     except DecompressedTooLarge:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            "the topic stores batches uncompressed, and this one would then be larger than its max.message.bytes, "
+            "the topic stores batches uncompressed, and this batch is then larger than the topic's max.message.bytes, "
             f"{config.max_message_bytes}",
         ) from None

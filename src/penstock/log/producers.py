@@ -1,26 +1,27 @@
-"""What a log remembers of those who write to it: idempotence (KIP-98, KIP-360).
+"""The producer state of a log, which makes producers idempotent (KIP-98, KIP-360).
 
-A batch of an idempotent producer carries its id, an epoch and the sequence number of its first record. The log knows
-the last five batches of each producer, so that a retry is answered with the offsets of the original (a client has at
-most five requests in flight), a gap is refused, and a producer that was replaced by one with a newer epoch is fenced:
+A batch of an idempotent producer carries the producer's id, an epoch and the sequence number of its first record. The
+log remembers the last five batches of each producer (a client has at most five requests in flight). So it answers a
+retry with the offsets of the original, refuses a gap, and fences a producer that was replaced by one with a newer
+epoch:
 
     epoch older than known                          INVALID_PRODUCER_EPOCH
-    epoch newer, sequence 0                         accepted: the producer began anew
+    epoch newer, sequence 0                         accepted: the producer restarted
     epoch newer, sequence not 0                     OUT_OF_ORDER_SEQUENCE_NUMBER
     one of the last five, first and last sequence   duplicate: nothing is appended
     sequence follows the last one (0 after 2³¹ − 1) accepted
     producer unknown, any sequence                  accepted: its state expired or was deleted (KIP-360)
     any other                                       OUT_OF_ORDER_SEQUENCE_NUMBER
 
-The state is part of the log: followers build it as they append, it is cut when the log is cut, and written to
-`<offset>.snapshot` (Kafka's format; the state before that offset) whenever a segment or the log is closed. Kafka keeps
-one batch per producer there; we write one entry for each that is remembered, the last one last, which is the one that
-Kafka believes. (With one batch, a broker that was stopped cleanly refuses what a client had under way and sends again.)
-It carries a checksum, so it need not be synced: a damaged one is passed over.
+The state is part of the log: followers build it as they append, and a truncation truncates it too. It is written to
+`<offset>.snapshot` (Kafka's format; the state before that offset) whenever a segment or the log is closed. Kafka stores
+one batch per producer there. We write one entry per remembered batch, the newest last, which is the entry that Kafka
+uses. (With one batch, a broker that was stopped cleanly would refuse the other batches that a client has in flight and
+retries.) The file carries a checksum, so it need not be synced: a damaged snapshot is ignored.
 
-A producer is forgotten when it has not written for `producer.id.expiration.ms` by this broker's clock. The
-timestamps of its records do not count: one that replays old data would be forgotten while it writes. So a snapshot's
-timestamp field holds the wall time of the last append; with LogAppendTime that is the batch's timestamp as well.
+A producer is forgotten when it has not written for `producer.id.expiration.ms` by this broker's clock. The timestamps
+of its records do not count: a producer that replays old data would be forgotten while it writes. So a snapshot's
+timestamp field holds the wall time of the last append; with LogAppendTime that is also the batch's timestamp.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ NO_PRODUCER_EPOCH = -1
 NO_COORDINATOR_EPOCH = -1
 
 MARKER_BYTES_MAX = 64 << 10
-"""A marker that ends a transaction is one tiny record."""
+"""The marker that ends a transaction is one small record."""
 _MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 _MARKER_VALUE = Struct(">hi")
 
@@ -61,15 +62,16 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_CRC = Struct(">I")
 
 _FIELDS = 4
-"""Of a remembered batch: last sequence, last offset, offset delta, wall time of the append."""
+"""The fields of a remembered batch: last sequence, last offset, offset delta, wall time of the append."""
 
 
 class SnapshotDamaged(Exception):
-    """A snapshot cannot be used: take an older one and replay more of the log."""
+    """A snapshot is damaged: use an older one and replay more of the log."""
 
 
 class ProducerEntry:
-    """One producer. Its batches lie flat in an array, the oldest first: five of them cost 240 bytes, not a thousand."""
+    """One producer. Its batches are stored flat in an array, oldest first: five take 240 bytes instead of a
+    thousand."""
 
     __slots__ = (
         "_batches",
@@ -101,7 +103,7 @@ class ProducerEntry:
         return self._batches[-2] if self._batches else 0
 
     def batches(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """(first sequence, last sequence, first offset, last offset, append time), the oldest first."""
+        """(first sequence, last sequence, first offset, last offset, append time), oldest first."""
         numbers = self._batches
         for at in range(0, len(numbers), _FIELDS):
             last_sequence, last_offset, delta, append_ms = numbers[at : at + _FIELDS]
@@ -126,7 +128,7 @@ class ProducerEntry:
         return other
 
     def take(self, header: BatchHeader, base_offset: int, batch: Buffer, append_ms: int) -> None:
-        """Note a batch that is in the log at `base_offset`. Nothing is checked."""
+        """Record a batch that is in the log at `base_offset`, without checks."""
         if header.is_control:
             coordinator_epoch = coordinator_epoch_of_marker(batch)
             if coordinator_epoch is not None:
@@ -150,7 +152,8 @@ class ProducerEntry:
             self._batches = array("q")
 
     def find(self, epoch: int, first_sequence: int, last_sequence: int) -> tuple[int, int, int] | None:
-        """First and last offset and append time of the batch with exactly these sequence numbers, if remembered."""
+        """The first offset, last offset and append time of the remembered batch with these sequence numbers; None if
+        unknown."""
         if epoch == self.epoch:
             for first, last, first_offset, last_offset, append_ms in self.batches():
                 if first == first_sequence and last == last_sequence:
@@ -161,16 +164,16 @@ class ProducerEntry:
         if epoch < self.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} writes with epoch {epoch}, but epoch {self.epoch} has written already",
+                f"producer {producer_id} writes with epoch {epoch}, but epoch {self.epoch} has already written",
             )
 
     def check_sequence(self, producer_id: int, epoch: int, first_sequence: int) -> None:
         if epoch != self.epoch:
-            # An entry without an epoch of its own holds nothing to compare with.
+            # A new entry has no epoch to compare with.
             if first_sequence != 0 and self.epoch != NO_PRODUCER_EPOCH:
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}, not 0",
+                    f"producer {producer_id} starts epoch {epoch} with sequence {first_sequence} instead of 0",
                 )
         elif first_sequence != (self.next_sequence if self._batches else 0):
             raise KafkaError(
@@ -182,7 +185,7 @@ class ProducerEntry:
         if self.transaction_first_offset >= 0 and not transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {producer_id} has a transaction open and sent a batch outside of it",
+                f"producer {producer_id} has an open transaction and sent a non-transactional batch",
             )
 
 
@@ -204,7 +207,7 @@ class ProducerState:
         return iter(self._entries.items())
 
     def replay(self, header: BatchHeader, batch: Buffer, append_ms: int) -> None:
-        """Note a batch that is in the log. It was checked when the leader took it."""
+        """Record a batch that is in the log. The leader checked it when it was appended."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             entry = self._entries[header.producer_id] = ProducerEntry(NO_PRODUCER_EPOCH)
@@ -215,7 +218,7 @@ class ProducerState:
         self._entries.update(entries)
 
     def expire(self, wall_ms: int, expiration_ms: int) -> int:
-        """Forget who has not written for that long and has no open transaction. Returns how many."""
+        """Forget producers that have not written for that long and have no open transaction. Returns how many."""
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -267,9 +270,9 @@ def decode_snapshot(data: bytes) -> ProducerState:
     try:
         version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
     except StructError:
-        raise SnapshotDamaged("cut off") from None
+        raise SnapshotDamaged("the file is too short") from None
     if version != SNAPSHOT_VERSION:
-        raise SnapshotDamaged(f"version {version}")
+        raise SnapshotDamaged(f"unknown version {version}")
     if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size or crc != crc32c(data[_SNAPSHOT_CRC_START:]):
         raise SnapshotDamaged("wrong size or checksum")
     state = ProducerState()

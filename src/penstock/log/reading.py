@@ -1,8 +1,8 @@
-"""Reading from a log: from an offset to a slice of a file.
+"""Reading from a log: maps an offset to a slice of a file.
 
-A reader that goes on where it stopped, as consumers do, finds the end of its last read among the *marks*: a few
-(offset, segment, position) that the log remembers. Any other read bisects the segments, then the segment's index, then
-walks over the headers of some kilobytes of batches. A log is never scanned.
+The log remembers the ends of recent reads as *marks*: (offset, segment, position). A sequential reader, such as a
+consumer, continues at one of them without a search. Any other read bisects the segments, then the segment's index, then
+walks over the headers of a few kilobytes of batches. A log is never scanned.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import HEADER_SIZE
 
 EMPTY_SLICES_MAX = 64
-"""Slices without records that are passed over in one go."""
+"""How many slices without records may be skipped in one call."""
 
 READ_MARKS_MAX = 64
-"""Ends of reads that are remembered per log: so many sequential readers need no search."""
+"""Read ends remembered per log: this many sequential readers need no search."""
 
 T = TypeVar("T")
 
@@ -45,19 +45,19 @@ _span = _scratch[:SPAN_BYTES]
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """Whole batches in a file. Who keeps it beyond the current turn of the loop retains the file."""
+    """Complete batches in a file. A user that keeps it beyond the current turn of the loop must retain the file."""
 
     file: File
     position: int
     size: int
     first_offset: int
-    """Of the first batch: at or before the offset that was asked for."""
+    """The base offset of the first batch, which is at or before the requested offset."""
     next_offset: int
-    """After the last batch; -1 if that is not known."""
+    """The offset after the last batch; -1 if unknown."""
 
 
 class LogChanged(Exception):
-    """The log was cut while it was read: look again."""
+    """The log was truncated during a read: search again."""
 
 
 class Reader:
@@ -68,15 +68,15 @@ class Reader:
         self._marks: dict[int, tuple[Segment, int]] | None = None
 
     def forget_marks(self) -> None:
-        """Positions have changed."""
+        """Forget all marks because file positions have changed."""
         self._marks = None
 
     def try_read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice | None:
-        """Whole batches from the one that contains `offset` on, none of which reaches `upto_offset`.
+        """Complete batches from the one that contains `offset`, up to the last that ends before `upto_offset`.
 
-        As many as fit into `max_bytes`, as far as the index knows a boundary, but at least one if `min_one`. They are
-        of one segment. Empty if `offset` is not below `upto_offset`. None: something must come from the device, so
-        `await read(...)`. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        Returns as many as fit into `max_bytes`, as far as the index knows a batch boundary, but at least one if
+        `min_one`. All are in one segment. Empty if `offset` is not below `upto_offset`. None if data must be read from
+        the device; then `await read(...)`. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
         log = self._log
         marks = self._marks
@@ -120,10 +120,10 @@ class Reader:
             found: Slice = stop.value
             return found
         except (IndexDamaged, DamagedSegment, FileNotFoundError):
-            return None  # `read` finds out, and repairs what it can
+            return None  # `read` finds the cause and repairs the index if it can
 
     async def read(self, offset: int, max_bytes: int, upto_offset: int, *, min_one: bool = True) -> Slice:
-        """`try_read`, waiting for the device off the loop where it must."""
+        """Like `try_read`, but reads from the device off the loop if needed."""
         log = self._log
         rebuilt: Segment | None = None
         while True:
@@ -136,15 +136,16 @@ class Reader:
             except DamagedSegment as error:
                 if rebuilt is error.segment:
                     raise
-                # Perhaps only the index is wrong.
+                # The index may be wrong and the segment intact.
                 rebuilt = error.segment
                 await rebuild_index(log.runtime, rebuilt, log.config.index_interval_bytes)
 
     def try_pass_empty(self, found: Slice, max_bytes: int, upto_offset: int) -> Slice | None:
-        """For a consumer: the next slice that has records, if this one may have none, and there is one. Else this one.
+        """For consumers: if `found` contains no records, the next slice that does, if any; otherwise `found` itself.
 
-        Compaction leaves batches without records. Clients take an answer that has only such for one that was cut off:
-        librdkafka doubles its fetch size each time, and gives up in the end. None: await `pass_empty`.
+        Compaction leaves batches without records. A client takes a response with only such batches for a truncated one:
+        librdkafka doubles its fetch size each time and finally gives up. None if data must be read from the device;
+        then `await pass_empty(...)`.
         """
         for _ in range(EMPTY_SLICES_MAX):
             if not _may_be_empty(found):
@@ -163,7 +164,7 @@ class Reader:
         return found
 
     async def pass_empty(self, found: Slice, max_bytes: int, upto_offset: int) -> Slice:
-        """`try_pass_empty`, waiting for the device off the loop where it must."""
+        """Like `try_pass_empty`, but reads from the device off the loop if needed."""
         for _ in range(EMPTY_SLICES_MAX):
             if not _may_be_empty(found) or not _is_empty(await found.file.pread(found.size, found.position)):
                 break
@@ -174,11 +175,12 @@ class Reader:
         return found
 
     async def locate(self, offset: int) -> Found:
-        """The batch that contains `offset`, or the end of the log. Raises LogChanged if the log is cut meanwhile."""
+        """The batch that contains `offset`, or the end of the log. Raises LogChanged if the log is truncated
+        meanwhile."""
         return await self.drive(self._locate(offset))
 
     async def drive(self, steps: Steps[T]) -> T:
-        """Give a search what it needs, from the device. Raises LogChanged."""
+        """Run a search and read from the device what it asks for. Raises LogChanged."""
         log = self._log
         version = log.version
         try:
@@ -219,7 +221,7 @@ class Reader:
         else:
             last = yield from self._locate(upto_offset)
             self._mark(last)
-            # A batch that reaches beyond the limit is left out, even if it begins before.
+            # A batch that extends beyond the limit is excluded, even if it begins before.
             in_next = last.segment is not segment
             end, next_offset = (segment.size_bytes, segment.end_offset) if in_next else last[1:]
         size = end - position
@@ -232,7 +234,7 @@ class Reader:
         return Slice(segment.file, position, size, first_offset, next_offset)
 
     def _try_fit(self, segment: Segment, position: int, max_bytes: int) -> tuple[int, int]:
-        """`_fit` for the usual case: the index is in memory and knows a boundary. Size 0 if it is not so."""
+        """`_fit` for the common case that the index in memory knows a boundary. Otherwise returns size 0."""
         index = segment.index
         if index.knows_position(position + max_bytes):
             boundary = index.boundary(position + max_bytes)
@@ -243,14 +245,14 @@ class Reader:
     def _fit(
         self, segment: Segment, position: int, end: int, max_bytes: int, min_one: bool
     ) -> Steps[tuple[int, int]]:
-        """As much from `position` as fits into `max_bytes`: its size, and the offset after it."""
+        """The size of the batches from `position` that fit into `max_bytes`, and the offset after them."""
         index = segment.index
         if not index.knows_position(position + max_bytes):
             yield Need(segment, 0, 0)
         boundary = index.boundary(position + max_bytes)
         if boundary <= position:
             return (yield from walk_bytes(segment, position, end, max_bytes, min_one))
-        # The offset is only for the mark: not worth waiting for.
+        # The offset is needed only for the mark, which is not worth a device read.
         header = yield Need(segment, boundary, SPAN_BYTES, optional=True)
         next_offset = SPAN.unpack_from(header)[0] if len(header) == SPAN_BYTES else -1
         return boundary - position, next_offset
@@ -270,13 +272,13 @@ class Reader:
             yield Need(segment, 0, 0)
         found = yield from walk(segment, index.floor(offset), offset)
         if found is None:
-            # The offset fell into a gap at the end of a segment: the next batch begins the next one.
+            # The offset is in a gap at the end of a segment: the next batch is the first of the next segment.
             following = self.segment_of(segment.end_offset)
             return Found(following, 0, following.base_offset)
         return found
 
     def _mark(self, found: Found) -> None:
-        """Remember where a batch begins, or will begin."""
+        """Remember where a batch begins or will begin."""
         if self._marks is None:
             self._marks = {}
         self._marks[found.base_offset] = (found.segment, found.position)
@@ -285,7 +287,7 @@ class Reader:
 
 
 def _may_be_empty(found: Slice) -> bool:
-    """By its size, which is enough to rule out nearly all that have records."""
+    """Judges by the size, which rules out nearly all slices with records."""
     return not found.size % HEADER_SIZE and 0 < found.size <= WALK_BYTES and found.next_offset >= 0
 
 

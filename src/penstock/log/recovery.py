@@ -1,15 +1,16 @@
-"""Finding out what is left of a log after an unclean stop.
+"""Recovery: determine which part of a log is intact after an unclean stop, and truncate the rest.
 
-Everything from the recovery point on is read and checked: lengths, checksums, offsets and epochs must follow one
-another. The first batch that is not whole is where the power went, or the process: the log is cut there, and segments
-behind it are taken away. What may be of use in that is set aside and told (`cutting`). On the way the indexes, the
-epochs and the state of the producers are built again. (Offsets may be missing within a segment, where compaction took
-them, in this log or in that of a leader; never between two.)
+Everything from the recovery point on is read and checked: lengths and checksums must be right, offsets and epochs
+ascending. The log is truncated at the first incomplete or corrupt batch, which is where the crash interrupted a write.
+Later segments are removed. Removed data that may be valuable is set aside and reported (`cutting`). The scan rebuilds
+the indexes, the epochs and the producer state. (Offsets may be missing within a segment, where this log or that of a
+leader was compacted, but never between two segments.)
 
-Bit rot is not a torn tail. What lies below the recovery point was synced, so nothing there is ever cut: a batch with
-a wrong checksum is reported (`Log.damage`) and kept; damage that hides where the log ends is refused (`CorruptLog`).
+Bit rot is not a torn tail. Everything below the recovery point was synced, so nothing there is ever truncated: a batch
+with a wrong checksum is reported (`Log.damage`) and kept. If damage makes it impossible to tell where the log ends, the
+log is refused (`CorruptLog`).
 
-Recovery may itself be cut short at any point, and the next one starts from the same recovery point.
+Recovery itself may be interrupted at any point; the next one starts from the same recovery point.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _unpack_header = HEADER.unpack_from
 
 
 class CorruptLog(Exception):
-    """A log is damaged where it was durable, in a way that hides where it ends."""
+    """A log is damaged below its recovery point such that its end cannot be determined."""
 
 
 class Recovery:
-    """One log after an unclean stop."""
+    """The recovery of one log after an unclean stop."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Recovery:
         hint: LogState | None,
         slice_ms: float,
     ) -> None:
-        """`hint` is what the last clean stop said of the log."""
+        """`hint` is the state of the log as the last clean stop saved it."""
         self._runtime = runtime
         self._disk = runtime.disk
         self._directory = directory
@@ -86,13 +87,13 @@ class Recovery:
         end_offset = check.expected
         start_offset = max(self._start_offset, segments[0].base_offset)
         if end_offset < start_offset:
-            # What was between was never synced, or the log was being emptied.
+            # The records in between were never synced, or the log was being emptied.
             for segment in reversed(segments):
                 self._unlink_segment(segment)
             return await self._empty(obsolete)
         snapshots = self._remove_snapshots(segments, check)
         if self._must_sync:
-            # Before anything is appended: see `penstock.log.trimming` for what could come back otherwise.
+            # Sync before anything is appended; `penstock.log.trimming` explains what could reappear otherwise.
             await segments[-1].file.sync()
             await self._disk.sync_dir(self._directory)
         check.epochs.truncate_end(end_offset)
@@ -119,14 +120,14 @@ class Recovery:
         )
 
     async def _scan(self, segments: list[Segment]) -> tuple[Check, list[Segment]]:
-        """Check the segments from the recovery point on, or from the snapshot before it. Leaves in `segments` what is
-        whole."""
+        """Check the segments from the recovery point, or from the snapshot before it. Leaves the intact ones in
+        `segments`."""
         self._apply_hint(segments)
         check = self._begin(segments[0].base_offset)
         number = bisect_right([segment.base_offset for segment in segments], check.from_offset) - 1
         rebuilt: list[Segment] = []
         if number and segments[number - 1].end_offset == self._recovery_point:
-            # It may have been synced before it was closed, and the process died before its index was.
+            # The segment may have been synced before it was closed, and its index not synced before the process died.
             await self._prove_index(segments[number - 1])
             rebuilt.append(segments[number - 1])
         while True:
@@ -152,7 +153,7 @@ class Recovery:
             return check, rebuilt
 
     async def _prove_index(self, segment: Segment) -> None:
-        """Load an index and compare its end with the log's; make it anew if it is not whole."""
+        """Load an index and compare its end with the segment's; rebuild it if it is incomplete."""
         interval_bytes = self._config.index_interval_bytes
         try:
             await segment.index.load(segment.size_bytes, max(interval_bytes, INDEX_GAP_BYTES_MIN))
@@ -168,20 +169,20 @@ class Recovery:
         segment.set_timestamps(*segment.index.last_time())
 
     def _begin(self, base_offset: int) -> Check:
-        """Where to begin: at the newest snapshot that the recovery point vouches for, or else with the log."""
+        """Where to start: at the newest snapshot at or below the recovery point, or at the start of the log."""
         listing = self._listing
         producers, from_offset = listing.producers, listing.producers_offset
         if self._hint is not None and not self._hint.producers and from_offset < self._hint.end_offset:
             producers, from_offset = ProducerState(), self._hint.end_offset
         if from_offset < base_offset or listing.epochs is None:
             producers, from_offset = ProducerState(), base_offset
-        # Entries from the recovery point on may be of a tail that is lost; those of what is left are found again.
+        # Entries beyond the recovery point may belong to a lost tail; the scan finds the valid ones again.
         trusted = max(self._recovery_point, base_offset)
         known = EpochCache([entry for entry in listing.epochs or () if entry[1] < trusted])
         return Check(self._config, known, producers, from_offset)
 
     async def _known_position(self, segment: Segment, check: Check) -> int:
-        """Where to begin in a segment: where the last clean stop left it, if that is of use."""
+        """Where to start in a segment: at the end that the last clean stop recorded, if it is usable."""
         index = segment.index = SegmentIndex(self._disk, self._directory, segment.base_offset, self._cache, fresh=True)
         segment.max_timestamp = segment.first_timestamp = NO_TIMESTAMP
         check.expected = max(check.expected, segment.base_offset)
@@ -199,7 +200,7 @@ class Recovery:
         return left.size_bytes
 
     def _apply_hint(self, segments: list[Segment]) -> None:
-        """What the last clean stop knew of segments that were closed then, or are since."""
+        """Apply the last clean stop's facts to segments that were closed then or have been closed since."""
         known = {segment.base_offset: segment for segment in self._hint.segments} if self._hint is not None else {}
         for segment in segments:
             left = known.get(segment.base_offset)
@@ -209,7 +210,7 @@ class Recovery:
                     segment.set_seal(self._hint.seal)
 
     def _as_it_was_left(self) -> LogParts | None:
-        """If nothing was written since the last clean stop, nothing needs to be read."""
+        """The parts of the log as the last clean stop left it; None if something was written since."""
         hint, listing = self._hint, self._listing
         if hint is None or listing.bases != [segment.base_offset for segment in hint.segments]:
             return None
@@ -218,7 +219,7 @@ class Recovery:
         if hint.producers and listing.producers_offset != hint.end_offset:
             return None
         if listing.snapshots and listing.snapshots[-1] > hint.end_offset:
-            return None  # something was written, and lost
+            return None  # something was written and lost
         parts = from_state(self._disk, self._directory, hint, self._cache)
         parts.start_offset = min(max(self._start_offset, listing.bases[0]), hint.end_offset)
         parts.producers = listing.producers if hint.producers else ProducerState()
@@ -227,7 +228,7 @@ class Recovery:
         return parts
 
     async def _scan_segment(self, segment: Segment, position: int, check: Check) -> bool:
-        """True if the segment is whole, or damaged only where it must not be cut; False after cutting it."""
+        """True if the segment is intact or damaged only where it must not be truncated; False after truncating it."""
         size = segment.size_bytes
         segment.size_bytes = position
         while True:
@@ -245,7 +246,7 @@ class Recovery:
             position = await self._step_over(segment, position, size, check)
 
     async def _look_at_end(self, segment: Segment, position: int, size: int, expected: int) -> None:
-        """Before a segment is cut: keep its end if that may be of use."""
+        """Before a segment is truncated: set its end aside if that may be valuable."""
         self._cut_bytes += size - position
         whole = await cutting.whole_behind(segment, position, size, expected)
         if whole != cutting.NOWHERE:
@@ -259,7 +260,7 @@ class Recovery:
         self._cuts.append(cutting.Cut(expected, max(last, expected - 1), size - position, aside))
 
     async def _set_segments_aside(self, segments: list[Segment], expected: int) -> None:
-        """Segments that do not follow on what is before them."""
+        """Set aside segments that do not continue the log before them."""
         self._cut_whole = True
         size = sum(segment.size_bytes for segment in segments)
         self._cut_bytes += size
@@ -275,12 +276,12 @@ class Recovery:
     def _expect_room(self, size: int) -> None:
         if self._disk.free_bytes() < size:
             raise CorruptLog(
-                f"{self._disk.root}/{self._directory} must be cut after a crash, and {size} bytes be set aside, for "
-                "which the disk has no room. Make room, then start again."
+                f"{self._disk.root}/{self._directory} must be truncated after a crash, but the disk has no room to set "
+                f"aside the {size} bytes that are cut off. Free some disk space, then start again."
             )
 
     async def _step_over(self, segment: Segment, position: int, size: int, check: Check) -> int:
-        """Past a batch below the recovery point that is not as it was synced."""
+        """Skip a damaged batch below the recovery point."""
         path = segment.path(names.LOG_SUFFIX)
         data = await segment.file.pread(HEADER_SIZE, position)
         header = BatchHeader._make(_unpack_header(data)) if len(data) == HEADER_SIZE else None
@@ -295,13 +296,13 @@ class Recovery:
             return size
         raise CorruptLog(
             f"{self._disk.root}/{path} is damaged at position {position} (offset {check.expected}), although it was "
-            f"synced up to offset {self._recovery_point}. Another replica may have it whole: remove the directory "
-            "and it is copied. To keep what is before the damage and give up what follows, stop the broker and run: "
+            f"synced up to offset {self._recovery_point}. If another replica has an intact copy, remove the directory "
+            "and it is copied again. To keep only the records before the damage, stop the broker and run: "
             f"penstock log accept-loss {self._disk.root} {self._directory}"
         )
 
     def _follows(self, check: Check, later: Segment) -> bool:
-        """Whether a segment goes on where the one before it ends."""
+        """Whether a segment continues where the one before it ends."""
         gap = later.base_offset - check.expected
         if gap < 0 and later.base_offset < self._recovery_point:
             raise CorruptLog(
@@ -310,12 +311,12 @@ class Recovery:
             )
         if gap and check.expected < self._recovery_point:
             self._damage.append(
-                f"{self._directory}: there is no file for offsets {check.expected}..{later.base_offset - 1}"
+                f"{self._directory}: the file with offsets {check.expected}..{later.base_offset - 1} is missing"
             )
             gap = 0
         if gap:
-            # The segment that was between them is gone, or was cut: a truncation that was not finished. (Compaction
-            # leaves gaps within segments, never between them.)
+            # The segment between them is missing or truncated: an unfinished truncation. (Compaction leaves gaps within
+            # segments, never between them.)
             return False
         check.expected = later.base_offset
         return True
@@ -323,14 +324,14 @@ class Recovery:
     async def _empty(self, obsolete: list[Segment]) -> LogParts:
         offset = max(self._start_offset, self._recovery_point)
         if self._recovery_point > self._start_offset:
-            self._damage.append(f"{self._directory}: there is no file, but it was synced up to {self._recovery_point}")
+            self._damage.append(f"{self._directory}: there is no segment, but it was synced to {self._recovery_point}")
         for snapshot in self._listing.snapshots:
             self._disk.unlink(names.path_of(self._directory, snapshot, names.SNAPSHOT_SUFFIX))
         epochs = EpochCache(self._listing.epochs)
         epochs.clear()
         segment = Segment.create(self._disk, self._directory, offset, self._cache)
         if offset:
-            # Its name tells where the log goes on: offsets are not used twice.
+            # The name of the empty file records where the log continues: offsets are never reused.
             segment.create_file()
             await self._disk.sync_dir(self._directory)
         return LogParts(
@@ -357,7 +358,7 @@ class Recovery:
         self._must_sync = True
 
     def _write_snapshot(self, check: Check) -> None:
-        """At the end of a segment that was scanned; one that is there already may be torn."""
+        """Write a snapshot at the end of a scanned segment; an existing one may be torn."""
         offset = check.expected
         file = self._disk.open(names.path_of(self._directory, offset, names.SNAPSHOT_SUFFIX), create=True)
         file.truncate(0)
@@ -365,7 +366,8 @@ class Recovery:
         self._snapshots_written.append(offset)
 
     def _remove_snapshots(self, segments: list[Segment], check: Check) -> list[int]:
-        """Keep the one that the scan began with, those that begin a segment before it, and those just written."""
+        """Keep the snapshot that the scan started with, those at the base of earlier segments, and those just
+        written."""
         bases = [segment.base_offset for segment in segments]
         written = [offset for offset in self._snapshots_written if offset <= check.expected]
         kept = [

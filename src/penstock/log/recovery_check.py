@@ -1,7 +1,7 @@
-"""What a recovery demands of each batch, and what it learns from it.
+"""The checks that recovery makes on each batch, and the state it rebuilds from the valid ones.
 
-Lengths, checksums, offsets and epochs must follow one another. From the batches that do, the index of their segment,
-the epochs and the state of the producers are built again: all that appending would have built.
+Lengths and checksums must be right, offsets and epochs ascending. Valid batches rebuild the index of their segment, the
+epochs and the producer state, exactly as appending them would.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _unpack_header = HEADER.unpack_from
 
 
 class Check:
-    """The visitor of a recovery: proves each batch, and builds what is derived from them."""
+    """The visitor of a recovery: checks each batch and rebuilds the derived state."""
 
     def __init__(self, config: LogConfig, epochs: EpochCache, producers: ProducerState, from_offset: int) -> None:
         self.epochs = epochs
         self.producers = producers
         self.from_offset = from_offset
         self.expected = 0
-        """The offset that the next batch must begin with."""
+        """The smallest offset with which the next batch may begin."""
         self._epoch = -1
         self._append_ms = 0
         self._interval_bytes = config.index_interval_bytes
@@ -40,7 +40,7 @@ class Check:
         self._append_ms = append_ms
 
     def visit(self, view: memoryview, position: int) -> int:
-        # A start after a crash waits for this loop, so what it needs is in local variables.
+        # This loop decides how long a start after a crash takes, so it uses local variables.
         segment = self._segment
         assert segment is not None
         index = segment.index
@@ -98,7 +98,7 @@ class Check:
         return at
 
     def fits(self, header: BatchHeader) -> bool:
-        """Whether a header is at least in its place."""
+        """Whether the offsets and the epoch in a header fit its place in the log."""
         return (
             header.magic == MAGIC
             and header.base_offset >= self.expected

@@ -1,8 +1,8 @@
-"""Going through the batches of a segment, in order: for recovery, and where an index or a state must be rebuilt.
+"""Visiting the batches of a segment in order: for recovery, and to rebuild an index or the producer state.
 
-The bytes are read in large chunks, off the loop unless they are cached; the loop is given back after `slice_ms`. What
-is done with the batches is a `Visitor`'s business: it takes whole batches from the front of what it is shown, some at
-a time, and keeps no reference to the bytes.
+The bytes are read in large chunks, off the loop unless they are cached, and the scan yields to the loop after
+`slice_ms`. A `Visitor` processes the batches: it takes some complete batches from the front of the view it is given and
+keeps no reference to the bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, BatchHea
 
 CHUNK_BYTES = 1 << 20
 SLICE_MS = 4.0
-"""How long a scan may hold the loop."""
+"""How long a scan may hold the loop at a time."""
 BATCHES_PER_VISIT = 256
-"""After so many batches a visitor lets the scan look at the clock."""
+"""After this many batches a visitor returns, so that the scan can check the clock."""
 
 SPARE_BUFFERS_MAX = 4
 
@@ -30,23 +30,25 @@ _unpack_header = HEADER.unpack_from
 
 class Visitor(Protocol):
     def visit(self, view: memoryview, position: int) -> int:
-        """Take up to BATCHES_PER_VISIT whole batches from the front of `view`, which is at `position` of the file.
+        """Process up to BATCHES_PER_VISIT complete batches from the front of `view`, which begins at `position` of the
+        file.
 
-        Returns how many bytes they have; 0 if the first is incomplete or not a batch.
+        Returns their size in bytes; 0 if the first batch is incomplete or invalid.
         """
 
 
 async def scan(
     runtime: Runtime, segment: Segment, position: int, end: int, visitor: Visitor, *, slice_ms: float = SLICE_MS
 ) -> int:
-    """Show the batches between two positions to a visitor. Returns where it stopped: at the end, or at no batch."""
+    """Pass the batches between two positions to a visitor. Returns where it stopped: at `end`, or at an invalid
+    batch."""
     file = segment.file
     buffer = _spare_buffers.pop() if _spare_buffers else memoryview(bytearray(CHUNK_BYTES))
     want = CHUNK_BYTES
     started_ms = runtime.now_ms()
     while position < end:
         size = min(want, end - position)
-        # After a crash of the process most of it is in the page cache, and a thread would only cost time.
+        # After a process crash most of the file is in the page cache, and using a thread would only cost time.
         view = buffer[:size]
         if len(view) < size or file.try_pread_into(view, position) < size:
             view = memoryview(await file.pread(size, position))
@@ -71,7 +73,7 @@ async def scan(
 
 
 async def rebuild_index(runtime: Runtime, segment: Segment, interval_bytes: int) -> None:
-    """Make the index of a segment anew from its batches, and store it."""
+    """Rebuild the index of a segment from its batches, and store it."""
     end = segment.size_bytes
     builder = IndexBuilder(segment.base_offset, interval_bytes)
     await scan(runtime, segment, 0, end, builder)
@@ -79,15 +81,15 @@ async def rebuild_index(runtime: Runtime, segment: Segment, interval_bytes: int)
         return
     builder.finish()
     segment.index.replace(builder.offsets, builder.positions, builder.times, end)
-    # Later starts do not look into a segment that was synced long ago. An offset index shows that it has lost its end;
-    # a time index does not, so it is synced before there is an offset index beside it.
+    # Later starts do not check segments that were synced long ago. A truncated offset index is detected by its size, a
+    # truncated time index is not. So the time index is synced before an offset index exists next to it.
     await segment.index.store_times().sync()
     if not segment.is_removed:
         segment.index.store()
 
 
 class IndexBuilder:
-    """Collects the entries of both indexes, as appending would have made them."""
+    """Collects the entries of both indexes, exactly as appending would create them."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.offsets: array[int] = array("I")
@@ -109,7 +111,7 @@ class IndexBuilder:
             size = header.size_bytes
             if size < HEADER_SIZE or at + size > len(view):
                 break
-            # The timestamp of a batch that compaction has emptied is not that of any record.
+            # Compaction removed all records of this batch, so its timestamp belongs to no record.
             if header.max_timestamp > self.max_timestamp and header.records_count:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
@@ -132,11 +134,11 @@ class IndexBuilder:
 
 
 class ProducerReplay:
-    """Builds the state of the producers from batches, beginning at an offset."""
+    """Rebuilds the producer state from batches, starting at an offset."""
 
     def __init__(self, producers: ProducerState, from_offset: int) -> None:
         self.append_ms = 0
-        """When the batches were appended, which they do not tell; the time the file was last written is near."""
+        """The append time of the batches, which they do not contain; the file's modification time is close."""
         self._producers = producers
         self._from_offset = from_offset
 

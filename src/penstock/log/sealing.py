@@ -1,9 +1,9 @@
-"""A checksum for Kafka's checkpoint files, which have none: a flipped digit in one could hide or delete records.
+"""A checksum for Kafka's checkpoint files, which have none. A flipped digit in one could hide or delete records.
 
-Kafka's readers take every line for an entry and split it at white space. So the CRC-32C of the text stands in spaces
-and tabs behind the last entry, one bit each, where Kafka passes over it. A file without entries is not sealed: its
-count says that there are none. A file that ends with a plain line is Kafka's, or that of an earlier release, and is
-taken as it is.
+Kafka's readers treat every line as an entry and split it at white space. So the CRC-32C of the text is written as
+spaces and tabs, one per bit, after the last entry, where Kafka ignores it. A file without entries has no checksum: its
+count says that there are none. A file without these blanks was written by Kafka or an earlier release and is accepted
+unchecked.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _HEAD_LINES = 2
 
 
 class SealBroken(Exception):
-    """The text is not the one that was sealed."""
+    """The text does not match its checksum."""
 
 
 def seal(text: str) -> bytes:
-    """`text` is a whole file: every line of it ends with a newline."""
+    """Add the checksum to `text`, a complete file in which every line ends with a newline."""
     assert text.endswith("\n")
     data = text.encode()
     if text.count("\n") <= _HEAD_LINES:
@@ -38,5 +38,5 @@ def unseal(data: bytes) -> bytes:
     if blanks == b"\n":
         return data
     if blanks[-1:] != b"\n" or seal(text.decode(errors="replace")) != data:
-        raise SealBroken("its checksum does not match")
+        raise SealBroken("the file does not match its checksum")
     return text

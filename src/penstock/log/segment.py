@@ -1,7 +1,7 @@
 """One segment: a `.log` file of consecutive batches, its indexes, and how to find a batch in it.
 
-Searching is written once, as generators that yield what they need (`Need`: some bytes of a segment, or its index) and
-get it sent in. `Reader.try_read` feeds them from the page cache, and gives up at the first byte that is not there;
+A search is written once, as a generator that yields requests (`Need`: some bytes of a segment, or its index) and
+receives the data. `Reader.try_read` answers from the page cache and gives up at the first byte that is not there;
 `Reader.read` reads from the device, off the loop.
 """
 
@@ -18,19 +18,19 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 OPEN_END = (1 << 63) - 1
-"""The end offset of the active segment: it is still moving, and the log knows it."""
+"""Marks the end offset of the active segment, which changes with every append; the log knows it."""
 UNKNOWN = -2
-"""A timestamp that has not been looked up yet; -1 says that there is none."""
+"""The timestamp has not been looked up yet. (-1 means that there is none.)"""
 NO_TIMESTAMP = -1
 
 POSITION_MAX = (1 << 31) - 1
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
 WALK_BYTES = 16 << 10
-"""How much is read at once when batch headers are walked over: an index interval and some."""
+"""Bytes per read when walking over batch headers: a little more than an index interval."""
 
 SPAN = Struct(">qi4xb6xi")
-"""Base offset, batch length, magic and last offset delta: what a walk needs of a header."""
+"""The header fields that a walk needs: base offset, batch length, magic and last offset delta."""
 SPAN_BYTES = SPAN.size
 LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
 
@@ -81,17 +81,17 @@ class Segment:
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
         self.first_timestamp = first_timestamp
-        """The largest timestamp of its first batch; a segment is rolled when it gets too old."""
+        """The largest timestamp of the first batch, from which the age of the segment is computed for rolling."""
         self.unindexed_bytes = 0
         self.has_file = True
         self.is_removed = False
         self._seal: Seal | None = None
         self._stored_timestamp = max(max_timestamp, NO_TIMESTAMP)
-        """A segment that was closed, or cleanly stopped, has its largest timestamp in its time index."""
+        """The time index ends with the segment's largest timestamp: true after closing it or a clean stop."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, cache: IndexCache) -> Segment:
-        """A new and empty one. It has no file until `create_file`: a partition that is never written costs none."""
+        """A new, empty segment. Its file is created by `create_file`, so a partition that is never written has none."""
         segment = cls(disk, directory, base_offset, cache, max_timestamp=NO_TIMESTAMP, first_timestamp=NO_TIMESTAMP)
         segment.has_file = False
         return segment
@@ -120,7 +120,7 @@ class Segment:
         self._index = index
 
     def use_file(self, file: File) -> None:
-        """For a segment whose file has another name for the moment."""
+        """Use a file that temporarily has another name."""
         self._file = file
 
     def create_file(self) -> None:
@@ -136,7 +136,7 @@ class Segment:
         return names.path_of(self._directory, self.base_offset, suffix)
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """Take notice of a batch that is in the file at `position`."""
+        """Record a batch that is in the file at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -149,13 +149,13 @@ class Segment:
         self.size_bytes = position + size
 
     def store_index(self) -> None:
-        """Put the whole index on disk, with the largest timestamp as its last entry, as Kafka does on closing."""
+        """Write the whole index to disk, with the largest timestamp as its last entry, as Kafka does on closing."""
         index = self.index
         index.add_time(self.max_timestamp, self.max_timestamp_offset)
         index.store()
 
     def set_timestamps(self, max_timestamp: int, offset: int) -> None:
-        """For a segment whose index has been stored with them."""
+        """Set the timestamps of a segment whose stored index already contains them."""
         self.max_timestamp, self.max_timestamp_offset = max_timestamp, offset
         self._stored_timestamp = max(max_timestamp, NO_TIMESTAMP)
 
@@ -164,21 +164,21 @@ class Segment:
 
     @property
     def seal(self) -> Seal | None:
-        """What proves that the files of the index are as they were stored."""
+        """Checksums that prove the index files to be unchanged since they were stored."""
         return self._seal if self._index is None else self._index.seal
 
     def index_files(self) -> tuple[File, File]:
         return self.index.files()
 
     def rest(self) -> None:
-        """Nobody needs it for now: give the descriptor back, and let the cache know how large the index is."""
+        """Close the file for now, and tell the cache the size of the index."""
         if self._index is not None and self._index.memory_bytes > EMPTY_INDEX_BYTES:
             self._cache.touch(self._index)
         if self._file is not None:
             self._file.close()
 
     def release(self) -> None:
-        """Let go of descriptors and memory; all of it can be had again."""
+        """Release descriptors and memory; both can be obtained again."""
         if self._index is not None:
             self._index.drop()
         if self._file is not None:
@@ -187,20 +187,20 @@ class Segment:
 
 
 class Need(NamedTuple):
-    """What a search asks for: bytes of a segment, or, with size 0, its index in memory."""
+    """A request of a search: bytes of a segment, or (with size 0) its index in memory."""
 
     segment: Segment
     position: int
     size: int
     optional: bool = False
-    """If it is not at hand, an empty buffer will do."""
+    """If the data is not in memory, answer with an empty buffer."""
 
 
 Steps = Generator[Need, memoryview, T]
 
 
 class Found(NamedTuple):
-    """A batch: where it is, and its first offset."""
+    """The place of a batch, and its first offset."""
 
     segment: Segment
     position: int
@@ -208,7 +208,7 @@ class Found(NamedTuple):
 
 
 def walk(segment: Segment, position: int, offset: int) -> Steps[Found | None]:
-    """From the batch at `position` to the first whose last offset is not below `offset`."""
+    """Walk from the batch at `position` to the first batch whose last offset is >= `offset`."""
     while position < segment.size_bytes:
         buffer = yield Need(segment, position, min(WALK_BYTES, segment.size_bytes - position))
         at = 0
@@ -226,9 +226,9 @@ def walk(segment: Segment, position: int, offset: int) -> Steps[Found | None]:
 
 
 def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_one: bool) -> Steps[tuple[int, int]]:
-    """From the batch at `position` over as many as fit into `max_bytes`, the first in any case if `min_one`.
+    """Walk from the batch at `position` over as many batches as fit into `max_bytes`, at least one if `min_one`.
 
-    Returns the size of all and the offset after the last.
+    Returns their total size and the offset after the last.
     """
     start = position
     next_offset = -1
@@ -254,12 +254,12 @@ def walk_bytes(segment: Segment, position: int, end: int, max_bytes: int, min_on
 
 
 class DamagedSegment(KafkaError):
-    """There is no batch where one should begin: the segment is damaged, or its index is wrong."""
+    """No valid batch begins where one should: the segment is damaged, or its index is wrong."""
 
     def __init__(self, segment: Segment, position: int) -> None:
         super().__init__(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{segment.path(names.LOG_SUFFIX)} has no batch at position {position}, where one should begin. "
-            "`penstock log verify` tells how much of it is damaged; another replica may have it whole.",
+            f"{segment.path(names.LOG_SUFFIX)} has no valid batch at position {position}, where one should begin. "
+            "Run `penstock log verify` to see the extent of the damage; another replica may have an intact copy.",
         )
         self.segment = segment

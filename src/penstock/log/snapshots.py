@@ -1,8 +1,8 @@
 """The producer state of a log, and its snapshots on disk.
 
-The state is derived from the batches. A snapshot (`<offset>.snapshot`, in Kafka's format) is written when a segment is
-closed and when the log is, so that a start replays few batches or none. After a clean start it is read when the first
-idempotent producer appends.
+The state is derived from the batches. A snapshot (`<offset>.snapshot`, in Kafka's format) is written when a segment or
+the log is closed, so that a start replays few batches or none. After a clean start it is read when the first idempotent
+producer appends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class ProducerSnapshots:
     def __init__(self, log: LogCore, producers: ProducerState | None, offset: int) -> None:
         self._log = log
         self.loaded = producers
-        """None: not read yet."""
+        """None until the snapshot is read."""
         self.offset = offset
-        """Of the newest snapshot on disk; NO_SNAPSHOT if there is none."""
+        """The offset of the newest snapshot on disk; NO_SNAPSHOT if there is none."""
 
     @property
     def state(self) -> ProducerState:
         if self.loaded is None:
-            # Only in logs that idempotent producers wrote to, once after a clean start: one small file.
+            # Happens once after a clean start, and only in logs with idempotent producers: one small file.
             log = self._log
             try:
                 self.loaded = decode_snapshot(log.runtime.disk.read_bytes(self.path))
@@ -48,7 +48,7 @@ class ProducerSnapshots:
         return 0 if self.loaded is None else self.loaded.expire(wall_ms, self._log.config.producer_id_expiration_ms)
 
     def write(self) -> None:
-        """Write the state of the producers at the end of the log, if it is not on disk already."""
+        """Write a snapshot at the end of the log, unless it already exists."""
         log, previous = self._log, self.offset
         if previous == log.end_offset or log.end_offset == log.segments[0].base_offset:
             return
@@ -58,7 +58,7 @@ class ProducerSnapshots:
         file = disk.open(self.path, create=True)
         file.truncate(0)
         file.pwrite(data, 0)
-        # Each segment keeps the snapshot at its base, as in Kafka; of the others only the newest is of use.
+        # As in Kafka, each segment keeps the snapshot at its base offset; of the others only the newest is useful.
         if previous >= 0 and all(segment.base_offset != previous for segment in log.segments):
             disk.unlink(names.path_of(log.directory, previous, names.SNAPSHOT_SUFFIX))
 
@@ -72,7 +72,7 @@ class ProducerSnapshots:
             self.offset = NO_SNAPSHOT
 
     async def reload(self, reader: Reader) -> None:
-        """Build the state of the producers from the newest snapshot that is of use, and the batches after it."""
+        """Rebuild the producer state from the newest usable snapshot and the batches after it."""
         log = self._log
         disk = log.runtime.disk
         listed = (names.offset_in(name, names.SNAPSHOT_SUFFIX) for name in disk.list(log.directory))
@@ -100,6 +100,6 @@ class ProducerSnapshots:
         self.expire(log.runtime.wall_ms())
 
     def first_unstable_offset(self) -> int:
-        """Where the first undecided transaction begins; the end of the log if there is none."""
+        """The first offset of the oldest open transaction; the end of the log if there is none."""
         open_ones = (entry.transaction_first_offset for _, entry in self.state.entries())
         return min((offset for offset in open_ones if offset >= 0), default=self._log.end_offset)

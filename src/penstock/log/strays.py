@@ -1,12 +1,12 @@
-"""What was set aside: directories and pieces of logs that nobody reads, and that may be all there is of some data.
+"""Strays: directories and parts of logs that were set aside because they may be the only copy of some data.
 
-Nothing is deleted because the metadata does not mention it: the metadata may be wrong, and the data cannot be made
-again. Such a directory is renamed to `<name>.<unique>-stray` (Kafka's suffix), where no broker reads it. A file in it
-says what it was called, when it was set aside, and why. Two other things are kept in the same way, in directories of
-their own: what a recovery cut off a log, and metadata files that are damaged.
+Nothing is deleted only because the metadata does not mention it: the metadata may be wrong, and the data cannot be
+recreated. Such a directory is renamed to `<name>.<unique>-stray` (Kafka's suffix), and brokers ignore it. A file in it
+records its original name, when it was set aside, and why. Two other things are kept in the same way, in directories of
+their own: the ends of logs that a recovery cut off, and damaged metadata files.
 
-Strays are removed after `penstock.stray.retention.ms`, and only by a broker whose metadata is sound. Until then
-`penstock log strays` lists them, and `penstock log restore` gives a directory its name back.
+Strays are removed after `penstock.stray.retention.ms`, and only by a broker whose metadata is intact. Until then
+`penstock log strays` lists them, and `penstock log restore` restores a directory under its original name.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ FOR_EVER = -1
 
 
 class Note(msgspec.Struct, frozen=True, rename="camel"):
-    """What a stray says of itself."""
+    """The description stored in a stray."""
 
     name: str
-    """The directory that it was, or that its files are from."""
+    """The original directory, or the one that its files were taken from."""
     set_aside_ms: int
     reason: str
     is_part: bool = False
-    """It has some files of that directory, which is still there."""
+    """The stray holds only some files of that directory, which still exists."""
 
 
 class Stray(msgspec.Struct, frozen=True):
     directory: str
     note: Note | None
-    """None for one that an earlier release, or Kafka, set aside."""
+    """None if an earlier release, or Kafka, set it aside."""
 
     @property
     def name(self) -> str:
-        """What it was called. Long names were cut, so the note counts."""
+        """The original name, from the note if there is one: long directory names were truncated."""
         if self.note is not None:
             return self.note.name
         return self.directory.removesuffix(names.STRAY_SUFFIX).rpartition(".")[0]
 
 
 class StrayError(Exception):
-    """A stray cannot be brought back; the message says why."""
+    """A stray cannot be restored; the message says why."""
 
 
 def strays_in(disk: Disk, path: str = "") -> list[Stray]:
     found = []
     for name in disk.list(path):
         directory = f"{path}/{name}" if path else name
-        # A file with such a name is somebody else's.
+        # A plain file with such a name was not created by a broker.
         if name.endswith(names.STRAY_SUFFIX) and disk.list(directory):
             found.append(Stray(directory, _read_note(disk, directory)))
     return found
@@ -64,13 +64,13 @@ class Strays:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.count = 0
-        """As of the last look."""
+        """The strays found by the last `look`."""
 
     def look(self) -> None:
         self.count = len(strays_in(self._runtime.disk))
 
     async def set_aside(self, directory: str, reason: str) -> str:
-        """Rename a directory, durably. Returns what it is called now."""
+        """Rename a directory, durably. Returns its new name."""
         disk = self._runtime.disk
         await self._write_note(directory, Note(directory, self._runtime.wall_ms(), reason))
         aside = self._new_name(directory)
@@ -79,7 +79,7 @@ class Strays:
         return aside
 
     async def set_files_aside(self, directory: str, files: Sequence[str], reason: str) -> str:
-        """Move some files of a directory into one of their own, durably. Returns its name; empty if there are none."""
+        """Move some files of a directory into a new stray, durably. Returns its name; empty if there are no files."""
         if not files:
             return ""
         aside = await self.begin_part(directory, reason)
@@ -91,7 +91,7 @@ class Strays:
         return aside
 
     async def begin_part(self, directory: str, reason: str) -> str:
-        """A new stray for files of this directory. Returns its name."""
+        """Create a stray for files of this directory. Returns its name."""
         disk = self._runtime.disk
         aside = self._new_name(directory)
         disk.mkdir(aside)
@@ -100,12 +100,12 @@ class Strays:
         return aside
 
     async def remove_expired(self, retention_ms: int) -> list[str]:
-        """Remove those that were kept for long enough. Returns which."""
+        """Remove strays older than the retention time. Returns their names."""
         disk, now_ms = self._runtime.disk, self._runtime.wall_ms()
         removed = []
         for stray in strays_in(disk):
             if stray.note is None:
-                # Its time begins now.
+                # It has no date: its retention time starts now.
                 await self._write_note(stray.directory, Note(stray.name, now_ms, "set aside by another release"))
             elif retention_ms != FOR_EVER and now_ms - stray.note.set_aside_ms >= retention_ms:
                 doomed = names.aside(stray.directory, self._runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
@@ -117,17 +117,17 @@ class Strays:
         return removed
 
     async def restore(self, directory: str) -> str:
-        """Give a stray its name back. Returns the name. Raises StrayError."""
+        """Rename a stray back to its original name. Returns the name. Raises StrayError."""
         disk = self._runtime.disk
         stray = next((found for found in strays_in(disk) if found.directory == directory), None)
         if stray is None:
-            raise StrayError(f"there is no stray {directory}")
+            raise StrayError(f"no stray named {directory} exists")
         if stray.note is not None and stray.note.is_part:
-            raise StrayError(f"{directory} has only pieces of {stray.name}: they cannot be put back as a directory")
+            raise StrayError(f"{directory} holds only parts of {stray.name} and cannot be restored as a directory")
         if not _is_plain(stray.name):
             raise StrayError(f"{directory}/{NOTE_NAME} names {stray.name!r}, which is not the name of a partition")
         if disk.exists(stray.name):
-            raise StrayError(f"{stray.name} is there already: move it away first")
+            raise StrayError(f"{stray.name} already exists; move it away first")
         disk.unlink(f"{directory}/{NOTE_NAME}")
         disk.rename(directory, stray.name)
         await disk.sync_dir("")
@@ -141,8 +141,8 @@ class Strays:
 
 
 def _is_plain(name: str) -> bool:
-    """A note is a file that anyone may have written: it must not lead out of the data directory, nor take the place of
-    a broker's other files."""
+    """Whether a name is safe to restore. Anyone may have written the note: its name must not lead outside the data
+    directory or overwrite a broker's other files."""
     topic, _, number = name.rpartition("-")
     return bool(topic) and "/" not in name and number.isascii() and number.isdigit()
 

@@ -1,7 +1,7 @@
-"""From a time to an offset, as ListOffsets asks.
+"""Finding an offset by time, for ListOffsets.
 
-The segments' largest timestamps say in which one to look, its time index where to begin, the batches' headers which
-batch it is; only that one is opened.
+The segments' largest timestamps select the segment, its time index the position to start at, and the batch headers the
+batch. Only that batch is decompressed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 DECOMPRESSED_BYTES_MAX = 16 << 20
-"""A batch that unfolds to more is answered for as a whole."""
+"""A batch that decompresses to more is not searched; its first offset is returned."""
 RECORDS_PER_LOOK = 128
-"""After so many records the clock is looked at."""
+"""Records checked between two looks at the clock."""
 
 _unpack_header = HEADER.unpack_from
 
@@ -33,7 +33,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeSearch:
-    """One look-up by time in a log."""
+    """Searches a log by time."""
 
     __slots__ = ("_log",)
 
@@ -41,7 +41,7 @@ class TimeSearch:
         self._log = log
 
     async def offset_for_timestamp(self, timestamp: int, upto: int) -> TimestampOffset | None:
-        """The first record that is not older than `timestamp`, if it lies below `upto`."""
+        """The first record with a timestamp >= `timestamp`, if it is below `upto`."""
         log = self._log
         while True:
             version = log.version
@@ -53,7 +53,7 @@ class TimeSearch:
                     raise
 
     async def max_timestamp_offset(self, upto: int | None = None) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of the log (KIP-734), if it lies below `upto`."""
+        """The first record with the log's largest timestamp (KIP-734), if it is below `upto`."""
         log = self._log
         while True:
             version = log.version
@@ -80,7 +80,7 @@ class TimeSearch:
                     break
                 size = search.size
                 if not size:
-                    return None  # damage: `penstock log verify` shows it
+                    return None  # damaged; `penstock log verify` shows where
                 found = await self._first_record(
                     segment,
                     position,
@@ -126,7 +126,7 @@ class TimeSearch:
                     await log.runtime.sleep(0)
                     started_ms = log.runtime.now_ms()
         except WireError:
-            # Too large, or not what its codec says: its first offset is not too late for any reader.
+            # Too large or undecodable: return its first offset, which never skips a record that matches.
             return TimestampOffset(header.max_timestamp, header.base_offset, header.partition_leader_epoch)
         return None
 
@@ -147,7 +147,7 @@ class TimeSearch:
 
 
 class _Search:
-    """Stops at the first batch that has a record of the time, or later, at or after the start of the log."""
+    """Stops at the first batch with a record of this time or later, at or after the start of the log."""
 
     def __init__(self, timestamp: int, start_offset: int) -> None:
         self.size = 0

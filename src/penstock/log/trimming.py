@@ -1,14 +1,14 @@
-"""Taking from a log: retention and DeleteRecords at its start, truncation at its end.
+"""Removing records from a log: retention and DeleteRecords at its start, truncation at its end.
 
-Every step here may be the last one before the power goes, so the order of syncs matters:
+A power loss may follow any step, so the order of syncs matters:
 
-- Old segments go one at a time, the oldest first, and each removal is durable before the next. A start never finds a
-  hole between segments that retention made, so a hole is either damage or an unfinished truncation.
-- A truncation first lowers the recovery point *on disk*. Otherwise new records, not synced, would lie below it after
-  a power loss, and a start would believe them unchecked.
-- After a truncation nothing is appended before the cut, and the removal of later segments, indexes and snapshots, are
-  durable. Otherwise a power loss could bring parts of the old tail back behind new records: with a right checksum and
-  the right offset. (Truncate, append, power loss: found once in 160 simulated runs of a prototype.)
+- Old segments are removed one at a time, oldest first, and each removal is durable before the next. So retention never
+  leaves a gap between segments: a gap that a start finds is either damage or an unfinished truncation.
+- A truncation first lowers the recovery point *on disk*. Otherwise new, unsynced records could lie below it after a
+  power loss, and a start would trust them unchecked.
+- After a truncation nothing is appended until the truncation and the removal of later segments, indexes and snapshots
+  are durable. Otherwise a power loss could bring back parts of the old tail after new records, with valid checksums and
+  offsets. (Truncate, append, power loss: found once in 160 simulated runs of a prototype.)
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ class Trimmer:
         self._writer = writer
         self._producers = producers
         self._removing: Future[None] | None = None
-        """Resolved when the segments that retention or compaction is taking out are gone."""
+        """Resolves when the running removal of segments, by retention or compaction, is finished."""
         self._unlinks: dict[str, Timer] | None = None
 
     # ---- the start
 
     def advance_start_offset(self, offset: int) -> None:
-        """Records below `offset` are no longer readable (DeleteRecords). `retain` removes their segments."""
+        """Make records below `offset` unreadable (DeleteRecords). `retain` removes their segments."""
         log = self._log
         if offset > log.end_offset:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.end_offset}, it cannot start at {offset}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.end_offset}, so it cannot start at {offset}"
             )
         log.start_offset = max(log.start_offset, offset)
 
     async def retain(self, wall_ms: int, upto: int) -> int:
-        """Remove the oldest segments that `retention.ms`, `retention.bytes` or the start offset do not keep.
+        """Remove the oldest segments that exceed `retention.ms` or `retention.bytes`, or lie below the start offset.
 
-        Only segments that lie below `upto`, the high watermark. Returns how many.
+        Removes only segments below `upto`, the high watermark. Returns how many.
         """
         log = self._log
         if self._removing is not None or log.is_compacting or self.is_untouchable():
@@ -60,7 +60,7 @@ class Trimmer:
         try:
             return await self._retain(wall_ms, upto)
         except FileNotFoundError as error:
-            # Someone has taken a file away: that log is damaged, the disk is not.
+            # Someone removed a file: this log is damaged, but the disk works.
             log.damage += (str(error),)
             return 0
         except OSError as error:
@@ -77,7 +77,7 @@ class Trimmer:
         if not expired:
             return 0
         if expired[-1] is log.active:
-            # The name of the new segment tells where the log ends, once the others are gone.
+            # The name of the new segment records the end of the log once the others are removed.
             self._writer.roll()
         del log.segments[: len(expired)]
         log.start_offset = max(log.start_offset, log.segments[0].base_offset)
@@ -88,18 +88,18 @@ class Trimmer:
                 return 0  # the whole log was deleted meanwhile
             self.remove(segment)
             await log.runtime.disk.sync_dir(log.directory)
-        # Only now: a segment that came back after a power loss would have no epoch.
+        # Only now: otherwise a segment that reappears after a power loss would have no epoch.
         log.epochs.truncate_start(log.segments[0].base_offset)
         return len(expired)
 
     async def settled(self) -> None:
-        """Wait until no removal of segments is under way."""
+        """Wait until no removal of segments is running."""
         while self._removing is not None:
             await self._removing
 
     def begin_removal(self) -> None:
-        """Segments are about to be taken out: others wait until `end_removal`."""
-        assert self._removing is None, f"{self._log.directory}: two removals of segments at once"
+        """Announce a removal of segments; others wait until `end_removal`."""
+        assert self._removing is None, f"{self._log.directory}: two concurrent removals of segments"
         self._removing = self._log.runtime.future()
 
     def end_removal(self) -> None:
@@ -136,7 +136,7 @@ class Trimmer:
         return log.runtime.disk.mtime_ms(segment.path(names.LOG_SUFFIX))
 
     async def _load_timestamps(self) -> None:
-        """Of the oldest segments, as far as they are old enough to go: no more are looked at."""
+        """Load the largest timestamps of the oldest segments, up to the first that is too young to be removed."""
         log = self._log
         if log.config.retention_ms < 0 or not log.config.deletes:
             return
@@ -151,9 +151,9 @@ class Trimmer:
     # ---- the end
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut the log at the start of the batch that contains `offset`.
+        """Truncate the log at the start of the batch that contains `offset`.
 
-        Durable when this returns, and nobody may append before.
+        Durable when this returns. Nothing may be appended before that.
         """
         log = self._log
         await self.settled()
@@ -162,13 +162,14 @@ class Trimmer:
         if offset < log.segments[0].base_offset:
             await self.truncate_fully_and_start_at(offset)
             return
-        assert not log.is_frozen, f"{log.directory} is being truncated already"
+        assert not log.is_frozen, f"{log.directory} is already being truncated"
         log.is_frozen = True
         try:
             found = await self._reader.locate(offset)
             await log.load_index(found.segment)
             if found.base_offset > offset:
-                # It is in a gap, and so are the offsets before it: a start would not know that there were any.
+                # The offset and those before it are in a gap: after a restart the log would end where its last batch
+                # ends.
                 found = found._replace(base_offset=await self._end_before(found))
             await self._cut(found)
         except OSError as error:
@@ -177,10 +178,11 @@ class Trimmer:
             log.is_frozen = False
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget all records and go on at `offset`. Durable when this returns, and nobody may append before."""
+        """Remove all records and continue at `offset`. Durable when this returns. Nothing may be appended before
+        that."""
         log = self._log
         await self.settled()
-        assert not log.is_frozen, f"{log.directory} is being truncated already"
+        assert not log.is_frozen, f"{log.directory} is already being truncated"
         log.is_frozen = True
         try:
             removed, log.segments = log.segments, []
@@ -194,7 +196,7 @@ class Trimmer:
             self._writer.active_replaced()
             await self.lower_checkpoint()
             log.runtime.disk.mkdir(log.directory)
-            # Oldest first, like retention: the new start offset, on disk already, covers what is left after a crash.
+            # Oldest first, like retention. The new start offset is already on disk and covers what a crash leaves.
             for segment in removed:
                 self.remove(segment)
                 await log.runtime.disk.sync_dir(log.directory)
@@ -240,7 +242,7 @@ class Trimmer:
         await self._producers.reload(self._reader)
 
     async def _end_before(self, found: Found) -> int:
-        """Where the batch ends that stands before this place of a segment."""
+        """The end offset of the batch before this position of a segment."""
         segment, position, _ = found
         if not position:
             return segment.base_offset
@@ -253,7 +255,7 @@ class Trimmer:
             await log.checkpoint()
 
     async def _reload_timestamps(self, segment: Segment) -> None:
-        """The time index may lack the last interval, so that is looked through."""
+        """Set the largest timestamp. The time index may lack the last interval, so its batches are scanned."""
         log = self._log
         timestamp, offset = segment.index.last_time()
         tail = IndexBuilder(segment.base_offset, log.config.index_interval_bytes)
@@ -280,7 +282,7 @@ class Trimmer:
     # ---- files
 
     def remove(self, segment: Segment) -> None:
-        """Take the files of a segment out of the log. Its records stay readable to those who are at it for a while."""
+        """Remove the files of a segment from the log. Reads in progress can still use them for a while."""
         log = self._log
         disk = log.runtime.disk
         segment.is_removed = True
@@ -311,7 +313,7 @@ class Trimmer:
         timer = (self._unlinks or {}).pop(path, None)
         if timer is not None:
             timer.cancel()
-            # Freeing the blocks of a large file takes milliseconds.
+            # Freeing the blocks of a large file takes milliseconds, so this runs off the loop.
             log.runtime.spawn(self._unlink(path), f"unlink {path}")
 
     async def _unlink(self, path: str) -> None:
@@ -322,13 +324,13 @@ class Trimmer:
             log.fail("unlinking", error)
 
     def unlink_at_once(self) -> None:
-        """Remove now what was to be removed later: the log is being closed."""
+        """Remove now the files scheduled for later removal: the log is being closed."""
         for path, timer in (self._unlinks or {}).items():
             timer.cancel()
             self._log.runtime.disk.unlink(path)
         self._unlinks = None
 
     def cancel_unlinks(self) -> None:
-        """The whole directory is being deleted."""
+        """Drop scheduled removals: the whole directory is being deleted."""
         for timer in (self._unlinks or {}).values():
             timer.cancel()

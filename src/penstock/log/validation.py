@@ -1,10 +1,11 @@
-"""What a batch must be before a leader takes it: the checks of Kafka's `LogValidator`, with its error codes.
+"""Validation of batches before a leader appends them: the checks of Kafka's `LogValidator`, with its error codes.
 
-The common batch passes the few comparisons in `Writer.append_leader` and never comes here. All others do: several
+A typical batch passes the few comparisons in `Writer.append_leader` and is not validated here. All others are: several
 batches at once, flags, compressed batches, LogAppendTime, limits on timestamps, anything wrong.
 
-Batches that unfold to more than a little must not be opened on the loop. `validate` raises `TooLargeForLoop` for them;
-whoever appends then has them opened elsewhere (`penstock.log.preparing`) and appends what comes back as `checked`.
+Batches that decompress to more than a small limit must not be decompressed on the loop. `validate` raises
+`TooLargeForLoop` for them; the caller then prepares them in a thread (`penstock.log.preparing`) and appends the result
+as `checked`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from penstock.wire.records import (
 )
 
 ON_LOOP_BYTES_MAX = 64 * 1024
-"""The most that the batches of one append may unfold to where that is done on the loop: some 0.1 ms of work."""
+"""The most that the batches of one append may decompress to on the loop: about 0.1 ms of work."""
 
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
@@ -42,7 +43,7 @@ _ATTRIBUTES_POSITION = CRC_POSITION + 4
 
 
 class AppendOrigin(IntEnum):
-    """Who appends, which says how much must be checked."""
+    """The origin of an append, which decides how much must be checked."""
 
     CLIENT = 0
     COORDINATOR = 1
@@ -60,15 +61,15 @@ class Batch:
 
 
 class TooLargeForLoop(Exception):
-    """The batches are compressed, and unfold to more than may be looked at on the loop. Nothing was appended."""
+    """The batches decompress to more than may be processed on the loop. Nothing was appended."""
 
 
 def validate(
     records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int, *, checked: bool = False
 ) -> list[Batch]:
-    """The batches of an append, or the KafkaError that refuses all of them.
+    """Split an append into batches and check them. Raises KafkaError, which refuses all of them.
 
-    `checked`: their records were looked at already, by `penstock.log.preparing`.
+    `checked`: `penstock.log.preparing` has already checked the records.
     """
     batches = validate_headers(records, config, origin, wall_ms, checked=checked)
     if origin is AppendOrigin.CLIENT and not checked and config.opens_batches:
@@ -87,7 +88,7 @@ def validate(
 def validate_headers(
     records: memoryview, config: LogConfig, origin: AppendOrigin, wall_ms: int, *, checked: bool = False
 ) -> list[Batch]:
-    """All that can be said about batches without opening them; of those that were `checked`, but for the checksums."""
+    """All checks that need no decompression. With `checked` the checksums are not verified again."""
     batches = split(records, verify_crc=not checked)
     for batch in batches:
         _check_batch(batch, config, origin)
@@ -97,13 +98,13 @@ def validate_headers(
 
 
 def open_batch(batch: Batch, bytes_max: int) -> memoryview:
-    """The records of a batch. DecompressedTooLarge if they are compressed and more than `bytes_max`."""
+    """The records of a batch. Raises DecompressedTooLarge if they decompress to more than `bytes_max`."""
     header = batch.header
     packed = batch.view[HEADER_SIZE:]
     if header.codec is Codec.NONE:
         return packed
     if header.records_count * RECORD_SIZE_MIN > bytes_max:
-        raise DecompressedTooLarge(f"{header.records_count} records take more than {bytes_max} bytes")
+        raise DecompressedTooLarge(f"{header.records_count} records decompress to more than {bytes_max} bytes")
     try:
         return decompress(header.codec, packed, bytes_max)
     except DecompressedTooLarge:
@@ -113,7 +114,7 @@ def open_batch(batch: Batch, bytes_max: int) -> memoryview:
 
 
 def check_payload(batch: Batch, payload: memoryview, config: LogConfig, wall_ms: int) -> None:
-    """Check every record, and put their largest timestamp into the header: indexes, rolling and retention trust it."""
+    """Check every record, and put the largest timestamp into the header: indexes, rolling and retention rely on it."""
     header = batch.header
     earliest, latest = TIMESTAMP_MIN, TIMESTAMP_MAX
     if not config.log_append_time:
@@ -126,8 +127,8 @@ def check_payload(batch: Batch, payload: memoryview, config: LogConfig, wall_ms:
 
 
 def split(records: memoryview, *, partial_tail: bool = False, verify_crc: bool = True) -> list[Batch]:
-    """Cut into batches, each whole and, if that is verified, with a right checksum. With `partial_tail` an incomplete
-    last one is left out, as a fetch that is limited in bytes may end in one."""
+    """Split bytes into complete batches, verifying checksums if `verify_crc`. `partial_tail` ignores an incomplete last
+    batch: a fetch response limited in bytes may end with one."""
     batches = []
     position = 0
     end = len(records)
@@ -137,14 +138,14 @@ def split(records: memoryview, *, partial_tail: bool = False, verify_crc: bool =
         if end - position < HEADER_SIZE:
             if partial_tail:
                 break
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{end - position} bytes are too few for a batch")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{end - position} bytes are too short for a batch header")
         header = read_header(records, position)
         size = header.size_bytes
         if size > end - position and partial_tail:
             break
         if size < HEADER_SIZE or size > end - position:
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"a batch says it has {size} bytes, but {end - position} came"
+                ErrorCode.CORRUPT_MESSAGE, f"the batch header declares {size} bytes, but {end - position} arrived"
             )
         view = records[position : position + size]
         if verify_crc and batch_crc(view) != header.crc:
@@ -152,12 +153,12 @@ def split(records: memoryview, *, partial_tail: bool = False, verify_crc: bool =
         batches.append(Batch(header, view))
         position += size
     if not batches and not partial_tail:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no batch in the request")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the request contains no batch")
     return batches
 
 
 def set_log_append_time(batch: Batch, wall_ms: int) -> None:
-    """Stamp a batch with the broker's time, as `message.timestamp.type=LogAppendTime` asks."""
+    """Set the timestamp of a batch to the broker's time, for `message.timestamp.type=LogAppendTime`."""
     set_max_timestamp(batch, batch.header.attributes | TIMESTAMP_TYPE_FLAG, wall_ms)
 
 
@@ -176,14 +177,14 @@ def _check_batch(batch: Batch, config: LogConfig, origin: AppendOrigin) -> None:
     if origin is not AppendOrigin.RAFT_LEADER and size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size} bytes, where max.message.bytes of the topic is {config.max_message_bytes}",
+            f"the batch has {size} bytes; the topic's max.message.bytes is {config.max_message_bytes}",
         )
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {header.attributes & CODEC_MASK}"
         )
     if header.last_offset_delta < 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch with last offset delta {header.last_offset_delta}")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"invalid last offset delta {header.last_offset_delta}")
     if origin is AppendOrigin.CLIENT:
         _check_client_batch(header, size)
 
@@ -192,15 +193,18 @@ def _check_client_batch(header: BatchHeader, size: int) -> None:
     count = header.records_count
     uncompressed = header.attributes & CODEC_MASK == Codec.NONE
     if count < 1 or header.last_offset_delta != count - 1:
-        problem = f"a batch of {count} records with last offset delta {header.last_offset_delta}"
+        problem = f"a batch of {count} records has last offset delta {header.last_offset_delta}"
     elif uncompressed and count * RECORD_SIZE_MIN > size - HEADER_SIZE:
         problem = f"{count} records do not fit into a batch of {size} bytes"
     elif header.base_offset != 0:
-        problem = f"a producer's batch has base offset 0, not {header.base_offset}"
+        problem = f"the base offset of a producer's batch must be 0, not {header.base_offset}"
     elif header.attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
         problem = "clients may not write control records or set a delete horizon"
     elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        problem = f"producer {header.producer_id} sent sequence {header.base_sequence}, epoch {header.producer_epoch}"
+        problem = (
+            f"producer {header.producer_id} sent sequence {header.base_sequence} and epoch {header.producer_epoch}, "
+            "which must not be negative"
+        )
     else:
         return
     raise KafkaError(ErrorCode.INVALID_RECORD, problem)
@@ -211,7 +215,7 @@ def _check_timestamps(batch: Batch, config: LogConfig, wall_ms: int) -> None:
     if header.attributes & TIMESTAMP_TYPE_FLAG:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
     if config.opens_batches or config.log_append_time:
-        return  # each record will be looked at, or its timestamp does not count
+        return  # every record will be checked, or its timestamp does not matter
     if header.max_timestamp - wall_ms > config.timestamp_after_max_ms:
         raise _timestamp_out_of_range(header.max_timestamp, config, wall_ms)
 
@@ -227,6 +231,6 @@ def _timestamp_out_of_range(timestamp: int, config: LogConfig, wall_ms: int) -> 
 def _wrong_magic(magic: int) -> KafkaError:
     if magic < MAGIC:
         return KafkaError(
-            ErrorCode.INVALID_RECORD, f"a message of format {magic}: since Kafka 4 only batches of format 2 are taken"
+            ErrorCode.INVALID_RECORD, f"message format {magic} is not supported; since Kafka 4 only format 2 is"
         )
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of the unknown format {magic}")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown message format {magic}")

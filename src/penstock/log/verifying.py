@@ -1,7 +1,7 @@
-"""Looking for damage in a log that is open: batches that do not match their checksums, or are not where they belong.
+"""Checking an open log for damage: batches with wrong checksums or in the wrong place.
 
-A log is believed below its recovery point, and a fetch sends bytes that the leader has not looked at. Whoever receives
-them compares the checksum. When a receiver cannot use what it got, this finds out whether the log is to blame.
+A log is trusted below its recovery point, and a leader sends fetched bytes without checking them; the receiver compares
+the checksum. When a receiver reports bad data, this finds out whether the log is damaged.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ MAGIC_POSITION = 16
 
 
 async def first_damage(log: Log, offset: int, *, to_the_end: bool = False) -> int | None:
-    """The offset at which the log is damaged, from `offset` on; None if it is not.
+    """The first damaged offset of the log, from `offset` on; None if no damage is found.
 
-    One read of a megabyte is looked at, or all that follows if `to_the_end`.
+    Checks one read of a megabyte, or the rest of the log if `to_the_end`.
     """
     offset = max(offset, log.start_offset)
     while offset < log.end_offset:
@@ -32,7 +32,7 @@ async def first_damage(log: Log, offset: int, *, to_the_end: bool = False) -> in
         except FileNotFoundError:
             if log.version == version:
                 raise
-            continue  # compaction or retention has put another segment in its place
+            continue  # compaction or retention has replaced the segment
         finally:
             found.file.release()
         if log.version != version:
@@ -47,7 +47,8 @@ async def first_damage(log: Log, offset: int, *, to_the_end: bool = False) -> in
 
 
 def walk(data: memoryview, offset: int) -> tuple[int, bool]:
-    """How far batches are whole that should hold `offset` and what follows, and whether that is all of them."""
+    """Check batches that should contain `offset` and its successors. Returns how far they are valid, and whether all
+    are."""
     position = 0
     before = expected = offset
     while position < len(data):
@@ -55,10 +56,10 @@ def walk(data: memoryview, offset: int) -> tuple[int, bool]:
         if left < HEADER_SIZE or data[position + MAGIC_POSITION] != MAGIC:
             return expected, False
         header = read_header(data, position)
-        # The first batch may begin before `offset`: that lies somewhere in it.
+        # `offset` may lie inside the first batch, which then begins before it.
         follows = header.next_offset > expected if not position else header.base_offset >= expected
         if not follows:
-            # No checksum covers the offset of a batch: it may be that of the one before which is wrong.
+            # No checksum covers a batch's offset, so the wrong one may be that of the batch before.
             return before, False
         if not HEADER_SIZE <= header.size_bytes <= left:
             return expected, False

@@ -3,7 +3,7 @@
     with BackgroundServer("127.0.0.1", 0, metrics_routes(samples)) as server:
         print(server.url)
 
-Handlers run on that thread, one after another, so they must not wait for anything; one that has to is a coroutine.
+Handlers run on that thread, one after another, so they must not block; a handler that has to wait is a coroutine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.telemetry.http.server import DEFAULT_LIMITS, HttpServer, Limits
 
 
 class BackgroundServer:
-    """Serves `routes` until it is closed. OSError if the address cannot be had; port 0 takes one that is free."""
+    """Serves `routes` until it is closed. Raises OSError if the address is unavailable; port 0 uses any free port."""
 
     def __init__(self, host: str, port: int, routes: Routes, limits: Limits = DEFAULT_LIMITS) -> None:
         self.host = host
@@ -43,7 +43,7 @@ class BackgroundServer:
         return f"http://{self.address}/"
 
     def close(self) -> None:
-        """Answer what has been asked, then end the connections and the thread. Closing twice is allowed."""
+        """Finish current requests, then end the connections and the thread. Closing twice is allowed."""
         if self._loop.is_running:
             self._loop.run(self._server.stop())
             self._loop.stop()

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the routes with which a process shows its samples to Prometheus."""
+"""`GET /metrics`: the routes that expose the samples of a process to Prometheus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def metrics_server(
 
 
 def metrics_routes(samples: Callable[[], Iterable[Sample]]) -> Routes:
-    """Routes that look the samples up at each scrape. `/` answers as well, for people who look with a browser."""
+    """Routes that collect the samples at each scrape. `/` works as well, for people with a browser."""
 
     def scrape(request: HttpRequest) -> HttpResponse:
         return HttpResponse(exposition(samples()).encode("utf-8", "replace"), content_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Prometheus' text format, version 0.0.4: for each family its help, its type, and its samples in one block."""
+"""Prometheus' text format, version 0.0.4: one block per family with its help, its type and its samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """The samples as text. They may come in any order: the format wants the lines of a family together."""
+    """The samples as text. They may come in any order; the lines of a family are grouped, as the format requires."""
     families: dict[str, list[Sample]] = {}
     for sample in samples:
         family = families.get(sample.name)

@@ -14,7 +14,7 @@ _SLOTS = 280
 
 
 class Sample(NamedTuple):
-    """One line of the exposition. Samples of one name form a family, which has one kind and one help text."""
+    """One line of the exposition. Samples with the same name form a family with one kind and one help text."""
 
     name: str
     kind: str
@@ -22,7 +22,7 @@ class Sample(NamedTuple):
     value: float
     labels: Labels = ()
     suffix: str = ""
-    """What the line's name has after the family's: `_count`, `_sum`."""
+    """Appended to the family's name: `_count`, `_sum`."""
 
 
 def gauge(name: str, text: str, value: float, labels: Labels = ()) -> Sample:
@@ -31,7 +31,7 @@ def gauge(name: str, text: str, value: float, labels: Labels = ()) -> Sample:
 
 
 def counter(name: str, text: str, value: float, labels: Labels = ()) -> Sample:
-    """A value that only rises. By Prometheus' convention its name ends in `_total`."""
+    """A value that only increases. By Prometheus' convention its name ends in `_total`."""
     return Sample(name, "counter", text, value, labels)
 
 
@@ -44,12 +44,12 @@ def summary(name: str, text: str, histogram: Histogram, labels: Labels = ()) -> 
 
 
 def labelled(samples: Iterable[Sample], *labels: tuple[str, str]) -> list[Sample]:
-    """The same samples with these labels before their own."""
+    """The same samples with these labels placed before their own."""
     return [sample._replace(labels=(*labels, *sample.labels)) for sample in samples]
 
 
 class Histogram:
-    """Durations in log-linear buckets: eight per power of two of microseconds, so a quantile is right to 12 %."""
+    """Durations in log-linear buckets: eight per power of two of microseconds, so quantiles are accurate to 12 %."""
 
     __slots__ = ("buckets", "count", "max_ms", "sum_ms")
 
@@ -75,7 +75,7 @@ class Histogram:
             self.max_ms = duration_ms
 
     def quantile(self, q: float) -> float:
-        """The upper edge, in ms, of the bucket that holds this quantile; 0 if nothing was recorded."""
+        """The upper bound, in ms, of the bucket that contains this quantile; 0 if nothing was recorded."""
         rank = q * self.count
         seen = 0
         for slot, count in enumerate(self.buckets):

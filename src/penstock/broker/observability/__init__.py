@@ -1,1 +1,1 @@
-"""Metrics under Kafka's names: counters kept while serving, values looked up at each scrape, and the endpoint."""
+"""Metrics under Kafka's names: counters updated while serving, gauges computed at each scrape, and the endpoint."""

@@ -1,4 +1,4 @@
-"""Values that are looked up when someone scrapes: sizes, counts, states."""
+"""Gauges that are computed at each scrape: sizes, counts, states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.runtime import Runtime
 from penstock.telemetry.samples import Sample, counter, gauge
 
 BYTES_OF_PARTITIONS_MAX = 2_000
-"""Above so many partitions sizes are told per topic only: a scrape must not hold the loop."""
+"""With more partitions, sizes are reported per topic only, so that a scrape does not block the loop."""
 
 
 class Gauges:
@@ -28,9 +28,9 @@ class Gauges:
         yield from self._sizes()
         yield from self._node.manager.cleaner.samples()
         disk = self._runtime.disk
-        yield gauge("penstock_disk_total_bytes", "Size of the data directory's volume", disk.total_bytes())
-        yield gauge("penstock_disk_usable_bytes", "Free bytes of that volume", disk.free_bytes())
-        escaped = "Exceptions that callbacks and tasks let escape"
+        yield gauge("penstock_disk_total_bytes", "Total bytes of the data volume", disk.total_bytes())
+        yield gauge("penstock_disk_usable_bytes", "Free bytes of the data volume", disk.free_bytes())
+        escaped = "Uncaught exceptions in callbacks and tasks"
         yield counter("penstock_unhandled_errors_total", escaped, self._runtime.unhandled_errors)
 
     def _partitions(self) -> Iterable[Sample]:
@@ -52,38 +52,38 @@ class Gauges:
         manager, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
         yield gauge(f"{manager}_partitioncount", "Partitions this broker holds", node.manager.held)
         yield gauge(f"{manager}_leadercount", "Partitions this broker leads", leaders)
-        yield gauge(f"{manager}_underreplicatedpartitions", "Led partitions that lack replicas", under_replicated)
+        yield gauge(f"{manager}_underreplicatedpartitions", "Led partitions with replicas out of ISR", under_replicated)
         yield gauge(f"{manager}_underminisrpartitioncount", "Led partitions below min.insync.replicas", under_min_isr)
-        yield gauge(f"{manager}_reassigningpartitions", "Led partitions on their way to other brokers", reassigning)
+        yield gauge(f"{manager}_reassigningpartitions", "Led partitions that are being reassigned", reassigning)
         yield gauge(f"{controller}_activecontrollercount", "1 on the broker that is the controller", int(active))
         if active:
             yield gauge(f"{controller}_offlinepartitionscount", "Partitions without a leader", offline)
             yield gauge(f"{controller}_globaltopiccount", "Topics in the cluster", image.topic_count)
             yield gauge(f"{controller}_globalpartitioncount", "Partitions in the cluster", image.partition_count)
-        recovering = "Partitions not served yet after a crash"
+        recovering = "Partitions still being recovered after a crash"
         yield gauge("penstock_log_recovering_partitions", recovering, node.manager.recovering)
-        refused = "Partitions whose logs could not be opened, and that need someone to look at them"
+        refused = "Partitions whose logs could not be opened; an operator must act"
         yield gauge("penstock_log_refused_partitions", refused, node.manager.refused)
-        strays = "Directories that were set aside: penstock log strays lists them"
+        strays = "Directories that were set aside; penstock log strays lists them"
         yield gauge("penstock_log_strays", strays, node.manager.strays.count)
-        cut = "Pieces that recoveries cut off logs since the start, and set aside"
+        cut = "Ends of logs cut off by recovery and set aside since the start"
         yield counter("penstock_log_cuts_total", cut, node.manager.cut_logs)
 
     def _connections(self) -> Iterable[Sample]:
         service, sessions = self._service, self._sessions
         count = "kafka_server_socket_server_metrics_connection_count"
         yield gauge(count, "Open connections", service.connection_count)
-        yield gauge("penstock_receive_buffer_bytes", "Buffers for requests that are arriving", service.receiving_bytes)
+        yield gauge("penstock_receive_buffer_bytes", "Bytes of buffers for incoming requests", service.receiving_bytes)
         yield gauge(
-            "penstock_unread_answer_bytes", "Large answers that clients have not read", service.answer_budget.used
+            "penstock_unread_answer_bytes", "Bytes of large unread responses", service.answer_budget.used
         )
         yield gauge(
-            "penstock_connections_waiting_for_turn", "Connections whose requests are queued", service.turns.waiting
+            "penstock_connections_waiting_for_turn", "Connections with queued requests", service.turns.waiting
         )
         cache = "kafka_server_fetchsessioncache"
         yield gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions", len(sessions))
-        yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions in them", sessions.partition_count)
-        evicted = "Fetch sessions that had to make room"
+        yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions of sessions", sessions.partition_count)
+        evicted = "Fetch sessions evicted to make room"
         yield counter(f"{cache}_incrementalfetchsessionevictions_total", evicted, sessions.evictions)
 
     def _sizes(self) -> Iterable[Sample]:

@@ -1,5 +1,5 @@
-"""What is told of groups when someone scrapes, under Kafka's names: those of the old coordinator, which dashboards know
-(`GroupMetadataManager`), and of the new one (`group-coordinator-metrics`)."""
+"""Metrics of groups, computed at each scrape, under Kafka's names: those of the old coordinator, which dashboards use
+(`GroupMetadataManager`), and those of the new one (`group-coordinator-metrics`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.coordinators.groups.shard import GroupShard
 from penstock.telemetry.samples import Sample, counter, gauge
 
 GROUPS_COUNTED_MAX = 50_000
-"""Above so many groups only totals are told: a scrape must not hold the loop."""
+"""With more groups only totals are reported, so that a scrape does not block the loop."""
 
 MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 METRICS = "kafka_server_group_coordinator_metrics"
@@ -33,7 +33,7 @@ class GroupGauges:
         shards = [host.shard for host in self._coordinators.hosts()]
         total = sum(len(shard.groups) + len(shard.offsets.groups) for shard in shards)
         if total > GROUPS_COUNTED_MAX:
-            yield gauge(f"{MANAGER}_numgroups", "Groups, or a little more", total)
+            yield gauge(f"{MANAGER}_numgroups", "Groups (an upper estimate)", total)
             return
         classic = {state.value: 0 for state in ClassicState}
         consumer = dict.fromkeys(CONSUMER_STATES, 0)
@@ -60,24 +60,24 @@ class GroupGauges:
         yield gauge(f"{METRICS}_partition_load_time_max", "Longest load of a partition, in ms", times.max_ms)
         average_ms = times.sum_ms / times.count if times.count else 0.0
         yield gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
-        waiting = "Requests that wait for a rebalance or for their commit"
+        waiting = "Requests waiting for a rebalance or a commit"
         yield gauge("penstock_coordinator_waiting_requests", waiting, counts.waiting)
-        memory = "What groups take of penstock.group.state.bytes.max, estimated"
+        memory = "Estimated memory of groups, limited by penstock.group.state.bytes.max"
         yield gauge("penstock_group_state_bytes", memory, self._kind.memory.used)
 
     def _totals(self) -> Iterable[Sample]:
         written = self._kind
         for name, text, value in (
-            ("offset_commit_count", "Offsets that were committed", written.offsets),
-            ("offset_deletion_count", "Offsets that were deleted or have expired", written.offset_tombstones),
+            ("offset_commit_count", "Offsets committed", written.offsets),
+            ("offset_deletion_count", "Offsets deleted or expired", written.offset_tombstones),
             ("group_completed_rebalance_count", "Assignments of classic groups", written.classic_groups),
             ("consumer_group_rebalance_count", "New epochs of consumer groups", written.consumer_epochs),
         ):
             yield counter(f"{METRICS}_{name}_total", text, value)
         for name, text, value in (
-            ("batches", "Batches that coordinators wrote", self._coordinators.batches),
-            ("records", "Records that coordinators wrote", self._coordinators.records),
-            ("failures", "Coordinators that had to be loaded again", self._coordinators.failures),
+            ("batches", "Batches written by coordinators", self._coordinators.batches),
+            ("records", "Records written by coordinators", self._coordinators.records),
+            ("failures", "Coordinators that failed and were reloaded", self._coordinators.failures),
         ):
             yield counter(f"penstock_coordinator_{name}_total", text, value)
 
@@ -86,7 +86,7 @@ def _count(shard: GroupShard, classic: dict[str, int], consumer: dict[str, int])
     for group_id in shard.table.group_ids():
         group = shard.groups.get(group_id)
         if group is None:
-            # Nothing but offsets, or loaded and not looked at yet.
+            # It has only offsets, or was loaded and has not been used yet.
             classic[ClassicState.EMPTY.value] += 1
         elif isinstance(group, ClassicGroup):
             classic[group.state.value] += 1

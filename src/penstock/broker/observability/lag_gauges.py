@@ -1,8 +1,8 @@
-"""How far groups are behind, told when someone scrapes, under the names that exporters for Kafka have made common.
+"""Consumer lag, computed at each scrape, under the names that common Kafka exporters use.
 
-A broker knows the offsets of the groups that it coordinates and the ends of the partitions that it leads. Lag is told
-where it knows both; elsewhere the two halves are told by two brokers, and whoever scrapes them all can subtract.
-In seconds, and with a verdict, lag is told by `penstock groups describe`: that needs the times of records.
+A broker knows the committed offsets of the groups that it coordinates and the ends of the partitions that it leads. It
+reports lag where it knows both. Elsewhere two brokers report one half each, and a monitoring system that scrapes both
+can subtract. `penstock groups describe` reports lag in seconds with a verdict; that needs the timestamps of records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.coordinators.groups.records import decode_offset_value
 from penstock.telemetry.samples import Sample, gauge
 
 OFFSETS_TOLD_MAX = 5_000
-"""Above so many committed offsets, and above so many partitions, they are left out: a scrape must not hold the loop."""
+"""With more committed offsets, or more partitions, they are omitted, so that a scrape does not block the loop."""
 
 END = "kafka_topic_partition_current_offset"
 COMMITTED = "kafka_consumergroup_current_offset"
@@ -50,14 +50,14 @@ class LagGauges:
         sums: dict[str, int] = {}
         for group_id, topic, partition, offset in sorted(self._committed()):
             labels = (("consumergroup", group_id), ("topic", topic), ("partition", str(partition)))
-            yield gauge(COMMITTED, "Offset that a group has committed", offset, labels)
+            yield gauge(COMMITTED, "Offset committed by a group", offset, labels)
             end = ends.get((topic, partition))
             if end is not None:
                 lag = max(0, end - offset)
                 sums[group_id] = sums.get(group_id, 0) + lag
-                yield gauge(LAG, "Records that a group has not committed yet", lag, labels)
+                yield gauge(LAG, "Records that the group has not committed yet", lag, labels)
         for group_id, lag in sums.items():
-            text = "The same over all partitions that this broker leads"
+            text = "Lag of a group, summed over the partitions that this broker leads"
             yield gauge(LAG_SUM, text, lag, (("consumergroup", group_id),))
 
     def _committed(self) -> Iterator[tuple[str, str, int, int]]:

@@ -1,8 +1,8 @@
-"""Which events a node writes to its log: one level for all of them, and levels of their own for some.
+"""Log levels: decides which events a node writes to its log.
 
-A logger is named after an event, with dots for spaces: `connection.closed` writes what stands in the log as
-`connection closed`. It exists once that event has happened. `root` has the level of all loggers that have none of their
-own. Kafka's tools see and change them as broker loggers (KIP-412); a restart forgets the changes, as in Kafka.
+A logger is named after an event, with dots for spaces: the logger `connection.closed` controls the event `connection
+closed`. It exists once that event has happened. `root` sets the level of all loggers without a level of their own.
+Kafka's tools see and change them as broker loggers (KIP-412); changes are lost at a restart, as in Kafka.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import ErrorCode, KafkaError
 
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
-"""Kafka's, in order. No event has a level below INFO or above ERROR."""
+"""Kafka's levels, in ascending order. All events have a level from INFO to ERROR."""
 INFO, WARN, ERROR = (LEVELS.index(level) for level in ("INFO", "WARN", "ERROR"))
 ROOT: Final = "root"
 LOGGERS_MAX: Final = 1_000
 
 
 class Loggers:
-    """An `EventLog` that passes on the events whose logger lets them through."""
+    """An `EventLog` that passes on only the events that their logger's level allows."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._root = INFO
         self._levels: dict[str, int | None] = {}
-        """Of all loggers that exist; None for those that have the level of the root."""
+        """The level of each existing logger; None if it uses the level of the root."""
 
     # ---- events
 
@@ -48,7 +48,7 @@ class Loggers:
             self._log.limited(event, **fields)
 
     def recurring(self, event: str, subject: object, **fields: object) -> None:
-        # It becomes a warning if it goes on for long, so it passes wherever warnings do.
+        # A recurring event becomes a warning if it continues for long, so it passes wherever warnings do.
         if self._writes(event, WARN):
             self._log.recurring(event, subject, **fields)
 
@@ -62,12 +62,12 @@ class Loggers:
     # ---- levels
 
     def levels(self) -> dict[str, str]:
-        """The level in force of every logger, by name, the root first."""
+        """The effective level of every logger, by name, the root first."""
         others = {name: LEVELS[self._root if level is None else level] for name, level in sorted(self._levels.items())}
         return {ROOT: LEVELS[self._root]} | others
 
     def alter(self, alterations: tuple[Alteration, ...], *, validate_only: bool = False) -> None:
-        """All of them or none. Raises KafkaError."""
+        """Apply all alterations or none. Raises KafkaError."""
         for name, operation, level in alterations:
             self._check(name, operation, level)
         if validate_only:
@@ -81,7 +81,7 @@ class Loggers:
 
     def _check(self, name: str, operation: int, level: str | None) -> None:
         if operation not in (AlterOperation.SET, AlterOperation.DELETE):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of a logger can be set and deleted, nothing else.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of a logger can only be set or deleted.")
         if name != ROOT and name not in self._levels:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
         if operation == AlterOperation.DELETE:

@@ -1,7 +1,7 @@
-"""What the broker counts, under the names Kafka's operators know (as the usual JMX exporters print them).
+"""The broker's counters, under the names known to Kafka operators (as the usual JMX exporters print them).
 
-On the hot path a count is an attribute that goes up by one; everything else (rates, percentiles, gauges that are
-looked up) happens when someone scrapes. `docs/metrics.md` lists every metric with its healthy range.
+On the hot path a counter is an attribute that is incremented. Everything else (rates, percentiles, gauges) is computed
+at each scrape. `docs/metrics.md` lists every metric with its healthy range.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.telemetry.samples import Histogram, Rate, Sample, counter, gauge, 
 
 
 class RequestMetrics:
-    """One API's requests."""
+    """The requests of one API."""
 
     __slots__ = ("at_once", "errors", "name", "queue", "requests", "total")
 
@@ -20,7 +20,7 @@ class RequestMetrics:
         self.name = name
         self.requests = 0
         self.at_once = 0
-        """Requests that waited for none before them; they enter `queue` when someone looks."""
+        """Requests that did not queue; they are added to `queue` at a scrape."""
         self.errors = 0
         self.total = Histogram()
         self.queue = Histogram()
@@ -56,15 +56,15 @@ class BrokerMetrics:
         ("messages_in", "kafka_server_brokertopicmetrics_messagesin", "Messages appended"),
         ("bytes_in", "kafka_server_brokertopicmetrics_bytesin", "Bytes appended"),
         ("bytes_out", "kafka_server_brokertopicmetrics_bytesout", "Bytes of records sent to consumers"),
-        ("failed_produce", "kafka_server_brokertopicmetrics_failedproducerequests", "Produce parts refused"),
-        ("failed_fetch", "kafka_server_brokertopicmetrics_failedfetchrequests", "Fetch parts refused"),
+        ("failed_produce", "kafka_server_brokertopicmetrics_failedproducerequests", "Produce partitions refused"),
+        ("failed_fetch", "kafka_server_brokertopicmetrics_failedfetchrequests", "Fetch partitions refused"),
     )
     OWN_COUNTERS = (
         ("connections_created", "kafka_server_socket_server_metrics_connection_creation", "Connections accepted"),
         ("connections_closed", "kafka_server_socket_server_metrics_connection_close", "Connections closed"),
-        ("connections_refused", "penstock_connections_refused", "Connections over a limit"),
-        ("refused_frames", "penstock_frames_refused", "Connections closed because what they sent is no request"),
-        ("unexpected_errors", "penstock_unexpected_errors", "Handlers that raised what they should not"),
+        ("connections_refused", "penstock_connections_refused", "Connections refused because of a limit"),
+        ("refused_frames", "penstock_frames_refused", "Connections closed because of an invalid request"),
+        ("unexpected_errors", "penstock_unexpected_errors", "Unexpected exceptions in request handlers"),
     )
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class BrokerMetrics:
         self._gauges: list[Gauges] = []
 
     def add_gauges(self, gauges: Gauges) -> None:
-        """Values that are looked up at each scrape."""
+        """Add a source of values that are computed at each scrape."""
         self._gauges.append(gauges)
 
     def tick(self) -> None:
-        """Every `RATE_INTERVAL_MS` of `penstock.telemetry.samples`."""
+        """Called every `RATE_INTERVAL_MS` of `penstock.telemetry.samples`."""
         for name, rate in self._rates.items():
             rate.tick(getattr(self, name))
 
@@ -100,8 +100,8 @@ class BrokerMetrics:
             yield gauge(name + "persec_oneminuterate", text + " per second, one-minute average", rate)
         for attribute, name, text in self.OWN_COUNTERS:
             yield counter(name + "_total", text, getattr(self, attribute))
-        total = "Time from the last byte of the request to its answer, in ms"
-        queue = "Time a whole request waited to be served, in ms"
+        total = "Time from the last byte of the request to its response, in ms"
+        queue = "Time a complete request waited in the queue, in ms"
         for _, metrics in sorted(self.requests.items()):
             if metrics.requests:
                 metrics.settle()
@@ -111,7 +111,7 @@ class BrokerMetrics:
                 yield counter(prefix + "errors_total", "Failed", metrics.errors, labels)
                 yield from summary(prefix + "totaltimems", total, metrics.total, labels)
                 yield from summary(prefix + "requestqueuetimems", queue, metrics.queue, labels)
-        stall = "How late the event loop was, in ms: what garbage collection is to a JVM"
+        stall = "Delay of the event loop, in ms; comparable to garbage-collection pauses of a JVM"
         yield from summary("penstock_event_loop_stall_ms", stall, self.stalls)
         for gauges in self._gauges:
             yield from gauges()

@@ -1,4 +1,4 @@
-"""What there is to know about copying partitions, looked up when someone scrapes."""
+"""Metrics of replication, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class ReplicationGauges:
         manager, topics = "kafka_server_replicamanager", "kafka_server_brokertopicmetrics"
         sent = self._sent
         counters = (
-            (f"{manager}_isrshrinks_total", "In-sync replicas that were dropped by leaders here", changes.shrinks),
-            (f"{manager}_isrexpands_total", "In-sync replicas that joined leaders here", changes.expands),
+            (f"{manager}_isrshrinks_total", "Replicas removed from the ISR by leaders on this broker", changes.shrinks),
+            (f"{manager}_isrexpands_total", "Replicas added to the ISR by leaders on this broker", changes.expands),
             (f"{topics}_replicationbytesin_total", "Bytes copied from leaders", fetchers.bytes_copied),
             (f"{topics}_replicationbytesout_total", "Bytes sent to followers", sent.bytes_sent),
-            (f"{topics}_reassignmentbytesin_total", "Of partitions being moved here", fetchers.bytes_copied_of_moved),
-            (f"{topics}_reassignmentbytesout_total", "Of partitions being moved elsewhere", sent.bytes_sent_of_moved),
-            ("penstock_replica_fetch_failures_total", "Fetches from leaders without an answer", fetchers.failures),
-            ("penstock_replica_truncations_total", "Logs cut back to their leader's", fetchers.truncations),
+            (f"{topics}_reassignmentbytesin_total", "Bytes copied to move replicas in", fetchers.bytes_copied_of_moved),
+            (f"{topics}_reassignmentbytesout_total", "Bytes sent to move replicas out", sent.bytes_sent_of_moved),
+            ("penstock_replica_fetch_failures_total", "Failed fetches from leaders", fetchers.failures),
+            ("penstock_replica_truncations_total", "Truncations of logs to match their leader's", fetchers.truncations),
         )
         for name, text, value in counters:
             yield counter(name, text, value)
         throttles, now_ms = self._manager.throttles, self._runtime.now_ms()
         rates = (("leaderreplication", throttles.leader), ("followerreplication", throttles.follower))
         for name, throttle in rates:
-            text = "Bytes a second of throttled replicas"
+            text = "Bytes per second of throttled replicas"
             yield gauge(f"kafka_server_{name}_byte_rate", text, throttle.quota.rate(now_ms))
         held = list(self._manager.table.all())
         damaged = sum(partition.damaged_at is not None for partition in held)
-        yield gauge("penstock_damaged_partitions", "Partitions whose copy here is known to be damaged", damaged)
+        yield gauge("penstock_damaged_partitions", "Partitions whose replica on this broker is damaged", damaged)
         stranded = sum(partition.leader is not None and partition.leader.stranded for partition in held)
-        yield gauge("penstock_stranded_partitions", "Led partitions that can commit nothing: cut off", stranded)
+        yield gauge("penstock_stranded_partitions", "Led partitions cut off from the ISR, unable to commit", stranded)
         yield gauge(
             "kafka_server_replicafetchermanager_maxlag",
-            "Committed records that the slowest replica here lacks",
+            "Maximum number of committed records that a replica on this broker lacks",
             max((self._lag(partition) for partition in held), default=0),
         )
 

@@ -1,4 +1,4 @@
-"""The parts of Produce that outlive one call: compressed batches being opened, and requests waiting to be committed.
+"""The parts of Produce that outlive one call: decompression of batches, and requests that wait for their commit.
 
 The API itself is `penstock.broker.apis.produce`.
 """

@@ -1,8 +1,8 @@
 """Produce requests that cannot be answered yet.
 
-Their records are appended, and wait to be committed (acks=all) or stable (acks=1, where `flush.*` asks for a sync); or
-they are being opened, checked or compressed anew (`preparing`), and are appended after that. The answer leaves when the
-last partition of the request is done, or when time is up.
+Either their records are appended and wait to be committed (acks=all) or stable (acks=1, if `flush.*` requires a sync).
+Or their batches are still being decompressed, checked or recompressed (`preparing`), and are appended after that. The
+response is sent when the last partition of the request is done, or at the timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 
 
 class Wait(NamedTuple):
-    """A partition's part that has to wait until everything below `offset` is committed (or stable, with acks=1)."""
+    """The part of one partition, which waits until everything below `offset` is committed (or stable, with acks=1)."""
 
     topic_number: int
     partition_number: int
@@ -29,7 +29,7 @@ class Wait(NamedTuple):
     offset: int
     acks: int
     records: bytearray | None = None
-    """What is to be prepared and appended first."""
+    """Batches to be prepared and appended first."""
 
 
 class ParkedProduce:
@@ -70,7 +70,7 @@ class ParkedProduce:
         self._remaining = len(waits)
         self._throttle_ms = throttle_ms
         self._is_late = False
-        """The time is up: batches that are still being prepared are not waited for once they are appended."""
+        """The timeout has passed: batches still being prepared will not be waited for once they are appended."""
         self._timer: Timer = runtime.call_later(max(timeout_ms, 0), self._timed_out)
         allowance = preparation.allowance()
         for token, wait in enumerate(waits):
@@ -83,7 +83,7 @@ class ParkedProduce:
     def _appended(self, token: int, appended: Appended | KafkaError) -> None:
         """The batches were prepared and appended, or refused."""
         wait = self._waits[token]
-        # The copy is not counted any more: it must not stay until the commit.
+        # The copy no longer counts towards the limit, so it must not stay in memory until the commit.
         self._waits[token] = wait._replace(records=None)
         outcome = self._results[wait.topic_number][1]
         if isinstance(appended, KafkaError):
@@ -104,7 +104,7 @@ class ParkedProduce:
             self.reached(token, ErrorCode.REQUEST_TIMED_OUT)
 
     def reached(self, token: int, error: ErrorCode) -> None:
-        """Called by whoever moved the partition on, who has nothing to do with what goes wrong here."""
+        """Called by the code that advanced the partition, which must not be affected by errors here."""
         try:
             self._reached(token, error)
         except Exception as failure:
@@ -133,7 +133,8 @@ class ParkedProduce:
 
 
 def check_unanswered(results: TopicResults) -> None:
-    """A producer that wants no answer is told of an error by the end of its connection: raises KafkaError."""
+    """Raises KafkaError if a partition failed. With acks=0 there is no response; closing the connection tells the
+    producer of the error."""
     for _, outcome in results:
         for result in outcome:
             if result.error:

@@ -1,18 +1,18 @@
-"""Batches on their way to a partition that must be opened, checked or compressed before they are appended.
+"""Batches that must be decompressed, checked or recompressed before they are appended to a partition.
 
-Small batches are opened where they are appended. The others are copied from the receive buffer, wait in a queue of
-their partition, and are prepared one after the other in a thread (`penstock.log.preparing`). While one batch of a
-partition is under way, those behind it wait, whatever their codec: they are appended in the order in which they came.
+Small batches are decompressed on the loop when they are appended. Others are copied from the receive buffer, wait in
+the queue of their partition, and are prepared one after the other in a thread (`penstock.log.preparing`). While one
+batch of a partition is being prepared, all later ones wait, whatever their codec, so that they are appended in order.
 
-Whatever happens to a batch, it is answered and the queue goes on.
+Whatever happens to a batch, its request is answered and the queue continues.
 
-Three bounds keep strangers from filling the memory, or the processors, with compressed nothing:
+Three limits keep clients from exhausting memory or CPU with compressed data:
 
-- one request may unfold to `penstock.decompression.request.bytes.max` in all, and is refused beyond it;
-- at any time `penstock.decompression.bytes.max` may be under way in the whole broker, and batches beyond it wait. Each
-  batch takes a little first, and more only after that has proved too little;
-- the copies that wait may take `PREPARING_BYTES_MAX`, and a batch beyond it is refused as timed out, which makes its
-  producer send it again.
+- the batches of one request may decompress to `penstock.decompression.request.bytes.max` in total, otherwise it is
+  refused;
+- in the whole broker, batches in preparation may decompress to `penstock.decompression.bytes.max`; others wait. Each
+  batch first reserves a little, and more only if that was not enough;
+- the waiting copies may take `PREPARING_BYTES_MAX`; a batch beyond it is refused as timed out, so its producer retries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.wire.recompression import UNCOMPRESSED, Recompression, codecs_in
 FIRST_BYTES_MIN = 1024 * 1024
 FIRST_RATIO = 4
 GROWTH = 4
-"""How much a batch may unfold to at the first attempt, and how much more at each further one."""
+"""The decompressed size reserved for the first attempt at a batch, and added for each further attempt."""
 
 CODECS = {
     "uncompressed": Codec.NONE,
@@ -51,7 +51,7 @@ Done = Callable[[Appended | KafkaError], None]
 
 
 class Allowance:
-    """How much the batches of one request may still unfold to."""
+    """How much more the batches of one request may decompress to."""
 
     __slots__ = ("left",)
 
@@ -68,7 +68,7 @@ class Waiting(NamedTuple):
 
 
 class PartitionQueue:
-    """What stands before a partition's log: there while batches wait, or if the topic has a codec of its own."""
+    """The queue before a partition's log: exists while batches wait, or if the topic has a codec of its own."""
 
     __slots__ = ("is_working", "recompression", "waiting")
 
@@ -78,16 +78,17 @@ class PartitionQueue:
         self.is_working = False
 
     def changes(self, codecs: int) -> bool:
-        """Whether a batch among those with these codecs (`codecs_in`) has to be compressed again."""
+        """Whether a batch with one of these codecs (`codecs_in`) must be recompressed."""
         return self.recompression is not None and self.recompression.changes(codecs)
 
     def must_open(self, codecs: int, log: Log) -> bool:
-        """Whether batches with these codecs are more than appending can deal with on the loop."""
+        """Whether batches with these codecs may be too much work to append on the loop."""
         return self.changes(codecs) or (codecs != UNCOMPRESSED and log.opens_batches)
 
 
 class WorkBudget:
-    """What is being unfolded at a time, in bytes and in batches. What does not fit waits, first come, first served."""
+    """Limits concurrent decompression in bytes and in batches. Work that does not fit waits, first come, first
+    served."""
 
     def __init__(self, runtime: Runtime, bytes_max: int, jobs_max: int) -> None:
         self._runtime = runtime
@@ -112,7 +113,7 @@ class WorkBudget:
         while self._queue and self._left_jobs and self._queue[0][0] <= self._left_bytes:
             size, turn = self._queue.popleft()
             if turn.done():
-                continue  # cancelled: the broker stops
+                continue  # cancelled because the broker is stopping
             self._left_bytes -= size
             self._left_jobs -= 1
             turn.set_result(None)
@@ -128,13 +129,13 @@ class Preparation:
         self._request_bytes_max = config.penstock_decompression_request_bytes_max
         self._budget = WorkBudget(runtime, config.penstock_decompression_bytes_max, limits.PREPARING_JOBS_MAX)
         self.queued_bytes = 0
-        """Copies of batches that wait or are under way."""
+        """Bytes of copied batches that wait or are being prepared."""
 
     def allowance(self) -> Allowance:
         return Allowance(self._request_bytes_max)
 
     def copy(self, partition: Partition, records: memoryview, acks: int) -> bytearray:
-        """The batches, for the queue, if it may grow and the partition could take them now. Raises KafkaError."""
+        """Copy batches for the queue, if there is room and the partition could append them now. Raises KafkaError."""
         partition.check_append(acks)
         log, _ = partition.led()
         if len(records) > log.config.segment_bytes:
@@ -142,12 +143,12 @@ class Preparation:
         if self.queued_bytes + len(records) > limits.PREPARING_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{self.queued_bytes} bytes of other batches wait to be decompressed: try again later",
+                f"{self.queued_bytes} bytes of other batches are waiting to be decompressed; retry later",
             )
         return bytearray(records)
 
     def submit(self, partition: Partition, records: bytearray, acks: int, allowance: Allowance, done: Done) -> None:
-        """Append to the partition after all that was submitted before, then tell `done`."""
+        """Append to the partition after everything submitted before, then call `done`."""
         queue = partition.preparing
         if queue is None:
             queue = partition.preparing = PartitionQueue()
@@ -176,7 +177,7 @@ class Preparation:
             except Exception as error:
                 self._report(partition, error)
                 outcome = KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed while it checked the batch; its log says why"
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to check the batch; see the broker's log"
                 )
             self.queued_bytes -= size
             try:
@@ -208,7 +209,7 @@ class Preparation:
             granted = min(wanted, allowance.left, self._budget.bytes_max)
             await self._budget.take(granted)
             if granted > allowance.left:
-                # Others of the same request were quicker.
+                # Other batches of the same request used up its allowance meanwhile.
                 self._budget.give_back(granted)
                 continue
             try:
@@ -226,7 +227,7 @@ class Preparation:
             allowance.left = max(allowance.left - opened, 0)
             if partition.log is log and log.config is config and queue.recompression == recompression:
                 return again
-            # The topic was configured anew meanwhile: what was checked may not be enough.
+            # The topic's configuration changed meanwhile, so the checks may not be sufficient.
 
     def _too_large(self) -> KafkaError:
         return KafkaError(
@@ -238,7 +239,7 @@ class Preparation:
 
 
 def configure_compression(partition: Partition, config: TopicConfig) -> None:
-    """Give the partition the codec that this configuration asks for, or none."""
+    """Give the partition the codec that its topic's configuration requires, or none."""
     codec = CODECS.get(config.compression_type)
     recompression = None
     if codec is not None:
@@ -252,7 +253,7 @@ def configure_compression(partition: Partition, config: TopicConfig) -> None:
         if recompression is None:
             return
         partition.preparing = PartitionQueue()
-    # One that works stays even without a codec, until it is done: what it has under way must not be overtaken.
+    # A queue that is working stays even without a codec until it is empty: new batches must not overtake it.
     partition.preparing.recompression = recompression
     if recompression is None and not partition.preparing.is_working:
         partition.preparing = None

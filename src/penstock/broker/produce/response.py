@@ -1,4 +1,4 @@
-"""Answers to Produce, put on the wire by hand: one leaves with every produce request."""
+"""Encoding of Produce responses, written by hand for speed: every produce request gets one."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CURRENT_LEADER_TAG = b"\x01\x00\x09"
 
 
 class Result(NamedTuple):
-    """What one partition's part of the request came to."""
+    """The result for one partition of the request."""
 
     number: int
-    """The partition's."""
+    """The partition's index."""
     error: int
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -44,7 +44,7 @@ class Result(NamedTuple):
 
 
 TopicResults = list[tuple[bytes, list[Result]]]
-"""Topic as it was on the wire (name or id), and its partitions."""
+"""A topic as it was on the wire (name or id), and the results of its partitions."""
 
 
 def refused(partition: Partition, error: KafkaError) -> Result:
@@ -56,7 +56,7 @@ def refused(partition: Partition, error: KafkaError) -> Result:
 
 
 def encode(version: int, correlation_id: int, results: TopicResults, throttle_ms: int = 0) -> bytearray:
-    """The answer, framed."""
+    """The response with its length prefix."""
     flexible = version >= 9
     out = bytearray(_pack_head(0, correlation_id))
     if flexible:

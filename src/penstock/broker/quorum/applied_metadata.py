@@ -1,8 +1,8 @@
-"""The metadata log, replayed: what is committed becomes the image, in order, and everyone who waits for it is told.
+"""Replays the metadata log: committed batches update the image in order, and waiting requests are then answered.
 
-A batch is taken in when it is appended and replayed once it is below the high watermark. Each step of the image is
-published, to one publisher after the other (the partition manager, and whoever else follows the metadata), and only
-then are those answered whose decision it was. So an answer means: decided, durable, and in force on this node.
+A batch is recorded when it is appended and replayed once it is below the high watermark. Each new image is published to
+one publisher after the other (the partition manager and others that follow the metadata). Only then are the requests
+answered that caused the change. So a response means: decided, durable, and in force on this node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AppliedMetadata:
         self._image_watchers: list[tuple[Callable[[MetadataImage], bool], Future[bool]]] = []
         self.loader = MetadataLoader()
         self.features_logged = False
-        """The log itself says which feature levels are in force."""
+        """Whether the log states the feature levels in force."""
 
     @property
     def image(self) -> MetadataImage:
@@ -35,7 +35,7 @@ class AppliedMetadata:
 
     @property
     def in_transaction(self) -> bool:
-        """Some batches of a decision have come that counts only as a whole."""
+        """Whether an unfinished metadata transaction is open: its batches take effect only when it is complete."""
         return self.loader.in_transaction
 
     def add_publisher(self, publisher: Publisher) -> None:
@@ -44,20 +44,20 @@ class AppliedMetadata:
     # ---- batches
 
     def extend(self, batches: Iterable[LogBatch]) -> None:
-        """They were appended to the log."""
+        """Record batches that were appended to the log."""
         self._unapplied.extend(batches)
 
     def cut(self, offset: int) -> None:
-        """The log ends here now."""
+        """The log was truncated at this offset."""
         while self._unapplied and self._unapplied[-1].base_offset >= offset:
             self._unapplied.pop()
 
     def upto(self, log_end: int) -> int:
-        """The offset before which all is replayed, in a log that ends there."""
+        """The offset below which everything is replayed, in a log that ends at `log_end`."""
         return self._unapplied[0].base_offset if self._unapplied else log_end
 
     async def apply(self, high_watermark: Callable[[], int]) -> None:
-        """Replay what is committed, publish the change, then answer those who waited for it."""
+        """Replay committed batches, publish each change, then answer the requests that waited for it."""
         while self._unapplied and self._unapplied[0].end_offset <= high_watermark():
             committed = []
             while self._unapplied and self._unapplied[0].end_offset <= high_watermark():
@@ -67,7 +67,7 @@ class AppliedMetadata:
             await self._publish(step)
 
     async def replace(self, loader: MetadataLoader) -> None:
-        """A snapshot took the place of the log: go on from what it was loaded into."""
+        """A snapshot replaced the log: continue with the image that `loader` holds."""
         self._unapplied.clear()
         before, self.loader = self.image, loader
         await self._publish(Step(difference(before, loader.image), loader.image))
@@ -84,33 +84,33 @@ class AppliedMetadata:
                 if condition(step.image):
                     _conclude(found, True)
             except Exception as error:
-                # It was made from somebody's request: that one fails, and the image goes on.
+                # The failure belongs to the request that caused this change: fail that request, and keep applying.
                 if not found.done():
                     found.set_exception(error)
 
-    # ---- those who wait
+    # ---- waiting requests
 
     @property
     def awaited_end(self) -> int:
-        """Up to where decisions are waited for; 0 if none is."""
+        """The highest offset that a request waits for; 0 if none waits."""
         return self._waiting[-1][0] if self._waiting else 0
 
     async def until(self, end: int) -> None:
-        """Until all before this offset is in force. Raises what those who wait are given up with."""
+        """Wait until everything below this offset is in force. Raises the error passed to `give_up`."""
         if end > self.image.offset + 1:
             applied: Future[None] = self._runtime.future()
             self._waiting.append((end, applied))
             await applied
 
     def give_up(self, error: Callable[[], KafkaError]) -> None:
-        """Nobody knows any longer whether what is waited for will be committed."""
+        """Fail all waiting requests: it is no longer known whether their records will be committed."""
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error())
 
     async def image_where(self, condition: Callable[[MetadataImage], bool], timeout_ms: float) -> bool:
-        """Until the image is like this; False when time is up."""
+        """Wait until the image satisfies the condition; False after the timeout."""
         if condition(self.image):
             return True
         found: Future[bool] = self._runtime.future()

@@ -1,10 +1,10 @@
-"""What the active controller does of its own accord: it watches over brokers and takes dead ones out of service.
+"""The periodic work of the active controller: it monitors brokers and fences dead ones.
 
-A broker is dead when it has been silent for `broker.session.timeout.ms`. That is calm: a process that was stopped for
-a second, or a network that lost some packets, causes nothing. A connection that breaks off is only a hint that a broker
-may be gone, and whoever just became the controller cannot know who is left; in both cases it *probes* the broker's
-listener. If its host answers that nobody listens there, twice, the process has ended and waiting helps nobody: the
-broker is fenced, and its partitions get leaders, within milliseconds of a crash. All else is left to the session.
+A broker is dead when it has been silent for `broker.session.timeout.ms`. So a process that stops for a second, or a
+network that loses some packets, has no consequences. A broken connection is only a hint that a broker may be gone, and
+a new controller cannot know which brokers are alive. In both cases it *probes* the broker's listener. If the host
+refuses the connection twice, the process has ended and waiting is pointless: the broker is fenced, and its partitions
+get new leaders, within milliseconds of a crash. In all other cases the session timeout decides.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest
 
 PROBE_TIMEOUT_MS = 1_000
 PROBE_WAITS_MS = (0, 20, 20, 50, 100, 200, 400)
-"""Between attempts. A process that is being killed may still seem to accept connections for a moment."""
+"""Pause between attempts. A process that is being killed may still accept connections for a moment."""
 REFUSALS = 2
-"""A listener may be closed for a moment while its process starts anew; twice refused is refused."""
+"""A listener may be closed for a moment while its process restarts, so one refusal is not enough."""
 PROBE_NEW_MS = 20
-"""How long a new controller waits for the brokers' own heartbeats before it looks for those that sent none."""
+"""How long a new controller waits for heartbeats before it probes brokers that sent none."""
 PROBE_CHANNEL = "probe"
 HEARD_AGAIN_MS = 2_500.0
-"""A broker that can be reached again has sent a heartbeat to a new controller by then."""
+"""Within this time a broker that is reachable again has sent a heartbeat to a new controller."""
 TICK_MS_MIN = 20.0
 
 
 class ControllerDuties:
-    """One per controller; it does something only while its node is the active one."""
+    """The duties of one controller, carried out only while it is the active one."""
 
     def __init__(
         self, runtime: Runtime, events: EventLog, config: BrokerConfig, quorum: MetadataQuorum, peers: Peers
@@ -59,7 +59,7 @@ class ControllerDuties:
         quorum.on_leader.append(self._leader_changed)
         quorum.add_publisher(self.on_image)
 
-    # ---- coming and going of the role
+    # ---- gaining and losing the role
 
     def _leader_changed(self) -> None:
         controller = self._quorum.controller
@@ -84,17 +84,18 @@ class ControllerDuties:
             self._later("balance", self._config.leader_imbalance_check_interval_seconds * 1000, self._balance)
 
     def _silent_ms(self, broker: BrokerRegistration) -> float:
-        """For how long a broker has been silent when this controller begins, as far as this node knows.
+        """How long a broker has already been silent when this controller starts, as far as this node knows.
 
-        It knows so of the controller before it: its silence is why there is another one. And it knows so of a broker
-        whose partitions it follows, if it has tried in vain to reach it. Without this, each new controller would grant
-        a dead broker a whole session, and controllers that fail one after another would keep it in service.
+        It knows that of the previous controller, whose silence is the reason for the change, and of a broker whose
+        partitions it follows, if it could not reach it. Without this, each new controller would grant a dead broker a
+        whole session, and controllers that fail one after another would keep it in service.
         """
         session_ms = self._config.broker_session_timeout_ms
         silent_ms = 0.0
         node_id, heard_ms = self._quorum.last_leader_heard
         if node_id == broker.id:
-            # Not all of it: this process may have stood still itself. If the other one lives, it is heard at once.
+            # At most half a session: this process may have been stopped itself. If the other node lives, it is heard at
+            # once.
             silent_ms = min(self._runtime.now_ms() - heard_ms, session_ms / 2)
         address = broker.address(self._config.inter_broker_listener_name)
         if address is not None:
@@ -111,9 +112,9 @@ class ControllerDuties:
     # ---- sessions
 
     def heard(self, broker_id: int, connection: Connection | None) -> None:
-        """A broker registered or sent a heartbeat, over this connection."""
+        """A broker registered or sent a heartbeat over this connection."""
         if connection is None:
-            return  # of this very process: while it can ask itself, it lives
+            return  # this very process, which is alive while it can send requests to itself
         self.sessions.heard(broker_id, self._clock.now_ms())
         connections = self._connections.setdefault(broker_id, {})
         if connection not in connections:
@@ -124,7 +125,7 @@ class ControllerDuties:
             self._arm()
 
     def is_connected(self, broker_id: int) -> bool:
-        """Whether a connection stands over which the broker was heard. The kernel closes those of a dead process."""
+        """Whether a connection to the broker is open. The kernel closes the connections of a dead process."""
         return any(not connection.closed for connection in self._connections.get(broker_id, ()))
 
     def is_alive(self, broker_id: int) -> bool:
@@ -150,7 +151,7 @@ class ControllerDuties:
         try:
             await self._quorum.submit(lambda controller: controller.decide_fence_broker(broker.id, broker.epoch))
         except KafkaError as error:
-            # Another controller decides now, or the broker has just registered anew.
+            # Another controller is active now, or the broker has just registered again.
             if error.code not in (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH):
                 raise
 
@@ -163,7 +164,7 @@ class ControllerDuties:
             self._probe_soon(broker)
 
     async def _probe_silent(self) -> None:
-        """A controller that is new in its role looks for brokers that it has not heard from."""
+        """Probe the brokers that a new controller has not heard from."""
         controller = self._active
         if controller is None:
             return
@@ -178,7 +179,7 @@ class ControllerDuties:
             self._runtime.spawn(self._probe(broker), "probe")
 
     async def _probe(self, broker: BrokerRegistration) -> None:
-        """Fence it if nobody listens where it did."""
+        """Fence the broker if nothing listens at its address."""
         refusals = 0
         try:
             for wait_ms in PROBE_WAITS_MS:
@@ -197,7 +198,7 @@ class ControllerDuties:
             del self._probing[broker.id]
 
     async def _is_refused(self, broker: BrokerRegistration) -> bool | None:
-        """False if it answers; None if there is no telling."""
+        """True if the connection is refused, False if the broker responds; None if neither is certain."""
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version="probe")
         address = broker.address(self._config.inter_broker_listener_name)
         if address is None:
@@ -207,7 +208,7 @@ class ControllerDuties:
         except PeerUnavailable as error:
             return True if error.refused else None
         except KafkaError:
-            return False  # someone answers, though in another tongue
+            return False  # something responds, although with another protocol
         finally:
             self._peers.disconnect(address, PROBE_CHANNEL)
         return False
@@ -215,7 +216,7 @@ class ControllerDuties:
     # ---- leadership
 
     async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Partitions without a leader may get one when their topic is allowed to lose records for it."""
+        """Try unclean elections if a topic's configuration may now allow them for partitions without a leader."""
         if self._active is not None and delta.configs_changed:
             self._runtime.spawn(self._elect_unclean(), "controller unclean")
 

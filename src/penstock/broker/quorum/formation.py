@@ -1,12 +1,12 @@
 """How a node with an empty data directory finds its cluster, and how a controller becomes a voter.
 
-Nobody tells a new cluster its id or its voters' directories, so the nodes find out by themselves. Of the controllers
-that `controller.quorum.voters` names, the one with the smallest id *founds* the cluster, as its only voter, but only
-after every other one has said that it knows of none either. All others *join*: they ask around until somebody names
-the cluster, follow its log as observers, and the controllers among them are then added to the voters, one at a time.
+The id of a new cluster and the directory ids of its voters are not configured, so the nodes negotiate them. Of the
+controllers in `controller.quorum.voters`, the one with the smallest id *founds* the cluster, as its only voter, but
+only after every other one has confirmed that it knows of no cluster. All others *join*: they ask until a node names the
+cluster, then follow its log as observers. The controllers among them are then added to the voters, one at a time.
 
-So a node whose disk was wiped never founds a second cluster beside the first: someone always knows better. It joins
-under a new directory id, as the other replica that it is, and takes the place of the one that is gone (KIP-853).
+So a node whose disk was wiped never founds a second cluster: another node always knows the first. It joins under a new
+directory id, as a new replica, and replaces the lost one (KIP-853).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.valid import check_cluster_id
 
 CONTROLLERS = 2
-"""DescribeCluster's endpoint type of controllers (KIP-919)."""
+"""The endpoint type in DescribeCluster that stands for controllers (KIP-919)."""
 ASK_MS = 1_000
 ASK_AGAIN_MS = 100
 CHECK_AGAIN_MS = 1_000
@@ -44,7 +44,7 @@ class NoOneCluster(Exception):
 async def find_cluster(
     runtime: Runtime, events: EventLog, peers: Peers, config: BrokerConfig, stopping: Callable[[], bool]
 ) -> str | None:
-    """The id of the cluster to join; None if this node is to found one."""
+    """The id of the cluster to join; None if this node must found one."""
     others = config.quorum_servers
     if not others:
         return None
@@ -72,7 +72,7 @@ async def find_cluster(
         events.recurring(
             "looking for the cluster",
             "",
-            reason=f"no answer yet from {waiting}" if waiting else "no node has founded it yet",
+            reason=f"no response yet from {waiting}" if waiting else "no node has founded it yet",
         )
         await runtime.sleep(ASK_AGAIN_MS)
     return None
@@ -81,7 +81,8 @@ async def find_cluster(
 async def other_cluster(
     runtime: Runtime, peers: Peers, config: BrokerConfig, cluster_id: str, stopping: Callable[[], bool]
 ) -> str | None:
-    """Ask every node that the configuration names, as soon as it answers; the reason, if one is of another cluster."""
+    """Ask every configured node for its cluster, as soon as it responds. Returns the problem if one belongs to another
+    cluster."""
     left = list(config.quorum_servers)
     while left and not stopping():
         for address in list(left):
@@ -91,9 +92,10 @@ async def other_cluster(
             if found and found != cluster_id:
                 host, port = address
                 return (
-                    f"the data directory belongs to cluster {cluster_id}, but {host}:{port} to cluster {found}. "
-                    "Start it with controllers of its own cluster (controller.quorum.voters), or with an empty "
-                    "directory to join the other"
+                    f"the data directory belongs to cluster {cluster_id}, but node {host}:{port} belongs to "
+                    f"cluster {found}. "
+                    "Start this node with the controllers of its own cluster (controller.quorum.voters), or with an "
+                    "empty data directory to join the other cluster"
                 )
         if left:
             await runtime.sleep(CHECK_AGAIN_MS)
@@ -101,7 +103,7 @@ async def other_cluster(
 
 
 async def cluster_of(peers: Peers, address: Address) -> str | None:
-    """The cluster that a node belongs to; empty if it knows of none, None if it does not answer."""
+    """The cluster that a node belongs to; empty if it knows of none, None if it does not respond."""
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
     try:
         response = await peers.call(address, request, version=1, timeout_ms=ASK_MS, channel=CHANNEL)
@@ -129,7 +131,7 @@ def wants_to_vote(config: BrokerConfig) -> bool:
 
 
 async def become_voter(node: ControllerNode, endpoint: tuple[str, str, int], stopping: Callable[[], bool]) -> None:
-    """Until this node is one of the voters."""
+    """Try until this node is one of the voters."""
     runtime, own = node.runtime, node.quorum.key
     while not stopping() and own not in node.quorum.core.voter_set:
         try:
@@ -146,7 +148,7 @@ async def become_voter(node: ControllerNode, endpoint: tuple[str, str, int], sto
 
 
 async def _take_place(node: ControllerNode, own: ReplicaKey) -> str:
-    """Remove the replica that had this node id before its disk was replaced. A reason, if that must wait."""
+    """Remove the voter that had this node id before its disk was replaced. Returns the reason if that must wait."""
     old = node.quorum.core.voter_set.get(own.id)
     if old is None or old.key == own:
         return ""
@@ -166,7 +168,7 @@ async def _take_place(node: ControllerNode, own: ReplicaKey) -> str:
         if replica.replica_id == own.id and replica.replica_directory_id == old.directory_id:
             silent_ms = newest - replica.last_fetch_timestamp
             if silent_ms < node.quorum.core.config.check_quorum_timeout_ms:
-                return f"another controller is alive under the id {own.id}; every node of a cluster needs its own"
+                return f"another live controller has the id {own.id}; node ids must be unique in a cluster"
     removed = await node.peers.controller_call(
         RemoveRaftVoterRequest(
             cluster_id=node.cluster_id, voter_id=old.id, voter_directory_id=old.directory_id

@@ -1,8 +1,8 @@
-"""Administrative requests: any broker takes them, the active controller decides them (KIP-590).
+"""Forwarding of administrative requests: any broker accepts them, the active controller decides them (KIP-590).
 
-A request is passed on as it is, in an Envelope that names its sender, to whoever is the active controller; where that
-is this very node it is decided at once. Having got the answer of another node, this one waits until its own image shows
-what was done, so that a client which creates a topic finds it here right afterwards.
+A request is sent unchanged, in an Envelope that names its sender, to the active controller; if that is this node, it is
+decided at once. After the response of another node, this node waits until its own image shows the change, so that a
+client that creates a topic finds it here immediately.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from penstock.wire.messages.delete_topics import DeleteTopicsResponse
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 FORWARD_MS = 30_000
-"""How long a request looks for an active controller, if it does not say itself."""
+"""How long a request waits for an active controller, if it has no timeout of its own."""
 IN_FORCE_MS = 2_000
-"""How long an answer waits for this node's image to show what was decided."""
+"""How long a response waits for this node's image to show the change."""
 CREATE_MS = 10_000
-"""How long a topic that this node needs may take; its client asks again anyway."""
+"""How long the creation of a topic that this node needs may take; its client retries anyway."""
 CREATE_VERSION = 7
 CHANNEL = "forward"
 
@@ -44,19 +44,19 @@ Decide = Callable[[ControllerNode, Request, Any], Message | Awaitable[Message]]
 
 class Administration:
     def __init__(self, node: ControllerNode, peers: Peers, decide: Mapping[ApiKey, Decide]) -> None:
-        """`decide`: what a controller does with each request."""
+        """`decide`: the controller's handler for each API."""
         self._node = node
         self._peers = peers
         self._decide = decide
 
     async def call(self, request: Request) -> Any:
-        """The answer to an administrative request, in force on this node. Errors are in it, as the API has them."""
+        """The response to an administrative request, in force on this node. Errors are in it, as the API defines."""
         if self._node.quorum.controller is None:
             response = await self._forward(request)
             if response is not None:
                 await self._in_force(request, response)
                 return response
-        # Here it is decided; or, without any controller, refused in the API's own form.
+        # This node decides it; or, without any controller, refuses it in the API's own form.
         row = OF_CONTROLLERS[request.row.key]
         assert request.body is not None
         here = Request.of(
@@ -65,7 +65,7 @@ class Administration:
         return await decided(self._decide[row.key], self._node, here)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, KafkaError]:
-        """Create topics that this node itself needs. Those that could not be, by name, and why."""
+        """Create topics that this node itself needs. Returns the errors by topic name."""
         body = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -112,11 +112,11 @@ class Administration:
             return None
         if self._node.quorum.controller is not None:
             return None
-        # The controller did not open the envelope. It may run another release, which does not know this API or version.
+        # The controller refused the envelope: it may run a release that does not know this API or version.
         is_unknown = answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         return request.refused(
             ErrorCode.UNSUPPORTED_VERSION if is_unknown else ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the active controller does not serve {type(body).__name__} v{version}: see its release",
+            f"the active controller does not serve {type(body).__name__} v{version}; upgrade it",
         )
 
     async def _in_force(self, request: Request, response: Message) -> None:
@@ -126,7 +126,7 @@ class Administration:
 
 
 def shows(request: Message | None, response: Message) -> Callable[[MetadataImage], bool] | None:
-    """Whether an image shows what this answer says; None where that cannot be told."""
+    """A condition that an image meets when it shows what this response says; None if that cannot be determined."""
     if isinstance(response, CreateTopicsResponse):
         assert isinstance(request, CreateTopicsRequest)
         if request.validate_only:

@@ -1,16 +1,16 @@
-"""What the files of the metadata log say, read before anything is changed.
+"""Examines the files of the metadata log at a start, before anything is changed.
 
-A start must tell two things apart. A *torn tail* was written and never synced: nobody was told that it was there, and
-it is cut off. *Damage* is everything else, and nothing may be cut, lowered or removed on the word of a damaged log: a
-topic that it lost looks like one that was deleted. So a start first collects the evidence, and only reads:
+A start must distinguish two cases. A *torn tail* was written but never synced: nothing in it was acknowledged, and it
+is truncated. Everything else is *damage*, and nothing may be truncated, lowered or removed because of a damaged log: a
+topic that it lost looks like a deleted one. So a start first collects evidence, read-only. Damage is:
 
-- A batch that is not whole below an offset that was synced: the note of that (`synced_end`) or the recovery point.
+- An incomplete or corrupt batch below a synced offset: the note of the last sync (`synced_end`) or the recovery point.
 - A log that is shorter than that.
-- Whole batches that do not follow one another: offsets have no gaps, and an epoch begins with its leader's own record.
-  (A batch's checksum covers neither.) An epoch that this node never entered, by its `quorum-state`.
-- A snapshot that is missing or damaged, or ends before the log begins.
+- Valid batches in the wrong order: offsets have no gaps, and an epoch begins with its leader's own record. (A batch's
+  checksum covers neither.) Or an epoch later than any that this node entered, according to its `quorum-state`.
+- A snapshot that is missing, damaged, or ends before the log begins.
 
-The same evidence is found by every start until someone has acted on it.
+Every start finds the same evidence until an operator has acted on it.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ MAGIC_BYTE = bytes([MAGIC])
 
 
 class UnreadableMetadata(Exception):
-    """A batch or a snapshot is whole, and has records that this release cannot make sense of."""
+    """A batch or a snapshot has a valid checksum but records that this release does not understand."""
 
 
 class Broken(NamedTuple):
-    """Where a log ceases to make sense."""
+    """The place where a log becomes invalid."""
 
     path: str
     position: int
     offset: int
-    """The one that should have followed."""
+    """The offset expected at this place."""
     reason: str
     is_rot: bool
-    """No torn write leaves this: whole batches that do not follow one another."""
+    """No torn write can cause this: valid batches that do not follow one another."""
 
 
 @dataclass(slots=True)
 class LogEvidence:
-    """The batches of the log, as far as they are whole and follow one another, and what is behind."""
+    """The batches of the log up to the first invalid place, and the valid ones after it."""
 
     start: int
     end: int
     batches: list[LogBatch] = field(default_factory=list)
     broken: Broken | None = None
     behind: list[LogBatch] = field(default_factory=list)
-    """Whole batches after the place where it is broken."""
+    """Valid batches after the invalid place."""
 
 
 class SnapshotEvidence(NamedTuple):
@@ -79,11 +79,11 @@ class SnapshotEvidence(NamedTuple):
 @dataclass(slots=True)
 class Evidence:
     state: HardState | None
-    """None: there is no such file."""
+    """The vote and epoch of this node; None if the file does not exist."""
     snapshot_id: OffsetAndEpoch | None
-    """The newest one, readable or not. None: there is none."""
+    """The newest snapshot, readable or not; None if there is none."""
     snapshot: SnapshotEvidence | None
-    """None: it is damaged."""
+    """The content of the snapshot; None if it is damaged."""
     log: LogEvidence
     noted: Noted
     damage: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Evidence:
 
     @property
     def voter_set(self) -> VoterSet | None:
-        """The newest that any intact record states; None if none does."""
+        """The newest voter set in any intact record; None if there is none."""
         found = [
             record.voter_set
             for batch in (*self.log.batches, *self.log.behind)
@@ -110,14 +110,14 @@ class Evidence:
 
 
 def read_state(disk: Disk) -> HardState | None:
-    """None if there is no such file. Raises QuorumStateError."""
+    """The content of `quorum-state`; None if the file does not exist. Raises QuorumStateError."""
     return parse_quorum_state(disk.read_bytes(QUORUM_STATE_PATH)) if disk.exists(QUORUM_STATE_PATH) else None
 
 
 def collect(disk: Disk, recovery_point: int, state: HardState | None) -> Evidence:
-    """Read everything; change nothing. Raises UnreadableMetadata.
+    """Read everything, change nothing. Raises UnreadableMetadata.
 
-    System calls that may wait: `offload` it.
+    Makes system calls that may wait, so run it with `offload`.
     """
     snapshot_id = max(snapshots_in(disk), default=None)
     snapshot, snapshot_damage = _read_snapshot(disk, snapshot_id)
@@ -136,21 +136,21 @@ def _judge(evidence: Evidence, covered: int, recovery_point: int) -> Iterator[st
     where = "" if broken is None else f"{broken.path} is damaged at byte {broken.position} (offset {broken.offset})"
     if broken is not None and (broken.is_rot or broken.offset < synced):
         known = "" if broken.is_rot else f", although the log was synced up to {synced}"
-        behind = f"; {len(log.behind)} whole batches follow" if log.behind else ""
+        behind = f"; {len(log.behind)} valid batches follow" if log.behind else ""
         yield f"{where}: {broken.reason}{known}{behind}"
     elif broken is not None and noted.is_damaged:
-        yield f"{where}: {broken.reason}; and the note of how far it was synced is damaged, too"
+        yield f"{where}: {broken.reason}; and synced-end, which records the last sync, is also damaged"
     elif max(log.end, covered) < synced:
         yield f"the log ends at offset {max(log.end, covered)}, but was synced up to {synced}"
     if evidence.state is not None and log.batches and log.batches[-1].epoch > evidence.state.epoch:
         yield (
-            f"the log has epoch {log.batches[-1].epoch}, but this node was never in a later one than "
+            f"the log has epoch {log.batches[-1].epoch}, but the last epoch of this node was "
             f"{evidence.state.epoch} (quorum-state)"
         )
 
 
 def segments_in(disk: Disk) -> list[tuple[int, str, bytes]]:
-    """Base offset, path and content of every segment, in order."""
+    """The base offset, path and content of every segment, in order."""
     found = []
     for name in disk.list(METADATA_DIRECTORY):
         base = names.offset_in(name, names.LOG_SUFFIX)
@@ -180,7 +180,8 @@ def _read_snapshot(disk: Disk, snapshot_id: OffsetAndEpoch | None) -> tuple[Snap
 
 
 def walk(segments: Sequence[tuple[int, str, bytes]], covered: int) -> LogEvidence:
-    """Follow the batches from the segment on that holds offset `covered`: a snapshot has all that is before."""
+    """Follow the batches, starting with the segment that holds offset `covered`: the snapshot holds everything
+    before."""
     first = max((number for number, (base, _, _) in enumerate(segments) if base <= covered), default=0)
     segments = segments[first:]
     start = segments[0][0] if segments else covered
@@ -188,7 +189,7 @@ def walk(segments: Sequence[tuple[int, str, bytes]], covered: int) -> LogEvidenc
     for number, (base, path, data) in enumerate(segments):
         if base != log.end:
             reason = f"the segment begins at offset {base}, but the one before it ends at {log.end}"
-            # A gap may be the end of the segment before, which was not synced when the power failed.
+            # A gap may be the unsynced end of the previous segment, lost in a power failure.
             log.broken = Broken(path, 0, log.end, reason, is_rot=base < log.end)
             position = 0
         else:
@@ -202,7 +203,7 @@ def walk(segments: Sequence[tuple[int, str, bytes]], covered: int) -> LogEvidenc
 
 
 def _walk_segment(log: LogEvidence, path: str, data: bytes) -> int:
-    """Take in the batches of one segment. Returns how far; `log.broken` says whether that is all."""
+    """Check the batches of one segment. Returns the position reached; `log.broken` tells why it stopped, if it did."""
     view = memoryview(data)
     position = 0
     while position < len(data):
@@ -219,7 +220,7 @@ def _walk_segment(log: LogEvidence, path: str, data: bytes) -> int:
 
 
 def _batch_at(view: memoryview, position: int) -> tuple[LogBatch | None, str]:
-    """The whole batch at this position, or why there is none."""
+    """The valid batch at this position, or the reason why there is none."""
     if len(view) - position < HEADER_SIZE:
         return None, "the file ends inside a batch"
     header = read_header(view, position)
@@ -233,14 +234,14 @@ def _batch_at(view: memoryview, position: int) -> tuple[LogBatch | None, str]:
     try:
         return decode_batch(header, data), ""
     except WireError as error:
-        # Its checksum is right, so it is no damage, and the leader would send the same.
+        # Its checksum is valid, so it is not damaged, and the leader would send the same bytes.
         raise UnreadableMetadata(f"the metadata log at offset {header.base_offset}: {error}") from None
 
 
 def _misplaced(before: LogBatch | None, batch: LogBatch, expected: int) -> str:
-    """Why a batch cannot stand here; empty if it can."""
+    """Why a batch cannot be at this place; empty if it can."""
     if batch.base_offset != expected:
-        return f"a batch at offset {batch.base_offset} stands where {expected} should be"
+        return f"a batch has offset {batch.base_offset} instead of {expected}"
     if before is None:
         return "" if batch.epoch >= 0 else f"a batch of epoch {batch.epoch}"
     begins = any(isinstance(record, m.LeaderChange) for record in batch.control)
@@ -250,7 +251,7 @@ def _misplaced(before: LogBatch | None, batch: LogBatch, expected: int) -> str:
 
 
 def whole_batches(data: bytes, position: int) -> Iterator[LogBatch]:
-    """Every whole batch from this position on, whatever lies between them."""
+    """Every valid batch from this position on, ignoring the bytes between them."""
     view = memoryview(data)
     magic_at = position + MAGIC_POSITION
     while (magic_at := data.find(MAGIC_BYTE, magic_at)) >= 0:

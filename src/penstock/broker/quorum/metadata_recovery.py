@@ -1,20 +1,20 @@
-"""Metadata made anew from what is left: `penstock metadata recover`.
+"""Rebuilds the metadata from what is left on disk: `penstock metadata recover`.
 
-For a node alone whose metadata is damaged or older than its data. Three sources, the best first:
+It is for a single node whose metadata is damaged or older than its data. It uses three sources, the best first:
 
 1. Intact records of the damaged log and snapshot, before and after the damage (`metadata.salvage`).
 2. `partition.metadata` in each partition's directory: the topic's id.
 3. The logs themselves: how many partitions there are, and which leader epochs and producer ids were used.
 
-`plan` decides and changes nothing. `carry_out` writes the new metadata beside the old, renames both, and keeps the old
-as a stray. It may be interrupted anywhere: the next call finds one or the other and goes on.
+`plan` decides and changes nothing. `carry_out` writes the new metadata next to the old, renames both, and keeps the old
+as a stray. It may be interrupted at any point: the next call finds either one and continues.
 
-What is kept: the cluster's id, the directory's id, topic ids, all records. What is new: the metadata's epoch and offset
-lie above all that was seen, and so do each partition's leader epoch and the next producer id, so that nobody takes the
-new history for the old. What may be lost is listed: configurations of topics whose records are gone.
+Kept: the cluster's id, the directory's id, topic ids, all records. New: the metadata's epoch and offset, each
+partition's leader epoch and the next producer id are above all that were seen, so that the new history cannot be
+mistaken for the old. Possibly lost, and then listed: configurations of topics whose records are gone.
 
-Access control is never guessed. There is no authoriser in this release. Metadata that has ACLs is refused here, and
-`recovered.json` beside the new metadata says that ACLs are unknown (`recovered_metadata`, which every start reads).
+Access control is never guessed. There is no authoriser in this release. Metadata with ACLs is not recovered, and
+`recovered.json` next to the new metadata says that ACLs are unknown (`recovered_metadata`, which every start reads).
 """
 
 from __future__ import annotations
@@ -74,26 +74,26 @@ from penstock.wire.messages import metadata_records as r
 from penstock.wire.uuids import format_uuid, parse_uuid
 
 PREPARED_DIRECTORY = "__cluster_metadata-0.recovered"
-"""The new metadata, until it takes the place of the old."""
+"""The directory of the new metadata until it replaces the old."""
 OFFSETS_SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer"}
-"""Without them committed offsets would expire like records."""
+"""Settings of `__consumer_offsets`; without them committed offsets would expire like records."""
 MARGIN = 1_000
-"""How far epochs and offsets are moved on from the last that are known. An election that no record follows leaves no
-trace in a log, and clients that heard of it take no lower epoch for true."""
+"""How far epochs and offsets are advanced beyond the last known ones. An election without records leaves no trace in
+a log, and clients that heard of it reject lower epochs."""
 PARTITIONS_MAX = 100_000
-"""Of one topic. A directory whose name states more is more likely somebody's own."""
+"""The limit for one topic. A directory name with a larger number was probably not created by a broker."""
 UNKNOWN_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
 
 
 class RecoveryRefused(Exception):
-    """Recovering would do harm; the message says why and what to do instead."""
+    """A recovery would do harm; the message says why and what to do instead."""
 
 
 @dataclass(slots=True)
 class TopicPlan:
     topic: TopicImage
     is_known: bool
-    """The intact records have it: its configuration is what they say."""
+    """Whether intact records describe the topic, so that its configuration is known."""
     facts: list[PartitionFacts]
     notes: list[str] = field(default_factory=list)
 
@@ -102,15 +102,15 @@ class TopicPlan:
 class RecoveryPlan:
     identity: MetaProperties
     damage: list[str]
-    """What is wrong with the metadata that is there."""
+    """The problems of the existing metadata."""
     snapshot_id: OffsetAndEpoch
     voter_set: VoterSet
     topics: list[TopicPlan]
     image: MetadataImage
     owners: dict[str, str]
-    """Directories whose `partition.metadata` is written anew, and the topic ids."""
+    """Directories whose `partition.metadata` is rewritten, with the topic ids."""
     aside: dict[str, str]
-    """Directories that are set aside, and why."""
+    """Directories that are set aside, with the reasons."""
     notes: list[str]
     kept_records: int
     lost_records: int
@@ -128,13 +128,13 @@ class RecoveryPlan:
 
 
 def plan(disk: Disk, new_uuid: Callable[[], bytes], undelete: Sequence[str] = ()) -> RecoveryPlan:
-    """What a recovery would do; nothing is changed. Raises RecoveryRefused, MetaPropertiesError, UnreadableMetadata.
+    """What a recovery would do; changes nothing. Raises RecoveryRefused, MetaPropertiesError, UnreadableMetadata.
 
-    `undelete`: topics that shall be there again, although the metadata says that they were deleted.
+    `undelete`: topics to restore although the metadata says that they were deleted.
     """
     if not disk.exists(META_PROPERTIES):
         raise RecoveryRefused(
-            f"{disk.root} has no {META_PROPERTIES}, which names the cluster and the node. Restore it from a copy first"
+            f"{disk.root} has no {META_PROPERTIES}, which names the cluster and the node. Restore it from a backup"
         )
     identity = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
     damage: list[str] = []
@@ -147,22 +147,22 @@ def plan(disk: Disk, new_uuid: Callable[[], bytes], undelete: Sequence[str] = ()
     found = salvage_records(_values(disk, evidence))
     if found.acls:
         raise RecoveryRefused(
-            f"the metadata has {found.acls} records of access control, which this release cannot keep: the recovered "
+            f"the metadata has {found.acls} ACL records, which this release cannot keep; the recovered "
             "cluster would be open to everyone"
         )
     replicas = (one for topic in found.image.topics() for state in topic.partitions for one in state.replicas)
     others = sorted({*found.image.brokers, *replicas} - {identity.node_id})
     if others:
         raise RecoveryRefused(
-            f"brokers {', '.join(map(str, others))} have partitions or were registered: metadata made anew here would "
-            f"not know their topics, and they would remove their logs. Each broker keeps a copy of {METADATA_DIRECTORY}"
+            f"brokers {', '.join(map(str, others))} have partitions or were registered; metadata rebuilt here would "
+            f"lack their topics, and they would remove their logs. Each broker keeps a copy of {METADATA_DIRECTORY}"
         )
     planner = _Planner(survey(disk), identity, evidence, found, new_uuid, undelete)
     return planner.plan(damage, recovery_point)
 
 
 class _Planner:
-    """Pure: compares what the records tell with what the directories do."""
+    """Compares what the records say with the directories. Pure."""
 
     def __init__(
         self,
@@ -187,15 +187,15 @@ class _Planner:
         topics = [plan for plan in map(self._topic, self._names()) if plan is not None]
         missing = [plan.topic.name for plan in topics if self._is_missing(plan)]
         if missing and not damage:
-            damage = [f"the metadata does not know all partitions of {', '.join(missing)}"]
+            damage = [f"the metadata lacks partitions of {', '.join(missing)}"]
         self._note_topics_without_data([plan.topic.name for plan in topics])
         voters = self._evidence.voter_set
         own = voters.get(self._identity.node_id) if voters is not None else None
         endpoints = own.endpoints if own is not None and own.endpoints else (UNKNOWN_ENDPOINT,)
         if voters is None:
             self._notes.append(
-                "no intact record names the voters: this node is taken for the only one. If there were other "
-                "controllers, stop here, and start them instead"
+                "no intact record names the voters, so this node is assumed to be the only one. If there were other "
+                "controllers, stop now and start them instead"
             )
         return RecoveryPlan(
             identity=self._identity,
@@ -226,7 +226,7 @@ class _Planner:
         own = [one for one in facts if one.owner.topic_id in ("", text) or self._is_doubtful(one)]
         for one in facts:
             if one not in own:
-                self._aside[one.directory] = f"it is of another topic of that name ({one.owner.topic_id})"
+                self._aside[one.directory] = f"it belongs to another topic of that name ({one.owner.topic_id})"
             elif one.owner.topic_id != text:
                 self._owners[one.directory] = text
         if known is not None and known.topic_id != topic_id:
@@ -236,7 +236,7 @@ class _Planner:
         count = max([*by_index, -1]) + 1
         if count > PARTITIONS_MAX:
             raise RecoveryRefused(
-                f"{name}-{count - 1} would be a partition of a topic with {count} of them. If it is none, move it away"
+                f"{name}-{count - 1} would make a topic of {count} partitions. If it is not a partition, move it away"
             )
         if known is not None:
             count = max(count, len(known.partitions))
@@ -251,14 +251,15 @@ class _Planner:
         return plan
 
     def _is_doubtful(self, facts: PartitionFacts) -> bool:
-        """Its owner has no checksum and names a topic that nobody knows: more likely rot than another topic."""
+        """Whether the owner has no checksum and names an unknown topic: that is more likely bit rot than another
+        topic."""
         if facts.owner.state is not OwnerState.UNCHECKED:
             return False
         named = parse_uuid(facts.owner.topic_id)
         return named not in self._found.removed and self._found.image.topic_by_id(named) is None
 
     def _topic_id(self, facts: list[PartitionFacts], known: TopicImage | None) -> bytes:
-        """The directories decide; then the records; else the topic gets a new id."""
+        """The id from the directories; otherwise from the records; otherwise a new one."""
         stated = [one.owner.topic_id for one in facts if one.owner.topic_id]
         if known is not None and (not stated or format_uuid(known.topic_id) in stated):
             return known.topic_id
@@ -273,15 +274,15 @@ class _Planner:
         replicas = known.replicas if known is not None else (node_id,)
         if facts is None and node_id in replicas:
             plan.notes.append(
-                f"partition {index} has no directory: it begins empty, unless this node is known to have had it: then "
-                "it is refused until you put the directory back, or run `penstock log accept-loss`"
+                f"partition {index} has no directory and starts empty. But if this node is known to have had it, it "
+                "is refused until you restore the directory or run `penstock log accept-loss`"
             )
         isr = known.isr if known is not None else (node_id,)
         epochs = [known.leader_epoch if known is not None else -1, facts.last_epoch if facts is not None else -1]
         return PartitionState(
             replicas=replicas,
             isr=isr,
-            # Without anyone in the ISR a leader is elected among the eligible ones, when the brokers come.
+            # If the ISR is empty, a leader is elected among the eligible replicas when brokers register.
             leader=node_id if node_id in isr else known.leader if known is not None else NO_LEADER,
             leader_epoch=max(epochs) + MARGIN,
             partition_epoch=known.partition_epoch + 1 if known is not None else 0,
@@ -300,14 +301,14 @@ class _Planner:
         gone = [name for name in self._found.image.topic_names() if name not in names_found]
         if gone:
             self._notes.append(
-                f"intact records name topics that have no directory here, and are left out: {', '.join(gone)}"
+                f"intact records name topics that have no directory here; they are left out: {', '.join(gone)}"
             )
 
     def _snapshot_id(self, recovery_point: int) -> OffsetAndEpoch:
-        """Above all that anyone can have seen of the old log."""
+        """An id above everything that any node can have seen of the old log."""
         evidence = self._evidence
         old = evidence.snapshot_id or OffsetAndEpoch(0, 0)
-        # Batches behind the damage may state wrong offsets and epochs, so they are counted instead.
+        # Batches after the damage may have wrong offsets and epochs, so only their number is used.
         behind = evidence.log.behind
         offset = max(evidence.log.end, evidence.noted.end, recovery_point, old.offset)
         epochs = [old.epoch, *(batch.epoch for batch in evidence.log.batches[-1:])]
@@ -316,7 +317,7 @@ class _Planner:
         return OffsetAndEpoch(offset + sum(batch.count for batch in behind) + MARGIN, max(epochs) + MARGIN)
 
     def _image(self, topics: list[TopicPlan]) -> MetadataImage:
-        """The new metadata; made by replay, so that it is what a node will load."""
+        """The new metadata, built by replaying records, so that it is exactly what a node will load."""
         found = self._found.image
         delta = MetadataDelta(EMPTY_IMAGE)
         features = [r.FeatureLevelRecord(name=name, feature_level=level) for name, level in found.features.items()]
@@ -343,14 +344,14 @@ class _Planner:
         return delta.apply(0, 0)
 
     def _next_producer_id(self) -> int:
-        """Above all that were given out, and a block more: some of those may not have reached any log."""
+        """Above all assigned ids, plus one block: some assigned ids may not have reached any log."""
         used = max([one.last_producer_id + 1 for one in self._facts], default=0)
         blocks = -(-max(used, self._found.image.next_producer_id) // PRODUCER_ID_BLOCK_SIZE)
         return (blocks + 1) * PRODUCER_ID_BLOCK_SIZE
 
 
 def _safe_settings(plan: TopicPlan) -> Mapping[str, str]:
-    """What a topic gets whose own settings may be lost, so that neither retention nor compaction removes anything."""
+    """Settings for a topic whose own may be lost: neither retention nor compaction removes anything."""
     if plan.topic.name == CONSUMER_OFFSETS:
         return OFFSETS_SETTINGS
     return {} if plan.is_known else KEEP_EVERYTHING
@@ -364,9 +365,8 @@ def _expect_alone(identity: MetaProperties, voters: VoterSet | None) -> None:
     others = [voter.id for voter in voters.voters if voter.id != identity.node_id] if voters is not None else []
     if others:
         raise RecoveryRefused(
-            f"nodes {', '.join(map(str, others))} are voters, too, and have the metadata. Start this node while a "
-            "majority of them is up: it fetches everything again by itself. Metadata made anew here would contradict "
-            "theirs"
+            f"nodes {', '.join(map(str, others))} are also voters and have the metadata. Start this node while a "
+            "majority of them is up, and it fetches everything again. Metadata rebuilt here would contradict theirs"
         )
 
 
@@ -388,7 +388,7 @@ def _state(disk: Disk, damage: list[str]) -> HardState | None:
 
 
 def _values(disk: Disk, evidence: Evidence) -> Iterator[bytes]:
-    """The values of all intact records: of the snapshot, then of the log."""
+    """The values of all intact records: first those of the snapshot, then those of the log."""
     covered = -1
     if evidence.snapshot is not None and evidence.snapshot_id is not None:
         covered = evidence.snapshot_id.offset
@@ -400,7 +400,7 @@ def _values(disk: Disk, evidence: Evidence) -> Iterator[bytes]:
 
 
 def _values_in(data: bytes, covered: int) -> Iterator[bytes]:
-    """Those of the whole batches that end after offset `covered`."""
+    """The values in the valid batches that end after offset `covered`."""
     for batch in whole_batches(data, 0):
         if batch.end_offset > covered:
             with suppress(WireError):
@@ -411,18 +411,18 @@ def _values_in(data: bytes, covered: int) -> Iterator[bytes]:
 
 
 async def carry_out(runtime: Runtime, recovery: RecoveryPlan) -> str:
-    """Do it. Returns the directory that holds the metadata from before. The caller holds the directory's lock."""
+    """Carry out the plan. Returns the directory of the old metadata. The caller holds the directory's lock."""
     disk, strays = runtime.disk, Strays(runtime)
     directory = LogDirectory(runtime)
     await directory.load()
     for name in recovery.aside:
-        # While the checkpoints list a log, a start misses it.
+        # While the checkpoints list a log, a start considers it lost.
         await directory.release(name)
     for name, reason in recovery.aside.items():
         await strays.set_aside(name, reason)
     for name, topic_id in recovery.owners.items():
         if disk.exists(f"{name}/{names.PARTITION_METADATA_NAME}"):
-            await strays.set_files_aside(name, [names.PARTITION_METADATA_NAME], "it was damaged, and is written anew")
+            await strays.set_files_aside(name, [names.PARTITION_METADATA_NAME], "it was damaged and has been rewritten")
         await disk.replace_bytes(f"{name}/{names.PARTITION_METADATA_NAME}", partition_metadata_text(topic_id))
     kept = ""
     if recovery.damage:
@@ -439,7 +439,7 @@ async def carry_out(runtime: Runtime, recovery: RecoveryPlan) -> str:
 
 
 async def finish(runtime: Runtime) -> bool:
-    """Let prepared metadata take its place, if a recovery was interrupted before it did. Returns whether it was."""
+    """Put prepared metadata in place if a recovery was interrupted before that. Returns whether it was."""
     disk = runtime.disk
     if disk.exists(METADATA_DIRECTORY) or not disk.exists(PREPARED_DIRECTORY):
         return False
@@ -451,7 +451,7 @@ async def finish(runtime: Runtime) -> bool:
 async def _prepare(runtime: Runtime, recovery: RecoveryPlan) -> None:
     disk, wall_ms = runtime.disk, runtime.wall_ms()
     if disk.exists(PREPARED_DIRECTORY):
-        # A recovery was interrupted before the old metadata was set aside: it is planned anew from that.
+        # A recovery was interrupted before the old metadata was set aside: plan again from the old metadata.
         await runtime.offload(disk.rmtree, PREPARED_DIRECTORY)
     disk.mkdir(PREPARED_DIRECTORY)
     values = snapshot_values(recovery.image)

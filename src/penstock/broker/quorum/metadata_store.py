@@ -1,22 +1,21 @@
-"""What a node keeps of the cluster's metadata on its disk: the log, its snapshots, its vote, and how far it was synced.
+"""A node's copy of the cluster metadata on disk: the log, its snapshots, the vote, and the last synced offset.
 
-All of it lies in `__cluster_metadata-0`. The parts belong together, and the order in which they change is what makes a
-crash harmless:
+All files are in `__cluster_metadata-0`. The order in which they change makes a crash harmless:
 
-- A snapshot is whole and durable before the log begins after it. So a log that ends before the newest snapshot was cut
-  off between the two, and goes on after the snapshot.
-- The note of how far the log was synced (`synced_end`) is lowered before the log is cut, never after.
-- What is found at a start is synced once more: it may be in the page cache only, and counts as synced from then on.
+- A snapshot is complete and durable before the log begins after it. So if a log ends before the newest snapshot, a
+  crash came between the two, and the log continues after the snapshot.
+- The note of the last synced offset (`synced_end`) is lowered before the log is truncated, never after.
+- A start syncs the files that it finds once more: they may be only in the page cache, and count as synced from then on.
 
-A start looks before it touches anything (`metadata_evidence`). If a log or a snapshot is damaged, or shorter than it
-once was, there are two cases:
+A start examines the files before it changes anything (`metadata_evidence`). If a log or a snapshot is damaged, or
+shorter than it once was, there are two cases:
 
-- Others hold the metadata. The damaged files are set aside, never removed, and everything is fetched again. Until then
-  the node's vote is *suspect*: it must not help to elect anyone, and its image is of no use to anyone.
-- Nobody else does. The node does not start, and changes nothing: `penstock metadata recover` shows what can be rebuilt.
+- Other nodes have the metadata. The damaged files are set aside, never removed, and everything is fetched again. Until
+  then the node's vote is *suspect*: it must not help to elect a leader, and its image must not be used.
+- No other node has it. The node does not start and changes nothing; `penstock metadata recover` shows what can be
+  rebuilt.
 
-A snapshot that a newer release wrote, in a way that this one does not know, keeps a node from starting, too: nothing
-is wrong with it.
+A snapshot in a format that only a newer release knows also prevents a start, but it is not damaged.
 """
 
 from __future__ import annotations
@@ -63,16 +62,16 @@ LOG_FILE_SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 
 
 class DamagedMetadata(Exception):
-    """The metadata is damaged, and nobody else has it."""
+    """The metadata is damaged, and no other node has it."""
 
 
 class Found(NamedTuple):
-    """What the disk held."""
+    """The metadata found on disk."""
 
     state: HardState
     snapshot_id: OffsetAndEpoch
     voter_set: VoterSet
-    """As of the snapshot."""
+    """The voter set of the snapshot."""
     log_start: int
     batches: list[LogBatch]
 
@@ -87,21 +86,22 @@ class MetadataStore:
     log: Log
 
     def __init__(self, runtime: Runtime, events: EventLog, *, has_others: bool) -> None:
-        """`has_others`: there are nodes to fetch from what this one may have lost.
+        """`has_others`: there are nodes from which lost metadata can be fetched.
 
-        The configuration tells, and not the log: a damaged log may end on the day when this node was the only voter.
+        The configuration decides this and not the log: a damaged log may end at a time when this node was the only
+        voter.
         """
         self._runtime = runtime
         self._events = events
         self._has_others = has_others
         self._synced_end = SyncedEnd(runtime)
         self._cuts = 0
-        """Odd while the log is being cut, and higher afterwards: a sync that ran meanwhile is not noted."""
+        """Odd while the log is being truncated, and higher afterwards: a sync that ran meanwhile is not recorded."""
 
     # ---- start
 
     async def open(self, directory: LogDirectory, loader: MetadataLoader) -> Found:
-        """Read what is there; the newest snapshot goes into `loader`. Raises DamagedMetadata, UnreadableMetadata."""
+        """Read the files; load the newest snapshot into `loader`. Raises DamagedMetadata, UnreadableMetadata."""
         recovery_point = directory.recovery_point(METADATA_DIRECTORY)
         disk = self._runtime.disk
         evidence = await self._runtime.offload(collect, disk, recovery_point, read_state(disk))
@@ -111,8 +111,8 @@ class MetadataStore:
         if damage and not self._has_others:
             raise DamagedMetadata(
                 f"the metadata is damaged: {'; '.join(damage)}. Nothing was changed: {remains_in(disk)}. "
-                "No other voter has this metadata. If the cluster has other brokers, each of them has a copy of "
-                f"{METADATA_DIRECTORY}: restore it from there. If not, see what can be rebuilt with: "
+                "No other voter has this metadata. If the cluster has other brokers, each has a copy of "
+                f"{METADATA_DIRECTORY}: restore it from there. Otherwise see what can be rebuilt with: "
                 f"penstock metadata recover --data {disk.root}"
             )
         if damage:
@@ -120,7 +120,7 @@ class MetadataStore:
         self._synced_end.found(evidence.noted)
         if evidence.noted.is_damaged:
             self._events.warning(
-                "synced-end damaged", what="the note of how far the metadata log was synced", then="it is written anew"
+                "synced-end damaged", what="the record of the metadata log's last sync", then="it is rewritten"
             )
         return await self._open(directory, evidence, loader)
 
@@ -131,7 +131,7 @@ class MetadataStore:
         try:
             loader.load_snapshot(snapshot_id, snapshot.values)
         except (WireError, MetadataError) as error:
-            # Its checksums are right, so it is no damage, and the leader would send the same.
+            # Its checksums are valid, so it is not damaged, and the leader would send the same bytes.
             raise UnreadableMetadata(f"{snapshot_path(snapshot_id)}: {error}") from None
         try:
             log = self.log = await directory.open(METADATA_DIRECTORY, METADATA_LOG)
@@ -140,13 +140,14 @@ class MetadataStore:
         for cut in log.cuts:
             self._events.error("log cut", partition=METADATA_DIRECTORY, **cut.fields())
         if log.end_offset < snapshot_id.offset:
-            # A crash came between the snapshot and what it replaced: the log goes on after the snapshot.
+            # A crash came between writing the snapshot and replacing the log: continue after the snapshot.
             await log.trimmer.truncate_fully_and_start_at(snapshot_id.offset)
         if log.end_offset != max(evidence.log.end, snapshot_id.offset):
             raise DamagedMetadata(
-                f"the metadata log ends at {log.end_offset} as it was opened, and at {evidence.log.end} as it was read"
+                f"the metadata log ends at {log.end_offset} after it was opened, but at {evidence.log.end} when it "
+                "was read"
             )
-        # What we found may be in the page cache only, and the core counts it as synced from here on.
+        # These bytes may be only in the page cache, and the core counts them as synced from here on.
         await log.flush()
         self._synced_end.moved(log.end_offset)
         batches = [batch for batch in evidence.log.batches if batch.end_offset > log.start_offset]
@@ -154,10 +155,10 @@ class MetadataStore:
         return Found(state, snapshot_id, snapshot.voter_set, log.start_offset, batches)
 
     async def _set_aside(self, directory: LogDirectory, evidence: Evidence, damage: list[str]) -> Evidence:
-        """Forget what cannot be trusted, but remove none of it. Others have what this node lost."""
+        """Set aside the files that cannot be trusted, without removing any. Other nodes have what this node lost."""
         disk = self._runtime.disk
         state = evidence.state or HardState()
-        # First of all: until it has everything again, this node must not help to elect anyone.
+        # This comes first: until the node has everything again, it must not help to elect a leader.
         state = HardState(state.epoch, state.leader_id, state.voted, suspect=True)
         await self.write_state(state)
         doomed = [
@@ -172,7 +173,7 @@ class MetadataStore:
         await directory.checkpoint()
         self._synced_end.found(evidence.noted)
         if evidence.snapshot is None:
-            # Begin with nothing, as a node does that has just joined.
+            # Start empty, like a node that has just joined.
             wall_ms = self._runtime.wall_ms()
             data = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [], timestamp_ms=wall_ms))
             await self.write_snapshot(BOOTSTRAP_SNAPSHOT, data)
@@ -182,7 +183,7 @@ class MetadataStore:
             "metadata log damaged",
             what="; ".join(damage),
             kept=kept,
-            then="everything is fetched again from the leader; until then this node neither votes nor leads",
+            then="everything is fetched again from the leader; until then this node does not vote or lead",
         )
         return await self._runtime.offload(collect, disk, 0, state)
 
@@ -194,13 +195,13 @@ class MetadataStore:
     # ---- the log
 
     def append(self, batch: LogBatch) -> int:
-        """Returns how many bytes that were."""
+        """Append a batch; returns its size in bytes."""
         data = encode_batch(batch, self._runtime.wall_ms())
         self.log.writer.append_follower(memoryview(bytearray(data)))
         return len(data)
 
     async def sync(self) -> int:
-        """Returns up to which offset the log is durable."""
+        """Sync the log; returns the offset up to which it is durable."""
         end, cuts = self.log.end_offset, self._cuts
         await self.log.flush()
         if cuts == self._cuts and not cuts % 2:
@@ -214,7 +215,7 @@ class MetadataStore:
         self._cuts += 1
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """Batches from this one on."""
+        """Batches from the one that contains this offset."""
         log = self.log
         found = log.reader.try_read(offset, max_bytes, log.end_offset)
         if found is None:
@@ -245,12 +246,12 @@ class MetadataStore:
         await self._runtime.disk.replace_bytes(snapshot_path(snapshot_id), data)
 
     async def start_log_after(self, snapshot_id: OffsetAndEpoch) -> None:
-        """What the snapshot holds may go from the log: whole segments do."""
+        """Remove the part of the log that the snapshot covers, in whole segments."""
         self.log.trimmer.advance_start_offset(snapshot_id.offset)
         await self.log.trimmer.retain(self._runtime.wall_ms(), snapshot_id.offset)
 
     async def install_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        """Let a snapshot take the place of the whole log."""
+        """Replace the whole log by a snapshot."""
         await self.write_snapshot(snapshot_id, data)
         self._cuts += 1
         await self._synced_end.lower(snapshot_id.offset)
@@ -264,7 +265,7 @@ class MetadataStore:
                 self._runtime.disk.unlink(snapshot_path(older))
 
     async def read_snapshot(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[bytes, int]:
-        """A piece of a snapshot, and the size of the whole. Raises KafkaError."""
+        """A part of a snapshot, and the size of the whole. Raises KafkaError."""
         disk = self._runtime.disk
         path = snapshot_path(snapshot_id)
         if not disk.exists(path):
@@ -281,20 +282,21 @@ class MetadataStore:
 
 
 def _doubts(evidence: Evidence) -> list[str]:
-    """What may be harmless, and is taken for damage where others have the metadata: to fetch it again costs little."""
+    """Signs that may be harmless. They are treated as damage if other nodes have the metadata, because fetching it
+    again is cheap."""
     doubts = []
     if evidence.log.behind:
-        # A torn write has nothing whole behind it, but for another write that was not synced either. The first batches
-        # may name this node as the only voter: it must not go on from there as if that were all.
+        # Valid batches after a torn write can only be other unsynced writes. But the batches before it may name this
+        # node as the only voter, and it must not continue from there as if they were all.
         assert evidence.log.broken is not None
-        doubts.append(f"whole batches follow one that is damaged, behind offset {evidence.log.broken.offset}")
+        doubts.append(f"valid batches follow a damaged one after offset {evidence.log.broken.offset}")
     if evidence.state is None and evidence.log.batches:
-        doubts.append("quorum-state is missing: nobody knows whom this node voted for")
+        doubts.append("quorum-state is missing, so this node's vote is unknown")
     return doubts
 
 
 async def read_batches(log: Log) -> list[LogBatch]:
-    """All that the log holds."""
+    """All batches in the log."""
     offset = log.start_offset
     batches: list[LogBatch] = []
     while offset < log.end_offset:

@@ -1,6 +1,6 @@
-"""What a directory tells about its topics without the metadata: names, owners, epochs, producers. Only reads.
+"""Facts about topics that the data directory shows without the metadata: names, owners, epochs, producers. Read-only.
 
-Every batch of every log is looked at once, so this takes as long as reading the disk does.
+Every batch of every log is read once, so this takes as long as reading the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NONE = -1
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """One partition's directory."""
+    """Facts about one partition's directory."""
 
     directory: str
     topic: str
@@ -34,7 +34,7 @@ class PartitionFacts:
     last_epoch: int = NONE
     last_producer_id: int = NONE
     has_gaps: bool = False
-    """Offsets are missing between batches: compaction took them."""
+    """Whether offsets are missing between batches, which means that the log was compacted."""
     problems: list[str] = field(default_factory=list)
 
 

@@ -1,12 +1,12 @@
-"""The other replicas of the metadata log: where they listen, and what this node's Raft core has to ask them.
+"""The other replicas of the metadata log: their addresses, and the requests that this node's Raft core sends them.
 
-A request of the core becomes one of Kafka's, on one of two connections to its node: fetches are parked there, and votes
-must not wait behind them. Its answer comes back to the core as an event. So does the lack of one; and the certainty,
-where there is one, that the leader is gone: nobody listens at its address any more, or it says itself that it does not
-lead, although it did in this epoch (it was started anew, and never leads twice in one).
+A request of the core becomes a Kafka request on one of two connections to its node: fetches are parked there, and votes
+must not wait behind them. The response is returned to the core as an event. So is a missing response. The core is also
+told when the leader is certainly gone: nothing listens at its address any more, or it says itself that it does not
+lead, although it led in this epoch (it was restarted, and never leads twice in one epoch).
 
-Nodes tell each other where they listen, in requests and in answers. The latest news counts for more than what the
-voter set says, which only a voter change brings up to date.
+Nodes announce their addresses in requests and responses. The latest announcement has priority over the voter set, which
+is updated only by a voter change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.wire import valid
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 
 FETCH_CHANNEL = "metadata"
-"""Fetches are parked: they have a connection of their own, so that votes do not wait behind them."""
+"""Fetches are parked, so they have their own connection: votes must not wait behind them."""
 QUORUM_CHANNEL = "quorum"
 ENDPOINTS_MAX = 1_000
-"""Of nodes that are not voters, or listen elsewhere now: the oldest news is forgotten first."""
+"""Addresses of nodes that are not voters or have moved; the oldest is forgotten first."""
 
 
 class QuorumPeers:
@@ -54,8 +54,8 @@ class QuorumPeers:
         on_event: Callable[[Event], None],
         on_fetched: Callable[[m.FetchResponse], None],
     ) -> None:
-        """`servers`: where to ask for the quorum while its voters are not known. `own_endpoint`: name, host, port.
-        `on_event` is told what came of each request; `on_fetched` of a fetch, after that."""
+        """`servers`: where to ask for the quorum while its voters are unknown. `own_endpoint`: name, host, port.
+        `on_event` receives the result of each request; `on_fetched` is then called for a fetch."""
         self._runtime = runtime
         self._events = events
         self._peers = peers
@@ -68,14 +68,14 @@ class QuorumPeers:
         self._on_fetched = on_fetched
         self._learned: dict[int, Address] = {}
         self.resigning = 0
-        """Nodes that are being told that this one leads no longer."""
+        """Nodes that are being told that this node has resigned."""
         self.refused = 0
-        """Requests and answers of other nodes that make no sense."""
+        """Number of invalid requests and responses from other nodes."""
 
-    # ---- where they listen
+    # ---- addresses
 
     def endpoints(self) -> dict[int, Address]:
-        """Where the controllers of nodes listen, this one's among them."""
+        """The controller addresses of all known nodes, including this one."""
         own = {} if self._own_endpoint is None else {self._node_id: self._own_endpoint[1:]}
         return {**translate.voter_endpoints(self.core.voter_set), **self._learned, **own}
 
@@ -83,7 +83,7 @@ class QuorumPeers:
         return None if node_id == NO_NODE else self.endpoints().get(node_id)
 
     def learn_endpoint(self, node_id: int, address: Address) -> None:
-        """Another node says where a node listens. KafkaError(INVALID_REQUEST) if nobody can listen there."""
+        """Record the address of a node as announced by another. Raises KafkaError(INVALID_REQUEST) if it is invalid."""
         valid.check_address(*address)
         if node_id != self._node_id and node_id >= 0:
             self._learned.pop(node_id, None)
@@ -92,20 +92,20 @@ class QuorumPeers:
                 del self._learned[next(iter(self._learned))]
 
     def _learn_told(self, by: int, node_id: int, address: Address) -> None:
-        """An answer may be of use even if it names an address that is not."""
+        """Like `learn_endpoint`, but only logs an invalid address: the rest of the response may still be useful."""
         try:
             self.learn_endpoint(node_id, address)
         except KafkaError as error:
             self._events.limited("address refused", told_by=by, node=node_id, reason=error.message)
 
-    # ---- what they are asked
+    # ---- requests
 
     def send(self, request: m.Request) -> None:
         self.resigning += isinstance(request, m.EndQuorumEpochRequest)
         self._runtime.spawn(self._request(request), "quorum request")
 
     async def _request(self, request: m.Request) -> None:
-        """Send a request of the core, and tell it the answer, or that there was none."""
+        """Send a request of the core, and pass it the response, or the fact that there was none."""
         target: Address | None
         if request.target == ANY_BOOTSTRAP_SERVER:
             target = self._servers[self._runtime.rng.randrange(len(self._servers))] if self._servers else None
@@ -145,6 +145,6 @@ class QuorumPeers:
             self._on_fetched(event)
 
     def _leads_no_longer(self, response: m.FetchResponse) -> bool:
-        """The leader itself says so: it was started anew, and never leads twice in one epoch."""
+        """Whether the leader itself says so: it was restarted, and never leads twice in one epoch."""
         resigned = response.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and response.source == self.core.leader_id
         return resigned and response.epoch == self.core.epoch and response.leader_id == NO_NODE

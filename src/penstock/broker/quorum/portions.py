@@ -1,5 +1,5 @@
-"""Decisions about many partitions, in portions: the controller decides a portion as a whole, and other requests are
-served between two of them."""
+"""Decisions about many partitions, split into portions: each portion is decided as a whole, and the controller serves
+other requests between two portions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.broker.node import ControllerNode
 from penstock.metadata import Controller, Decision
 
 PORTION = 1_000
-"""Takes a controller a few milliseconds."""
+"""The size of a portion, which takes a controller a few milliseconds."""
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ async def decide_in_portions(
     wanted: Sequence[W],
     slices: Slices,
 ) -> list[R]:
-    """The results for all that is wanted. Raises KafkaError; what was decided before that stays decided."""
+    """The results for all of `wanted`. Raises KafkaError; portions that were decided before stay in force."""
     results: list[R] = []
     for start in range(0, len(wanted), PORTION):
         portion = wanted[start : start + PORTION]

@@ -1,11 +1,11 @@
-"""What a start must know of metadata that was made anew by `penstock metadata recover`.
+"""The marker that `penstock metadata recover` leaves in rebuilt metadata, and what a start does with it.
 
-The recovery leaves `recovered.json` beside the metadata. It says which topics lost their settings, and that nobody
-knows which ACLs there were. Every start reads it and names, in a warning, the topics that still have the settings which
-the recovery gave them. A damaged file is refused: nobody knows what it said. An operator ends this by removing it.
+`recovered.json` next to the metadata says which topics lost their settings, and that former ACLs are unknown. Every
+start reads it, and its warning names the topics that still have the settings from the recovery. A damaged file prevents
+the start, because its content is unknown. The operator removes the file to end the warnings.
 
-Lost ACLs cannot open anything in this release, which has no authoriser: everyone may do everything, and a configuration
-with `authorizer.class.name` is refused. An authoriser must refuse to start while there is such a file.
+Lost ACLs cannot open access in this release, which has no authoriser: everyone may do everything, and a configuration
+with `authorizer.class.name` is refused. A future authoriser must refuse to start while this file exists.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from penstock.runtime.eventlog import EventLog
 MARKER_NAME = "recovered.json"
 MARKER_PATH = f"{METADATA_DIRECTORY}/{MARKER_NAME}"
 KEEP_EVERYTHING: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""For topics whose settings are lost: the defaults would delete records after a week."""
+"""Settings for topics whose own are lost: the defaults would delete records after a week."""
 
 
 class Marker(msgspec.Struct, frozen=True, rename="camel"):
-    """Says that this metadata was made anew, and what must not be taken for granted."""
+    """States that the metadata was rebuilt, and what is uncertain in it."""
 
     recovered_ms: int
     acls: str = "unknown"
@@ -35,20 +35,20 @@ class Marker(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_marker(disk: Disk) -> Marker | None:
-    """None if the metadata was never made anew. Raises StartRefused if nobody knows what the file said."""
+    """The marker; None if the metadata was never rebuilt. Raises StartRefused if the file is damaged."""
     if not disk.exists(MARKER_PATH):
         return None
     try:
         return msgspec.json.decode(disk.read_bytes(MARKER_PATH), type=Marker)
     except msgspec.DecodeError as error:
         raise StartRefused(
-            f"{disk.root}/{MARKER_PATH} is damaged ({error}). It says that this metadata was recovered, and what was "
-            "lost. Restore it from a copy, or remove it if that is known"
+            f"{disk.root}/{MARKER_PATH} is damaged ({error}). It states that this metadata was recovered and what was "
+            "lost. Restore it from a backup, or remove it if you know what was lost"
         ) from None
 
 
 def tell_recovered(events: EventLog, marker: Marker, image: MetadataImage) -> None:
-    """Name the topics whose settings nobody has set since the recovery."""
+    """Warn about the topics whose settings have not been set since the recovery."""
     unset = [
         name
         for name in marker.topics_without_configuration
@@ -60,7 +60,7 @@ def tell_recovered(events: EventLog, marker: Marker, image: MetadataImage) -> No
         recovered_ms=marker.recovered_ms,
         acls=marker.acls,
         topics_that_keep_everything=",".join(unset),
-        hint="set their configurations again: until then they are neither compacted nor cut"
+        hint="set their configurations again; until then they are neither compacted nor deleted by retention"
         if unset
-        else f"remove {MARKER_PATH} while the broker is stopped, and this is no longer told",
+        else f"remove {MARKER_PATH} while the broker is stopped to end this warning",
     )

@@ -1,20 +1,20 @@
-"""The shell of the metadata quorum: it writes, syncs, sends and applies what the pure cores decide.
+"""The shell of the metadata quorum: it persists, syncs, sends and applies what the pure cores decide.
 
 A decision of the controller becomes one batch of the metadata log (`__cluster_metadata-0`), proposed to the Raft core.
-What the core says is done in the order that `raft.Ready` prescribes. Once a batch is below the high watermark it is
-replayed into the image, the change is published (to the partition manager and whoever else listens), and only then
-is whoever asked for it answered. So an answer means: decided, durable, and in force on this node.
+The shell carries out the core's output in the order that `raft.Ready` prescribes. Once a batch is below the high
+watermark, it is replayed into the image, the change is published (to the partition manager and other listeners), and
+only then is the request answered. So a response means: decided, durable, and in force on this node.
 
     RaftCore              decides; event in, `Ready` out
     MetadataStore         the log, the snapshots and the vote on disk
-    QuorumPeers           the other replicas: where they listen, what they are asked and answer
-    AppliedMetadata       what is committed, as an image; its publishers, and those who wait for it
+    QuorumPeers           the other replicas: their addresses, requests and responses
+    AppliedMetadata       the committed records as an image; its publishers, and the requests that wait for it
 
-One event at a time. A step that changes what must be durable before anything else happens (epoch and vote, a cut of
-the log, an installed snapshot) takes time; what arrives meanwhile waits (`_inbox`, `_idle`). All other steps, which is
-nearly all there are, are carried out at once.
+Events are processed one at a time. A step whose result must be durable before anything else happens (epoch and vote, a
+truncation of the log, an installed snapshot) takes time, and events that arrive meanwhile wait (`_inbox`, `_idle`). All
+other steps, which are nearly all, are carried out at once.
 
-With one voter there is nobody to send to; everything else is as in a cluster.
+With one voter there is no peer to send to; everything else is as in a cluster.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ from penstock.wire.messages.metadata_records import AbortTransactionRecord, enco
 from penstock.wire.uuids import format_uuid
 
 CHANGE_MS = 30_000
-"""How long a change of the voters may take before whoever asked for it is told that it is not done yet."""
+"""How long a voter change may take before its requester is told that it is not done yet."""
 RESIGN_MS = 500
 RESIGN_POLL_MS = 5
-"""How long a node that stops waits until the others know that it leads no longer."""
+"""How long a stopping node waits until the others know that it has resigned."""
 ANSWERS_MAX = 10_000
-"""Requests of other nodes that are under way at once, parked fetches among them."""
+"""The maximum number of requests from other nodes in progress, including parked fetches."""
 
 _RESPONSES = (
     m.VoteResponse,
@@ -91,11 +91,11 @@ class WrongRole(Exception):
 
 
 class WrongDirectory(Exception):
-    """The directory is not the one that this node's vote belongs to; the message says what to do."""
+    """The data directory is not the one that this node's vote belongs to; the message says what to do."""
 
 
 class MetadataQuorum:
-    """This node's replica of the metadata log, and the image that follows from it."""
+    """This node's replica of the metadata log, and the image built from it."""
 
     core: RaftCore
 
@@ -114,7 +114,7 @@ class MetadataQuorum:
         own_endpoint: tuple[str, str, int] | None = None,
         may_vote: bool = True,
     ) -> None:
-        """`servers`: where to ask for the quorum while its voters are not known. `own_endpoint`: name, host, port."""
+        """`servers`: where to ask for the quorum while its voters are unknown. `own_endpoint`: name, host, port."""
         self._runtime = runtime
         self._events = events
         self._config = config
@@ -155,11 +155,11 @@ class MetadataQuorum:
             on_fetched=self._note_progress,
         )
         self.controller: Controller | None = None
-        """Set while this node is the active controller: it leads, and its image holds all that was decided before."""
+        """Set while this node is the active controller: it leads, and its image includes all earlier decisions."""
         self.on_leader: list[Callable[[], None]] = []
-        """Called when another node, or none, leads; and when this node becomes the active controller, or ceases to."""
+        """Called when the leader changes, and when this node becomes the active controller or ceases to be."""
         self.last_leader_heard: tuple[int, float] = (NO_NODE, 0.0)
-        """The other node that led last, and when it last answered."""
+        """The last other node that led, and the time of its last response."""
 
     @property
     def image(self) -> MetadataImage:
@@ -167,7 +167,7 @@ class MetadataQuorum:
 
     @property
     def is_writing(self) -> bool:
-        """Whether the core has decided something that is not durable yet, and that no peer has heard of."""
+        """Whether the core has decided something that is not durable yet and not sent to any peer."""
         return self._busy
 
     @property
@@ -176,31 +176,31 @@ class MetadataQuorum:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this node is all the quorum there is."""
+        """Whether this node is the only voter."""
         return self.core.voter_set.keys == (self.key,)
 
     @property
     def is_sound(self) -> bool:
-        """Whether the image is the cluster's: there is a leader, and this log has lost nothing."""
+        """Whether the image can be trusted: there is a leader, and this log has lost nothing."""
         return self.core.leader_id != NO_NODE and not self.core.hard.suspect
 
     def add_publisher(self, publisher: Publisher) -> None:
         self._applied.add_publisher(publisher)
 
     async def image_where(self, condition: Callable[[MetadataImage], bool], timeout_ms: float) -> bool:
-        """Until the image is like this; False when time is up."""
+        """Wait until the image satisfies the condition; False after the timeout."""
         return await self._applied.image_where(condition, timeout_ms)
 
     # ---- start
 
     async def open(self, directory: LogDirectory) -> None:
-        """Read what the disk holds and take up a role. `caught_up` tells when the image may be relied on."""
+        """Read the files and take a role. `caught_up` tells when the image can be relied on."""
         found = await self.store.open(directory, self._applied.loader)
         view = found.log_view()
         if self.key in view.voter_set and not self._may_vote:
             raise WrongRole(
                 "this node is a voter of the metadata quorum, which needs the controller role: add controller to "
-                "process.roles, or let another node remove it from the voters first (RemoveRaftVoter)"
+                "process.roles, or first remove it from the voters through another node (RemoveRaftVoter)"
             )
         self._check_directory_id(view.voter_set)
         self._applied.extend(found.after_snapshot())
@@ -208,36 +208,36 @@ class MetadataQuorum:
         self._take(self.core.start(self._runtime.now_ms()))
 
     def _check_directory_id(self, voters: VoterSet) -> None:
-        """A voter is a node and its directory. Under another directory id this node has no vote."""
+        """A voter is identified by node id and directory id. With another directory id this node has no vote."""
         named = voters.get(self.key.id)
         if named is None or named.directory_id == self.key.directory_id:
             return
         difference = (
-            f"meta.properties says directory.id={format_uuid(self.key.directory_id)}, but the metadata log knows node "
+            f"meta.properties says directory.id={format_uuid(self.key.directory_id)}, but the metadata log lists node "
             f"{self.key.id} as a voter with directory.id={format_uuid(named.directory_id)}"
         )
         if len(voters) == 1:
             raise WrongDirectory(
-                f"{difference}. No other voter could elect a leader or admit this one. If this is the directory of "
-                f"that voter, set directory.id={format_uuid(named.directory_id)} in meta.properties and remove its "
-                "first line"
+                f"{difference}. There is no other voter that could elect a leader or add this one. If this is the "
+                f"directory of that voter, set directory.id={format_uuid(named.directory_id)} in meta.properties and "
+                "remove its first line"
             )
         self._events.warning(
             "not a voter", what=difference, then="remove the old voter and add this one, or restore meta.properties"
         )
 
     async def caught_up(self) -> None:
-        """Until the image holds everything that was committed when the leader was first heard of."""
+        """Wait until the image includes everything that was committed when the leader was first heard of."""
         await self._current
 
     async def removed_topics(self) -> dict[str, str]:
-        """Names by id of the topics that were deleted since the newest snapshot."""
+        """The topics deleted since the newest snapshot: names by id."""
         return await self.store.removed_topics(self.core.log.snapshot or BOOTSTRAP_SNAPSHOT)
 
     # ---- decisions
 
     async def submit(self, decide: Callable[[Controller], Decision[R]]) -> R:
-        """Let the controller decide, and return its reply once the decision is committed and in force here."""
+        """Let the controller decide; return its reply once the decision is committed and in force here."""
         await self._until_idle()
         controller = self.controller
         if controller is None:
@@ -245,12 +245,12 @@ class MetadataQuorum:
         before = controller.image
         decision = decide(controller)
         try:
-            # All of them first: a decision that cannot be written down must not be half in the log.
+            # Encode all of them first: a decision that cannot be encoded must not be partly in the log.
             batches = [tuple(map(encode_metadata_record, records)) for records in decision.batches()]
         except Exception:
             controller.reset(before)
             raise
-        # Without records of its own the reply may still rest on decisions that are not committed yet.
+        # Even without records of its own, the reply may depend on decisions that are not committed yet.
         end = self._applied.awaited_end
         for values in batches:
             ready = self._step_now(Propose(self.core.epoch, values))
@@ -263,11 +263,11 @@ class MetadataQuorum:
 
     @property
     def next_offset(self) -> int:
-        """Where the next decision's first record will stand."""
+        """The offset of the next decision's first record."""
         return self.core.log.end_offset
 
     async def change_voters(self, change: Callable[[int], m.AddVoter | m.RemoveVoter]) -> VoterChangeResult:
-        """Ask the core to change the voter set; `change` makes the event from the number of the operation."""
+        """Ask the core to change the voter set; `change` creates the event from the operation's number."""
         await self._until_idle()
         self._numbers += 1
         number = self._numbers
@@ -281,14 +281,14 @@ class MetadataQuorum:
             timer.cancel()
 
     def _give_up_change(self, number: int) -> None:
-        """The change goes on; whoever asked for it is not kept waiting."""
+        """Stop waiting; the change itself continues."""
         done = self._changes.pop(number, None)
         if done is not None and not done.done():
-            text = "The change of the voters is not committed yet; describe the quorum to see whether it will be."
+            text = "The voter change is not committed yet; describe the quorum to see its progress."
             done.set_result(VoterChangeResult(number, ErrorCode.REQUEST_TIMED_OUT, text))
 
     async def resign(self) -> None:
-        """Before a clean stop: let the others choose a leader now, and not when this one has been silent for long."""
+        """Before a clean stop: make the others elect a leader now, instead of after a timeout."""
         if self.core.role is Role.LEADER and not self.is_alone:
             self._step(Resign())
             await self._until_idle()
@@ -296,10 +296,10 @@ class MetadataQuorum:
             while self.peers.resigning and self._runtime.now_ms() < deadline_ms:
                 await self._runtime.sleep(RESIGN_POLL_MS)
 
-    # ---- what others ask
+    # ---- requests of other nodes
 
     def controller_location(self) -> ControllerLocation | None:
-        """Where the leader of the quorum, which is or will be the active controller, listens."""
+        """The address of the quorum's leader, which is or will become the active controller."""
         leader_id = self.core.leader_id
         if leader_id == self.key.id:
             return ControllerLocation(leader_id, ("", 0))
@@ -307,31 +307,31 @@ class MetadataQuorum:
         return None if address is None else ControllerLocation(leader_id, address)
 
     def may_lead(self, node_id: int, epoch: int) -> bool:
-        """Whether what this node knows allows that another one leads this epoch."""
+        """Whether this node's knowledge is consistent with another node leading this epoch."""
         core = self.core
         return epoch > core.epoch or (epoch == core.epoch and core.leader_id in (NO_NODE, node_id))
 
     def next_number(self) -> int:
-        """For the next request of another node."""
+        """The number of the next request from another node."""
         self._numbers += 1
         return self._numbers
 
     async def ask(self, request: m.Request) -> m.Response:
-        """The core's answer to a request of another node, which has the `next_number`."""
+        """The core's response to a request from another node, numbered by `next_number`."""
         if self._closed or len(self._answers) >= ANSWERS_MAX:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node has too much to answer, or is stopping")
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is overloaded or stopping")
         answer: Future[m.Response] = self._runtime.future()
         self._answers[request.request_id] = answer
         self._step(request)
         return await answer
 
     async def read_for(self, response: m.FetchResponse) -> bytes:
-        """The batches that a leader's answer is to bring. KafkaError(NOT_LEADER_OR_FOLLOWER) if it leads no longer."""
+        """The batches for a fetch response. Raises KafkaError(NOT_LEADER_OR_FOLLOWER) if this node no longer leads."""
         if response.read_from < 0 or response.read_from >= self.store.log.end_offset:
             return b""
         data = await self.store.read(response.read_from, FETCH_BYTES_MAX)
         if self.core.leading is None or self.core.epoch != response.epoch:
-            # While it was read the log may have been cut to what another leader has.
+            # The log may have been truncated to another leader's during the read.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return data
 
@@ -351,13 +351,13 @@ class MetadataQuorum:
             self._take(ready)
             return ready
         except Exception as error:
-            # What other nodes send is checked before it becomes an event (`quorum_wire`), so this is a broken
-            # invariant. Whatever it is that the core cannot go on with, committed records are at stake.
-            self._runtime.fatal(f"the metadata quorum cannot go on: {error!r}", error)
+            # Messages from other nodes are validated before they become events (`quorum_wire`), so this is a broken
+            # invariant. Committed records are at stake, so the process ends.
+            self._runtime.fatal(f"the metadata quorum cannot continue: {error!r}", error)
             raise
 
     def _take(self, ready: Ready) -> None:
-        """In the order that `raft.Ready` prescribes."""
+        """Carry out the output in the order that `raft.Ready` prescribes."""
         self._look_at_leader()
         if ready.hard_state is not None or ready.truncate_to is not None or ready.install is not None:
             self._busy = True
@@ -369,7 +369,7 @@ class MetadataQuorum:
         if ready.hard_state is not None:
             await self.store.write_state(ready.hard_state)
         if ready.truncate_to is not None:
-            self._events.info("metadata log cut", offset=ready.truncate_to, reason="the leader has it otherwise")
+            self._events.info("metadata log cut", offset=ready.truncate_to, reason="it differs from the leader's log")
             self._applied.cut(ready.truncate_to)
             await self.store.truncate_to(ready.truncate_to)
         self._carry_out(ready)
@@ -393,7 +393,7 @@ class MetadataQuorum:
         if self._closed:
             return
         for contradiction in ready.contradictions:
-            self._events.limited("contradiction in the quorum", what=contradiction, then="it is left aside")
+            self._events.limited("contradiction in the quorum", what=contradiction, then="it is ignored")
         for batch in ready.append:
             self._bytes_since_snapshot += self.store.append(batch)
         self._applied.extend(ready.append)
@@ -431,7 +431,7 @@ class MetadataQuorum:
             answer.set_result(message)
 
     async def _sync(self) -> None:
-        """Sync what was appended; what is appended meanwhile goes into the next round."""
+        """Sync appended batches; those appended meanwhile are synced in the next round."""
         end = -1
         while end != self.store.log.end_offset:
             end = await self.store.sync()
@@ -465,7 +465,7 @@ class MetadataQuorum:
             try:
                 callback()
             except Exception as error:
-                # Theirs, not the quorum's: it must not keep the others from hearing of it.
+                # The error is the listener's: the other listeners must still be notified.
                 self._runtime.task_failed("leader change", error)
 
     # ---- the image
@@ -477,12 +477,13 @@ class MetadataQuorum:
         self._check_current()
         if self._bytes_since_snapshot > self._snapshot_after_bytes:
             self._bytes_since_snapshot = 0
-            # Of this image and no later one: all that follows from it was done. A topic's directories are gone before
-            # a snapshot forgets that the topic was deleted.
+            # Use this image and not a later one: its consequences are complete. The directories of a deleted topic are
+            # removed before a snapshot drops the record of its deletion.
             self._runtime.spawn(self._take_snapshot(self.image), "metadata snapshot")
 
     def _note_progress(self, response: m.FetchResponse) -> None:
-        """The first whole answer of a leader tells how far there is to go before the image may be relied on."""
+        """The first complete response of a leader tells how far this node must read before its image can be relied
+        on."""
         whole = response.error == ErrorCode.NONE and response.snapshot is None and response.diverging is None
         if response.error == ErrorCode.NONE:
             self.last_leader_heard = response.source, self._runtime.now_ms()
@@ -498,14 +499,15 @@ class MetadataQuorum:
     # ---- the active controller
 
     def _activate(self) -> None:
-        """Become the active controller: this node leads, and its image holds all that was decided before."""
+        """Become the active controller: this node leads, and its image includes all earlier decisions."""
         core = self.core
         if self.controller is not None or core.leading is None or self._closed:
             return
         if not core.leading.established or self._applied.upto(core.log.end_offset) < core.high_watermark:
             return
         if self._applied.in_transaction:
-            # The leader before decided it in several batches, and not all of them got here: it never was (KIP-868).
+            # The previous leader split this decision into several batches, and not all arrived: it never took effect
+            # (KIP-868).
             self._abort_transaction()
             return
         self._controller_epoch = core.epoch
@@ -536,7 +538,7 @@ class MetadataQuorum:
     # ---- snapshots
 
     async def _take_snapshot(self, image: MetadataImage) -> None:
-        """Write the image as a snapshot, durably, and let the log start after it."""
+        """Write the image as a snapshot, durably, and remove the part of the log before it."""
         snapshot_id = image.snapshot_id
         voters: VoterSet = self.core.log.voter_set_at(snapshot_id.offset)
         data = bytearray()
@@ -559,12 +561,12 @@ class MetadataQuorum:
         self._events.info("metadata snapshot", offset=snapshot_id.offset, size_bytes=len(data))
 
     def _is_overtaken(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """A newer one was installed meanwhile."""
+        """Whether a newer snapshot was installed meanwhile."""
         newest = self.core.log.snapshot
         return self._closed or (newest is not None and newest.offset >= snapshot_id.offset)
 
     async def _install(self, snapshot_id: OffsetAndEpoch) -> SnapshotInstalled | SnapshotRefused:
-        """Let the snapshot that was fetched take the place of the log and of the image."""
+        """Replace the log and the image by the fetched snapshot."""
         data, self._download = bytes(self._download), bytearray()
         loader = MetadataLoader()
         try:
@@ -572,7 +574,7 @@ class MetadataQuorum:
             check_voters(snapshot.voter_set)
             loader.load_snapshot(snapshot_id, checked_values(snapshot.values))
         except Exception as error:
-            # Whatever it is, nothing was changed for it, and the leader may have a better one.
+            # Nothing was changed, and the leader may send a better one.
             self._events.error("metadata snapshot refused", offset=snapshot_id.offset, reason=str(error) or repr(error))
             return SnapshotRefused(snapshot_id)
         await self.store.install_snapshot(snapshot_id, data)
@@ -585,7 +587,7 @@ class MetadataQuorum:
         return SnapshotInstalled(snapshot_id, snapshot.voter_set)
 
     def close(self) -> None:
-        """No more timers; the log is closed by its directory."""
+        """Stop the timers. The log is closed by its directory."""
         self._closed = True
         self.store.close()
         if self._timer is not None:
@@ -594,7 +596,7 @@ class MetadataQuorum:
 
 def _lost_leadership() -> KafkaError:
     return KafkaError(
-        ErrorCode.NOT_CONTROLLER, "Another node became the controller before the decision was committed: try again."
+        ErrorCode.NOT_CONTROLLER, "Another node became the controller before the decision was committed; retry."
     )
 
 

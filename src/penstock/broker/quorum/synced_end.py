@@ -1,14 +1,14 @@
-"""How far the metadata log was once durable: what tells a torn tail from a log that lost what it had.
+"""A note of the metadata log's last synced offset, which distinguishes a torn tail from lost data.
 
-After a crash a log is cut where its bytes are no longer whole. What was never synced may go that way; what was synced
-may have been acknowledged, and a replica that lost it must not help to elect anyone. So the end of the log, as it was
-after a sync, is noted beside it. The note need not be exact, only never too high. There are two of them:
+After a crash a log is truncated where its bytes become invalid. Unsynced bytes may be lost that way. Synced bytes may
+have been acknowledged, and a replica that lost them must not help to elect a leader. So the end of the log after a sync
+is noted next to it. The note need not be exact, but must never be too high. There are two:
 
-`synced-end`        replaced durably, at most once a second: what a power loss leaves
-`synced-end-now`    overwritten in place after every sync of the log, before anyone is answered, and never synced
-                    itself: exact if only the process died. A power loss may tear it; then it does not count.
+`synced-end`        replaced durably, at most once a second: survives a power loss
+`synced-end-now`    overwritten in place after every sync of the log, before any response, and never synced itself:
+                    exact if only the process died. A power loss may tear it; then it is ignored.
 
-Before the log is cut on the leader's word both are lowered.
+Both are lowered before the log is truncated to match the leader's.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ UNKNOWN = -1
 
 
 class Noted(NamedTuple):
-    """What the notes say."""
+    """The content of the notes."""
 
     end: int
-    """The log was durable up to here; -1 if there is nothing to go by."""
+    """The log was durable up to this offset; -1 if unknown."""
     is_damaged: bool
-    """The durable one is there and not whole. It is replaced atomically, so no crash did that."""
+    """The durable note exists but is invalid. It is replaced atomically, so a crash cannot be the cause."""
 
 
 def read_noted(disk: Disk) -> Noted:
@@ -52,11 +52,11 @@ class SyncedEnd:
         self._timer: Timer | None = None
 
     def found(self, noted: Noted) -> None:
-        """What the disk holds. A damaged note is written anew as soon as there is something to say."""
+        """Set what the disk holds. A damaged note is rewritten with the next change."""
         self._end = self._written = UNKNOWN if noted.is_damaged else noted.end
 
     def moved(self, end: int) -> None:
-        """The log is durable up to here."""
+        """The log is durable up to this offset."""
         if end != self._end:
             self._end = end
             self._runtime.disk.open(NOW_PATH, create=True).pwrite(text(end), 0)
@@ -64,7 +64,7 @@ class SyncedEnd:
             self._timer = self._runtime.call_later(LATE_MS, self._begin)
 
     async def lower(self, end: int) -> None:
-        """The log will be cut here: once this returns, nothing on disk says that it was longer."""
+        """The log will be truncated here. When this returns, no note on disk claims more."""
         disk = self._runtime.disk
         self._end = min(self._end, end)
         while self._writing:
@@ -95,13 +95,13 @@ class SyncedEnd:
 
 
 def text(end: int) -> bytes:
-    """Of one length, so that each takes the place of the one before."""
+    """The text of a note, of fixed length, so that a new one exactly overwrites the old."""
     number = b"%020d" % max(0, end)
     return number + b" %08x\n" % crc32c(number)
 
 
 def parse(data: bytes) -> int:
-    """-1 if it is not whole. Takes numbers of any length: earlier releases did not pad them."""
+    """The offset in a note; -1 if it is invalid. Accepts any number of digits: earlier releases did not pad."""
     number, _, checksum = data.strip().partition(b" ")
     whole = number.isdigit() and checksum == b"%08x" % crc32c(number)
     return int(number) if whole else UNKNOWN

@@ -1,11 +1,11 @@
-"""The quorum's messages ↔ Kafka's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot.
+"""Converts between the Raft core's messages and Kafka's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot.
 
-The core's messages know nodes, epochs and offsets; Kafka's also name the cluster, the topic and where nodes listen.
-All of them speak of one partition, `__cluster_metadata-0`. `_LAYOUTS` says for each message of the core which class it
-is on the wire and where there each of its fields stands, for both directions; nothing here waits or decides.
+The core's messages contain nodes, epochs and offsets; Kafka's also name the cluster, the topic and addresses. All of
+them concern one partition, `__cluster_metadata-0`. For each message of the core, `_LAYOUTS` gives its class on the wire
+and the place of each field, for both directions. Nothing here waits or decides.
 
-What comes from another node is not believed: it has the right shape and numbers that the core can go on with, or it is
-refused (a request with KafkaError, an answer with `Inconsistent`).
+Messages from other nodes are not trusted: they must have the right structure and values that the core can process;
+otherwise they are refused (a request with KafkaError, a response with `Inconsistent`).
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from penstock.wire.records import check_batch
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 PARTITION: Final = 0
 FETCH_BYTES_MAX: Final = 8 << 20
-"""What one fetch of the metadata log brings at most, if its first batch is not larger."""
+"""The maximum size of one fetch of the metadata log, unless its first batch is larger."""
 EPOCH_JUMP_MAX: Final = 1_000
-"""How far ahead of this node's epoch a request may be. Epochs have 32 bits: a node that one request could make believe
-in the last of them could never elect again. A node that was away for longer learns the epoch when it fetches."""
+"""How far ahead of this node's epoch a request may be. Epochs have 32 bits: if one request could move a node to the
+last epoch, it could never take part in an election again. A node that was away for longer learns the epoch by
+fetching."""
 EPOCH_TOLD_MAX: Final = 1 << 30
-"""What this node believes of a node that it asked. No cluster gets there: every epoch is an election."""
+"""The largest epoch accepted in a response. No real cluster reaches it: every epoch is an election."""
 OFFSET_MAX: Final = 1 << 62
-"""Offsets have 64 bits: a log that was made to begin at the last of them could never grow."""
+"""The largest offset accepted. Offsets have 64 bits: a log that began at the last one could never grow."""
 WAIT_MS_MAX: Final = 60_000
 
 Endpoints = Mapping[int, tuple[str, int]]
-"""Where the controllers of these nodes listen."""
+"""The addresses of the nodes' controllers."""
 
 C = TypeVar("C", bound=m.Message)
 
 
 class Inconsistent(Exception):
-    """An answer that says the two nodes do not belong together, or is not about the metadata log."""
+    """A response shows that the two nodes do not belong together, or is not about the metadata log."""
 
 
 class _Layout(NamedTuple):
     wire: type[Message]
     fields: tuple[tuple[str, str], ...]
-    """The core's field and Kafka's, which is the partition's where it begins with a dot; parts are set off by dots."""
+    """The core's field and Kafka's path to it, separated by dots; a leading dot means relative to the partition."""
     topics: str = "topics"
     topic: tuple[str, object] = ("topic_name", CLUSTER_METADATA)
     partition: str = "partition_index"
@@ -159,7 +160,7 @@ _NESTED: Final = {
 
 
 def to_request(message: m.Request, cluster_id: str, own: tuple[str, str, int] | None) -> Message:
-    """`own` is this node's controller listener (name, host, port), for those who are told where the leader is."""
+    """`own` is this node's controller listener (name, host, port), for requests that announce the leader's address."""
     wire: Any
     wire, partition = _to_wire(message)
     wire.cluster_id = cluster_id
@@ -171,7 +172,7 @@ def to_request(message: m.Request, cluster_id: str, own: tuple[str, str, int] | 
 
 
 def to_response(message: m.Response, endpoints: Endpoints, data: bytes = b"", size: int = 0) -> Message:
-    """`data` is what the core wants to be read from the log, or the piece of a snapshot that has `size` in all."""
+    """`data` is the part of the log that the core asked for, or a part of a snapshot of `size` bytes."""
     wire: Any
     wire, partition = _to_wire(message)
     if isinstance(message, m.FetchResponse):
@@ -231,46 +232,46 @@ def check_cluster(theirs: str | None, ours: str) -> None:
 
 
 def to_core(request: Message, target: int, number: int, epoch: int = 0) -> m.Request:
-    """A request of another node, as the core, which is in `epoch`, takes it. KafkaError if it makes no sense."""
+    """Convert a request from another node; the core is in `epoch`. Raises KafkaError if it is invalid."""
     values = _from_wire(_REQUESTS[type(request)], request)
     if any(value is None for value in values.values()):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names no replica, or no place in the log")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request lacks a replica or a log position")
     if values["source"] < 0 or values["source"] == target:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"node {target} was asked in the name of {values['source']}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"node {target} got a request in the name of {values['source']}")
     _check_epoch(values["epoch"], epoch + EPOCH_JUMP_MAX)
     if "max_wait_ms" in values:
         values["max_wait_ms"] = max(0, min(values["max_wait_ms"], WAIT_MS_MAX))
     if values.get("offset", 0) < 0 or values.get("position", 0) < 0 or values.get("bytes_max", 0) < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "no log and no snapshot has a place below 0")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a position in a log or snapshot must not be negative")
     core: m.Request = _REQUESTS[type(request)](target=target, request_id=number, **values)
     return core
 
 
 def from_response(request: m.Request, response: Message, epoch: int = 0) -> m.Response:
-    """What the core, which is in `epoch`, is told.
+    """Convert a response for the core, which is in `epoch`.
 
-    Raises Inconsistent for an answer that is an error as a whole, about something else, or not to be believed.
+    Raises Inconsistent for a response with a top-level error, about something else, or with implausible values.
     """
     code = ErrorCode(getattr(response, "error_code", 0))
     if code != ErrorCode.NONE:
         raise Inconsistent(KafkaError(code).message or code.name)
     cls = _RESPONSES.get(type(response))
     if cls is None:
-        raise Inconsistent(f"{type(response).__name__} answers no request of the quorum")
+        raise Inconsistent(f"{type(response).__name__} is not a response to a quorum request")
     try:
         values = _from_wire(cls, response)
         _check_epoch(max(values["epoch"], 0), max(EPOCH_TOLD_MAX, epoch + EPOCH_JUMP_MAX))
         for place in (values.get("snapshot"), values.get("diverging")):
             if place is not None and place.offset > OFFSET_MAX:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"no log gets as far as {place.offset}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {place.offset} is implausible")
         if values["leader_id"] < NO_NODE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"no node that could lead has the id {values['leader_id']}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{values['leader_id']} is not a valid leader id")
         data = _partition(_LAYOUTS[cls], response)
         if cls is m.FetchResponse:
             values["batches"] = _batches(data.records)
         elif cls is m.FetchSnapshotResponse:
             if values["snapshot"] is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "a piece of no snapshot")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the response names no snapshot")
             values["data"] = bytes(data.unaligned_records or b"")
     except KafkaError as error:
         raise Inconsistent(error.message) from None
@@ -281,7 +282,7 @@ def from_response(request: m.Request, response: Message, epoch: int = 0) -> m.Re
 
 
 def _from_wire(cls: type[m.Message], wire: Message) -> dict[str, Any]:
-    """The core's fields. A pair that is not there, or says so by a negative number, is None."""
+    """The core's fields. A pair that is missing, or marked as absent by a negative number, is None."""
     layout = _LAYOUTS[cls]
     partition = _partition(layout, wire)
     values: dict[str, Any] = {}
@@ -304,11 +305,11 @@ def _from_wire(cls: type[m.Message], wire: Message) -> dict[str, Any]:
 
 
 def _partition(layout: _Layout, wire: Message) -> Any:
-    """The one partition of the one topic that these messages are about."""
+    """The single partition of the single topic in these messages."""
     topics = getattr(wire, layout.topics)
     name, value = layout.topic
     if len(topics) != 1 or getattr(topics[0], name) != value:
-        reason = f"only {CLUSTER_METADATA}-{PARTITION} is kept by a quorum"
+        reason = f"only {CLUSTER_METADATA}-{PARTITION} is replicated by the quorum"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     partitions = topics[0].partitions
     if len(partitions) != 1 or getattr(partitions[0], layout.partition) != PARTITION:
@@ -318,7 +319,7 @@ def _partition(layout: _Layout, wire: Message) -> Any:
 
 def _check_epoch(epoch: int, epoch_max: int) -> None:
     if not 0 <= epoch <= epoch_max:
-        reason = f"epoch {epoch} is negative, or too far ahead of this node's to be believed"
+        reason = f"epoch {epoch} is negative or too far ahead of this node's"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
@@ -332,7 +333,7 @@ def _batches(records: Any) -> tuple[LogBatch, ...]:
                     check_voters(record.voter_set)
             deque(checked_values(batch_values(batch)), maxlen=0)
     except (WireError, MetadataError, ValueError) as error:
-        raise Inconsistent(f"batches that cannot be of the metadata log: {error}") from None
+        raise Inconsistent(f"the batches are not valid in the metadata log: {error}") from None
     return batches
 
 
@@ -340,7 +341,7 @@ def _batches(records: Any) -> tuple[LogBatch, ...]:
 
 
 def endpoints_in(message: Message) -> dict[int, tuple[str, int]]:
-    """Where nodes listen, as far as an answer tells."""
+    """The node addresses in a response."""
     told = getattr(message, "node_endpoints", [])
     return {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in told}
 

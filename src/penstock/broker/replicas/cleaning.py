@@ -1,9 +1,9 @@
-"""The cleaner: compacts the logs of topics with `cleanup.policy=compact`, the dirtiest first, one after the other.
+"""The cleaner: compacts the logs of topics with `cleanup.policy=compact`, one at a time, the dirtiest first.
 
-`PartitionManager` calls it every `log.cleaner.backoff.ms`; it goes on until nothing is due. The work is done in a
-subprocess (`penstock.log.compaction`), so what it costs the broker is to look, to swap files, and to wait.
+`PartitionManager` calls it every `log.cleaner.backoff.ms`; it runs until no log needs compaction. The work is done in a
+subprocess (`penstock.log.compaction`), so the broker itself only chooses logs, swaps files, and waits.
 
-A log that cannot be compacted is set aside with an error event and the others go on: until the next start if it is
+A log that cannot be compacted is skipped with an error event, and the others continue: until the next start if it is
 damaged, for a while if the disk was full or the subprocess died.
 """
 
@@ -25,7 +25,7 @@ from penstock.telemetry.samples import Sample, counter, gauge
 from penstock.wire.errors import KafkaError
 
 RETRY_AFTER_MS = 600_000
-"""When a log is tried again that was not to blame."""
+"""How long a log is skipped after a failure that is not its own."""
 
 
 class Candidate(NamedTuple):
@@ -49,7 +49,7 @@ class Cleaner:
         partitions: Callable[[], Iterable[Partition]],
     ) -> None:
         self.config = config
-        """Settable at run time."""
+        """Can be changed at run time."""
         self._runtime = runtime
         self._events = events
         self._directory = directory
@@ -68,10 +68,10 @@ class Cleaner:
         self._read_bytes = 0
         self._written_bytes = 0
         self.on_corrupt: Callable[[Partition], None] = lambda partition: None
-        """Told of a log that cannot be compacted because a batch in it is damaged."""
+        """Called with a partition whose log cannot be compacted because a batch in it is damaged."""
 
     async def clean(self) -> None:
-        """Compact what is due."""
+        """Compact all logs that need it."""
         self._idle = self._runtime.future()
         try:
             while not self._is_stopped:
@@ -85,7 +85,7 @@ class Cleaner:
             self._idle = None
 
     async def close(self) -> None:
-        """Stop soon, and wait for it: whoever closes the logs must find them alone."""
+        """Stop soon, and wait for that: the logs must not be in use when they are closed."""
         self._is_stopped = True
         if self._compaction is not None:
             self._compaction.stop()
@@ -106,7 +106,7 @@ class Cleaner:
             try:
                 extent = await cleanable(log, partition.high_watermark, self._runtime.wall_ms())
             except FileNotFoundError:
-                continue  # retention took a segment, or the topic was deleted
+                continue  # retention removed a segment, or the topic was deleted
             except (OSError, KafkaError) as error:
                 self._put_aside(log, error, RETRY_AFTER_MS)
                 continue
@@ -125,7 +125,7 @@ class Cleaner:
         config = self.config
         map_bytes = int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)
         began_ms = self._step_began_ms = self._runtime.now_ms()
-        # Where it is slowed down it goes in small steps, not in bursts.
+        # With a low rate limit it works in small steps instead of bursts.
         step_bytes = int(min(STEP_BYTES, config.log_cleaner_io_max_bytes_per_second))
         self._compaction = Compaction(
             log, candidate.extent, map_bytes=map_bytes, step_bytes=step_bytes, pace=self._pace
@@ -140,7 +140,7 @@ class Cleaner:
             self._put_aside(log, error, NEVER)
             self.on_corrupt(candidate.partition)
         except Exception as error:
-            # A full disk, a subprocess that died; or a mistake of ours, which must not end the broker either.
+            # A full disk, a dead subprocess, or a bug: none of them may end the broker.
             self._put_aside(log, error, RETRY_AFTER_MS)
         else:
             took_ms = self._runtime.now_ms() - began_ms
@@ -150,10 +150,10 @@ class Cleaner:
             self._compaction = None
 
     async def _pace(self, size_bytes: int) -> None:
-        """Hold `log.cleaner.io.max.bytes.per.second`, over each step."""
+        """Keep to `log.cleaner.io.max.bytes.per.second`, averaged over each step."""
         due_ms = self._step_began_ms + 1000 * size_bytes / self.config.log_cleaner_io_max_bytes_per_second
         delay_ms = due_ms - self._runtime.now_ms()
-        # A stop does not wait for more than this.
+        # Sleep in short intervals, so that a stop need not wait longer.
         while delay_ms > 0 and not self._is_stopped:
             await self._runtime.sleep(min(delay_ms, 1000))
             delay_ms = due_ms - self._runtime.now_ms()
@@ -177,7 +177,7 @@ class Cleaner:
             took_ms=round(took_ms),
         )
 
-    # ---- logs that are set aside
+    # ---- skipped logs
 
     def _is_set_aside(self, log: Log) -> bool:
         aside = self._set_aside.get(log.name)
@@ -187,7 +187,7 @@ class Cleaner:
         return aside is not None
 
     def take_back(self, partition: Partition) -> None:
-        """Its log was damaged, and is not any more."""
+        """Its log was damaged and has been repaired: compact it again."""
         if partition.log is not None:
             self._set_aside.pop(partition.log.name, None)
 
@@ -209,32 +209,32 @@ class Cleaner:
         aside = [one.log for one in self._set_aside.values() if not one.log.is_closed]
         values: tuple[tuple[str, str, float], ...] = (
             (f"{manager}_max_dirty_percent", "Uncompacted share of the dirtiest log", 100 * self._max_dirty_ratio),
-            (f"{manager}_time_since_last_run_ms", "Since the cleaner looked", now_ms - self._last_run_ms),
-            (f"{manager}_uncleanable_partitions_count", "Logs set aside because they cannot be compacted", len(aside)),
-            (f"{manager}_uncleanable_bytes", "Bytes of such logs", sum(log.size_bytes for log in aside)),
+            (f"{manager}_time_since_last_run_ms", "Time since its last run, in ms", now_ms - self._last_run_ms),
+            (f"{manager}_uncleanable_partitions_count", "Logs skipped because they cannot be compacted", len(aside)),
+            (f"{manager}_uncleanable_bytes", "Bytes of skipped logs", sum(log.size_bytes for log in aside)),
             (
                 f"{cleaner}_cleaner_recopy_percent",
-                "What the last compaction wrote, of what it read",
+                "Bytes written by the last compaction, in percent of bytes read",
                 100 * last.written_bytes / max(1, last.read_bytes) if last is not None else 0,
             ),
-            (f"{cleaner}_max_clean_time_secs", "How long the last compaction took", self._last_took_ms / 1000),
+            (f"{cleaner}_max_clean_time_secs", "Duration of the last compaction", self._last_took_ms / 1000),
             (
                 f"{cleaner}_max_buffer_utilization_percent",
-                "How full the map of keys was",
+                "Use of the key map in the last compaction, in percent",
                 100 * last.keys / last.keys_max if last is not None else 0,
             ),
             (
                 f"{cleaner}_max_compaction_delay_secs",
-                "By how much max.compaction.lag.ms is exceeded",
+                "Time by which max.compaction.lag.ms is exceeded",
                 self._max_delay_ms / 1000,
             ),
         )
         for name, text, value in values:
             yield gauge(name, text, value)
         totals = (
-            ("penstock_compactions_total", "Compactions that were completed", self._compactions),
-            ("penstock_compaction_read_bytes_total", "What compaction has read", self._read_bytes),
-            ("penstock_compaction_written_bytes_total", "What compaction has written", self._written_bytes),
+            ("penstock_compactions_total", "Completed compactions", self._compactions),
+            ("penstock_compaction_read_bytes_total", "Bytes read by compaction", self._read_bytes),
+            ("penstock_compaction_written_bytes_total", "Bytes written by compaction", self._written_bytes),
         )
         for name, text, value in totals:
             yield counter(name, text, value)

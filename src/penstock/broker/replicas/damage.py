@@ -1,10 +1,10 @@
-"""Damage in logs that this broker serves, noticed while it serves them.
+"""Detects damage in logs while the broker serves them.
 
-Nobody reads a log that lies on disk, so a bit that rots there is found by whoever reads the batch: a follower that
-copies it, a consumer, compaction, a coordinator that loads. Followers and consumers do not say so. But they ask again
-for what they were just sent, and that is suspicious enough to read these batches once and compare their checksums.
+Bit rot on disk is noticed only when the batch is read: by a follower, a consumer, compaction, or a coordinator that
+loads. Followers and consumers do not report it. But they request the same offset again, and then the broker reads these
+batches once and checks their checksums.
 
-What is done about damage is for `penstock.broker.replicas.roles` to decide.
+`penstock.broker.replicas.roles` decides what to do about damage.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from penstock.runtime import Runtime
 from penstock.wire.errors import KafkaError
 
 AGAIN_AFTER_MS = 5_000.0
-"""So long a partition is not looked at again because of a reader: many may meet the same batch."""
+"""After a check, a reader does not cause another one for this long: many readers may hit the same batch."""
 
 
 class DamageWatch:
     def __init__(self, runtime: Runtime, on_damage: Callable[[Partition, int], None]) -> None:
-        """`on_damage` is told the partition, and where its log is damaged."""
+        """`on_damage` is called with the partition and the offset of the damage."""
         self._runtime = runtime
         self._on_damage = on_damage
         self._quiet_until_ms: dict[Partition, float] = {}
 
     def suspect(self, partition: Partition, offset: int) -> None:
-        """Somebody could not use what it was sent from `offset` on."""
+        """A reader could not use the batches from `offset` on."""
         self._look_soon(partition, offset, to_the_end=False)
 
     def suspect_all(self, partition: Partition) -> None:
-        """Somewhere in its log is a batch that cannot be read."""
+        """Some batch in the log cannot be read."""
         self._look_soon(partition, 0, to_the_end=True)
 
     def _look_soon(self, partition: Partition, offset: int, *, to_the_end: bool) -> None:
@@ -51,6 +51,6 @@ class DamageWatch:
         try:
             damaged_at = await first_damage(log, offset, to_the_end=to_the_end)
         except KafkaError:
-            return  # it was deleted, or cut, meanwhile
+            return  # the log was deleted or truncated meanwhile
         if damaged_at is not None and partition.log is log:
             self._on_damage(partition, damaged_at)

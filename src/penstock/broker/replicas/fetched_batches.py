@@ -1,7 +1,7 @@
-"""The record batches in an answer to a follower: looked at as far as copying them needs, and no further.
+"""Splits the record batches of a fetch response into pieces to append, decoding only what copying needs.
 
-A leader's log is copied as it is, so batches are opaque: all that counts is where they begin and end, which offset is
-their first, and of which leader they are. What comes behind the last whole one is not there yet: it is asked for again.
+A leader's log is copied byte for byte, so batches are opaque except for their boundaries, base offsets and leader
+epochs. An incomplete last batch is ignored: it is requested again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD
 
 CHUNK_BYTES = 256 * 1024
 CHUNK_BATCHES = 500
-"""What is appended of one partition before the loop gets its turn."""
+"""Bytes appended to one partition before yielding to the loop."""
 
 _span = Struct(">qii").unpack_from
-"""Base offset, length, leader epoch of a batch."""
+"""Base offset, length and leader epoch of a batch."""
 
 
 def fetched(data: PartitionData, records: memoryview) -> Fetched:
-    """The answer, as the pure core looks at it."""
+    """Convert the response for the pure core."""
     first_offset = last_epoch = -1
     if len(records) >= HEADER_SIZE:
         first_offset = _span(records, 0)[0]
@@ -34,7 +34,7 @@ def fetched(data: PartitionData, records: memoryview) -> Fetched:
 
 
 def last_batch(records: memoryview) -> int:
-    """Where the last whole batch begins."""
+    """The position of the last complete batch."""
     position = last = 0
     end = len(records)
     while end - position >= HEADER_SIZE:
@@ -47,7 +47,7 @@ def last_batch(records: memoryview) -> int:
 
 
 def chunks(records: memoryview, end_offset: int) -> Iterator[memoryview]:
-    """Whole batches, some at a time, from the first that is not in the log already."""
+    """Groups of complete batches, starting with the first that is not in the log."""
     start = position = count = 0
     end = len(records)
     while end - position >= HEADER_SIZE:
@@ -56,7 +56,8 @@ def chunks(records: memoryview, end_offset: int) -> Iterator[memoryview]:
         if size < HEADER_SIZE or position + size > end:
             break
         if base_offset < end_offset:
-            # Of a batch from whose middle on it was asked: such a log was cut inside a batch elsewhere.
+            # The log ends inside this batch, which happens after a truncation in the middle of a batch elsewhere: skip
+            # it.
             start = position + size
         position += size
         count += 1

@@ -1,17 +1,18 @@
-"""What this broker copies from one other: a fetch session with a leader (KIP-227).
+"""Copies partitions from one other broker, through a fetch session with it (KIP-227).
 
-A partition is *dirty* when there is something to ask about it: it has just been taken up, its log has grown or was cut,
-more of it is durable, a pause is over. A request carries the dirty ones; all others stand as they were asked before. So
-there is always one fetch with the leader, which waits there until something is appended, however many partitions there
-are.
+A partition is *dirty* when its fetch state has changed: it was just added, its log grew or was truncated, more of it
+became durable, or a pause ended. A request carries only the dirty partitions; the session keeps the state of the
+others. So there is always one fetch at the leader, which waits there until something is appended, for any number of
+partitions.
 
-What becomes dirty while a fetch waits is asked at once, over a second connection, and the leader ends the fetch that
-waits: a partition whose leader has just changed would else stand still for as long as the wait lasts.
+If a partition becomes dirty while a fetch waits, another request is sent at once over a second connection, and the
+leader ends the waiting fetch. Otherwise a partition whose leader has just changed would stand still until the wait
+ends.
 
-While the replication throttle (`throttles`) is used up, throttled partitions that are out of sync are not fetched.
+While the replication throttle (`throttles`) is exhausted, throttled partitions that are out of sync are not fetched.
 
-What an answer means for a log is decided by the pure `penstock.replication.Follower`; here it is carried out. A log
-that has to be cut is cut in a task of its own; `Partition.cutting` keeps others from it meanwhile.
+The pure `penstock.replication.Follower` decides what a response means for a log; this module carries it out. A
+truncation runs in a task of its own; `Partition.cutting` blocks other operations on the log meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 CHANNELS = ("replica-a", "replica-b")
 RETRY_FIRST_MS = 50
-"""The first pause after something went wrong; it doubles up to `replica.fetch.backoff.ms`."""
+"""The first pause after a failure; it doubles up to `replica.fetch.backoff.ms`."""
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -52,7 +53,7 @@ Key = tuple[bytes, int]
 
 
 class Fetcher:
-    """All that this broker copies from one other."""
+    """Copies everything that this broker follows from one leader."""
 
     def __init__(self, fetchers: Fetchers, leader_id: int) -> None:
         self._fetchers = fetchers
@@ -61,25 +62,25 @@ class Fetcher:
         self._partitions: dict[Key, Partition] = {}
         self._dirty: dict[Partition, None] = {}
         self._pauses: dict[Partition, int] = {}
-        """How often in a row a partition had to be asked again later."""
+        """Consecutive failures per partition."""
         self._held_up: dict[Partition, None] = {}
-        """Throttled: there is something to ask about them, and it has to wait."""
+        """Throttled partitions that are dirty but must wait."""
         self._told: dict[Key, None] = {}
-        """What the leader's session knows."""
+        """The partitions in the leader's session."""
         self._forgotten: dict[Key, None] = {}
         self._session_id = NO_SESSION
         self._session_epoch = 0
         self._generation = 0
-        """Counts sessions: what belongs to an earlier one is not looked at."""
+        """The number of the session; responses of earlier sessions are ignored."""
         self._number = 0
-        """Of the last request, over all sessions."""
+        """The number of the last request, over all sessions."""
         self._free = list(CHANNELS)
         self._failures = 0
         self._pause: Timer | None = None
         self._queued = False
         self._closed = False
 
-    # ---- what is followed
+    # ---- followed partitions
 
     def follow(self, partition: Partition) -> None:
         key = key_of(partition)
@@ -100,15 +101,15 @@ class Fetcher:
             self._forgotten[key] = None
 
     def ask_about(self, partition: Partition) -> None:
-        """There is something to ask about this partition, if its log is ready for it."""
+        """Mark a partition as dirty, if its log is ready to be fetched."""
         self._dirty[partition] = None
-        # Many partitions change at once: one request for them all.
+        # Many partitions change in one turn: send one request for all of them.
         if not self._queued:
             self._queued = True
             self._runtime.call_soon(self._ask_queued)
 
     def start_over(self) -> None:
-        """Forget the session: ask about everything anew."""
+        """Drop the session and fetch everything in a new one."""
         self._generation += 1
         self._session_id = NO_SESSION
         self._session_epoch = 0
@@ -123,14 +124,14 @@ class Fetcher:
         if self._pause is not None:
             self._pause.cancel()
 
-    # ---- asking
+    # ---- requests
 
     def _ask_queued(self) -> None:
         self._queued = False
         self._ask()
 
     def _ask(self) -> None:
-        """Send a fetch if none is under way, or if one waits and there is something new to ask."""
+        """Send a fetch if none is in flight, or if one waits and there is something new to request."""
         if self._closed or self._pause is not None or not self._partitions or self._fetchers.broker_epoch < 0:
             return
         under_way = len(CHANNELS) - len(self._free)
@@ -141,7 +142,7 @@ class Fetcher:
         if under_way and not topics and not self._forgotten:
             return
         if self._session_id == NO_SESSION and not topics:
-            return  # nothing is ready to be asked about
+            return  # no partition is ready
         self._number = number
         config = self._fetchers.config
         request = FetchRequest(
@@ -215,7 +216,7 @@ class Fetcher:
         return list(topics.values())
 
     async def _exchange_safely(self, request: FetchRequest, channel: str, number: int, generation: int) -> None:
-        """An answer that this node cannot go on with costs the session, not the fetcher."""
+        """Run one exchange. An unexpected error ends the session, not the fetcher."""
         try:
             await self._exchange(request, channel, number, generation)
         except Exception as error:
@@ -257,7 +258,7 @@ class Fetcher:
             self._ask()
 
     def _failed(self, reason: str, *, at_once: bool = False) -> None:
-        """Begin anew: at once if only the session was lost, and that is not all that ever happens."""
+        """Start a new session: at once if only the session was lost and this is not a repeated failure."""
         self._fetchers.failures += 1
         self._failures += 1
         at_once = at_once and self._failures == 1
@@ -276,7 +277,7 @@ class Fetcher:
         delay_ms = min(self._fetchers.config.replica_fetch_backoff_ms, RETRY_FIRST_MS << min(failures - 1, 10))
         return delay_ms * (0.8 + 0.4 * self._runtime.rng.random())
 
-    # ---- the answer
+    # ---- responses
 
     async def _take(self, response: FetchResponse, number: int, generation: int) -> None:
         slices = Slices(self._runtime)
@@ -315,7 +316,7 @@ class Fetcher:
                 before = log.start_offset
                 if log_start > before:
                     log.trimmer.advance_start_offset(min(log_start, follower.high_watermark))
-                # Who deletes records waits until every replica has said that it did.
+                # DeleteRecords waits until every replica has confirmed its new start offset.
                 if len(records) or log.start_offset != before:
                     self.ask_about(partition)
             case Truncate(offset, below_high_watermark):
@@ -325,7 +326,7 @@ class Fetcher:
                         partition=str(partition),
                         offset=offset,
                         high_watermark=follower.high_watermark,
-                        reason="its leader does not have them: it was elected unclean, or has lost them",
+                        reason="the leader does not have them: it was elected uncleanly, or has lost them",
                     )
                 self._cut(partition, follower, offset, whole=False)
             case StartAt(offset):
@@ -350,7 +351,7 @@ class Fetcher:
         if partition.follower is follower and not self._closed:
             self.ask_about(partition)
 
-    # ---- cutting
+    # ---- truncation
 
     def _cut(self, partition: Partition, follower: Follower, offset: int, *, whole: bool) -> None:
         partition.cutting = self._runtime.future()
@@ -369,7 +370,7 @@ class Fetcher:
                 await log.trimmer.truncate_to(offset)
             self._fetchers.events.info("truncated", partition=str(partition), before=before, end=log.end_offset)
         except Exception as error:
-            # The log is as it was: the leader is asked again, and says again where to cut.
+            # The log is unchanged: the leader is asked again, and returns the same offset.
             failure = repr(error)
             self._runtime.task_failed(f"truncate {partition}", error)
         assert partition.cutting is not None
@@ -378,7 +379,7 @@ class Fetcher:
         if partition.follower is follower:
             partition.grown()
             if failure:
-                self._later(partition, follower, Later(0, f"it could not be cut: {failure}"))
+                self._later(partition, follower, Later(0, f"it could not be truncated: {failure}"))
             else:
                 self.ask_about(partition)
         else:

@@ -1,8 +1,7 @@
-"""Copying partitions from their leaders: one `Fetcher` for each broker that leads what this one follows.
+"""Copies partitions from their leaders, with one `Fetcher` per leading broker.
 
-Here is what they share: the settings, the connections, the registration under which they ask, and the counters; and
-what they learn about other brokers: a leader that ended its connections has most likely died, whether the controller
-knows already or not.
+This class holds what the fetchers share: settings, connections, the broker epoch and counters. It also remembers which
+leaders closed their connections: such a leader has most likely died, even if the controller does not know it yet.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from penstock.runtime.eventlog import EventLog
 from penstock.wire.codec import Message
 
 GONE_MS = 1_000
-"""A leader that ended its connection is not told to clients for so long, unless it answers again before."""
+"""How long clients are not sent to a leader that closed its connection, unless it responds again earlier."""
 
 
 class Calls(Protocol):
-    """What is needed of `penstock.broker.net.peers.Peers`."""
+    """The part of `penstock.broker.net.peers.Peers` that is needed."""
 
     async def call(
         self, target: int, request: Message, *, timeout_ms: float, silence_ms: float, channel: str = ""
@@ -31,7 +30,7 @@ class Calls(Protocol):
 
 
 class Fetchers:
-    """All that this broker follows."""
+    """Manages all fetchers of this broker."""
 
     def __init__(
         self,
@@ -46,21 +45,21 @@ class Fetchers:
         self.events = events
         self.throttle = throttle
         self.config = config
-        """Settable at run time."""
+        """Can be changed at run time."""
         self.calls = calls
         self.settle = settle
-        """Called when a log is free again that was being cut while the metadata changed."""
+        """Called when a truncation ends during which the metadata changed."""
         self.broker_epoch = -1
-        """Of this broker's registration. Nothing is fetched before it is known."""
+        """The epoch of this broker's registration. Nothing is fetched before it is known."""
         self._fetchers: dict[int, Fetcher] = {}
         self._gone_until_ms: dict[int, float] = {}
         self._closed = False
         self.failures = 0
-        """Requests without a usable answer."""
+        """Requests without a usable response."""
         self.truncations = 0
         self.bytes_copied = 0
         self.bytes_copied_of_moved = 0
-        """Of partitions that are being moved to this broker."""
+        """Bytes copied for partitions that are being moved to this broker."""
 
     def registered(self, broker_epoch: int) -> None:
         self.broker_epoch = broker_epoch
@@ -68,7 +67,7 @@ class Fetchers:
             fetcher.start_over()
 
     def follow(self, partition: Partition) -> None:
-        """Copy this partition from now on: its `follower` is set."""
+        """Start copying this partition, whose `follower` is set."""
         follower = partition.follower
         assert follower is not None
         if self._closed:
@@ -80,7 +79,7 @@ class Fetchers:
         fetcher.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """Copy it no longer. An answer that is still on its way changes nothing."""
+        """Stop copying this partition. A response still in flight is ignored."""
         follower = partition.follower
         if follower is None:
             return
@@ -91,14 +90,14 @@ class Fetchers:
             fetcher.unfollow(partition)
 
     def gone(self, node_id: int) -> None:
-        """A leader has ended its connection, or takes none."""
+        """A leader closed its connection or refuses new ones."""
         self._gone_until_ms[node_id] = self.runtime.now_ms() + GONE_MS
 
     def there(self, node_id: int) -> None:
         self._gone_until_ms.pop(node_id, None)
 
     def is_gone(self, node_id: int) -> bool:
-        """A leader that was left by its process a moment ago, whether the controller knows already or not."""
+        """Whether a leader's process ended a moment ago, even if the controller does not know it yet."""
         return self._gone_until_ms.get(node_id, 0.0) > self.runtime.now_ms()
 
     def close(self) -> None:

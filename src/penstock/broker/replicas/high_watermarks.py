@@ -1,7 +1,7 @@
-"""High watermarks over a restart: what a broker knew to be committed, it knows again (`replication-offset-checkpoint`).
+"""Saves high watermarks over a restart (`replication-offset-checkpoint`).
 
-Written down now and then, so it may say less than was known, never more. Without it a broker learns what is committed
-when its followers have asked, or its leader has answered.
+They are saved periodically, so the file may be behind, but never ahead. Without it a broker learns what is committed
+when its followers have fetched, or its leader has responded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HighWatermarks:
         self._runtime = runtime
         self._partitions = partitions
         self._unclaimed: dict[str, int] = {}
-        """From the checkpoint, of logs that are not open yet."""
+        """Values from the checkpoint of logs that are not open yet."""
         self._written = b""
 
     @property
@@ -30,18 +30,19 @@ class HighWatermarks:
 
     def load(self) -> None:
         with suppress(CheckpointDamaged):
-            # Without it what is committed becomes known when the followers have asked.
+            # Without the file, high watermarks become known when the followers have fetched.
             self._unclaimed = read_offsets(self._runtime.disk, names.HIGH_WATERMARKS_NAME)
 
     def claim(self, name: str) -> int:
-        """What is known of the log in this directory, which was opened; 0 if nothing is."""
+        """The saved high watermark of the log in this directory, which was just opened; 0 if unknown."""
         return self._unclaimed.pop(name, 0)
 
     def forget(self, name: str) -> None:
         self._unclaimed.pop(name, None)
 
     async def checkpoint(self) -> None:
-        """Of partitions with several replicas: one that is alone has all committed that it has."""
+        """Save the values of partitions with several replicas. With a single replica everything in the log is
+        committed."""
         known = [
             (partition_directory(partition.topic, partition.index), partition.high_watermark)
             for partition in self._partitions()

@@ -1,12 +1,12 @@
-"""Proposals of new ISRs on their way to the controller (AlterPartition).
+"""Sends ISR proposals to the controller (AlterPartition).
 
-One request is under way at a time, with all that was proposed when it left. What the controller answers:
+One request is in flight at a time, with all proposals made before it was sent. The controller's result is one of these:
 
-- recorded: the partition takes it over, without waiting for the metadata log to bring it;
-- refused (a replica that may not join, KIP-841 and KIP-903): the partition goes back to the recorded ISR;
-- the proposal rests on old news (another epoch, another leader): the metadata log will bring the new ones. Until then
-  the partition counts both ISRs, because nobody knows which of them the controller has;
-- anything else, or no answer: asked again, for the same reason: it may have been recorded.
+- recorded: the partition applies it, without waiting for the metadata log;
+- refused (a replica that may not join, KIP-841 and KIP-903): the partition returns to the recorded ISR;
+- outdated (another epoch, another leader): the metadata log will bring the new state. Until then the partition counts
+  both ISRs, because it is unknown which of them the controller has;
+- any other error, or no response: the proposal is sent again, because it may have been recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.wire.messages.alter_partition import (
 TIMEOUT_MS = 30_000
 RETRY_MS = 100
 QUIET_MS = 1_000
-"""How long a leader whose proposal was refused makes no other."""
+"""How long a leader makes no new proposal after a refusal."""
 
 UNKNOWN_EPOCH = -1
 
@@ -52,7 +52,7 @@ OLD_NEWS = (
 
 
 class ControllerCalls(Protocol):
-    """What is needed of `penstock.broker.net.peers.Peers`."""
+    """The part of `penstock.broker.net.peers.Peers` that is needed."""
 
     async def controller_call(self, request: Message, *, timeout_ms: float, silence_ms: float) -> Any: ...
 
@@ -76,12 +76,12 @@ class IsrChanges:
         self._calls = calls
         self._node_id = node_id
         self._settled = settled
-        """Told when a partition may make its next proposal."""
+        """Called when a partition may make its next proposal."""
         self._pending: dict[Partition, Pending] = {}
         self._running = False
         self._closed = False
         self.broker_epoch = -1
-        """Of this broker's registration."""
+        """The epoch of this broker's registration."""
         self.shrinks = 0
         self.expands = 0
 
@@ -95,7 +95,7 @@ class IsrChanges:
     def close(self) -> None:
         self._closed = True
 
-    # ---- asking
+    # ---- requests
 
     async def _run(self) -> None:
         while self._pending and not self._closed:
@@ -104,7 +104,7 @@ class IsrChanges:
         self._running = False
 
     async def _ask(self) -> bool:
-        """False: ask again after a pause."""
+        """Send one request. Returns False if it must be repeated after a pause."""
         for partition, pending in list(self._pending.items()):
             if not is_open(partition, pending):
                 del self._pending[partition]
@@ -120,7 +120,7 @@ class IsrChanges:
             return False
         assert isinstance(response, AlterPartitionResponse)
         if response.error_code:
-            # Of the whole request: this broker's registration is not the one that the controller knows.
+            # An error of the whole request: the controller knows another registration of this broker.
             self._events.recurring("ISR change not accepted", "", error=ErrorCode(response.error_code).name)
             return False
         results = {
@@ -161,17 +161,17 @@ class IsrChanges:
         )
 
     def _member(self, leader: Leader, replica: int) -> BrokerState:
-        """With the incarnation that was seen to hold what an in-sync replica must hold; -1 if none was."""
+        """A member of the proposed ISR, with the broker epoch that was seen to be in sync; -1 if unknown."""
         if replica == self._node_id:
             return BrokerState(broker_id=replica, broker_epoch=self.broker_epoch)
-        # One that is no replica any more since the proposal was made: the controller knows, and refuses it.
+        # If it stopped being a replica since the proposal was made, the controller knows that and refuses it.
         follower = leader.followers.get(replica)
         return BrokerState(broker_id=replica, broker_epoch=UNKNOWN_EPOCH if follower is None else follower.broker_epoch)
 
-    # ---- the answer
+    # ---- responses
 
     def _settle(self, partition: Partition, pending: Pending, result: AlterPartitionResponsePartitionData) -> bool:
-        """Take over what the controller says of one partition. False: it must be asked again."""
+        """Apply the controller's result for one partition. Returns False if the proposal must be sent again."""
         leader, proposal = pending
         now_ms = self._runtime.now_ms()
         code = result.error_code
@@ -202,7 +202,7 @@ class IsrChanges:
         return True
 
     def record(self, partition: Partition, state: PartitionState) -> None:
-        """The controller recorded this of a partition that is led here: it said so, or the metadata log did."""
+        """Apply the state that the controller recorded, as its response or the metadata log reported it."""
         assert partition.leader is not None
         before = partition.leader.isr
         partition.isr_recorded(state, self._runtime.now_ms())
@@ -218,6 +218,6 @@ class IsrChanges:
 
 
 def is_open(partition: Partition, pending: Pending) -> bool:
-    """The leadership that made the proposal lasts, and nothing else has come from the controller since."""
+    """Whether the leadership that made the proposal continues, and the controller has reported nothing new since."""
     leader = pending.leader
     return partition.leader is leader and leader.proposed == pending.proposal.isr

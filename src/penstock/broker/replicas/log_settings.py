@@ -1,4 +1,4 @@
-"""How a topic's logs are to behave: its own settings over the broker's, in the form that `penstock.log` takes them."""
+"""The effective settings of a topic's logs: its own over the broker's, in the form that `penstock.log` expects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class LogSettings:
         return TopicConfig.resolve(overrides, self._broker) if overrides else self._broker.topic_defaults
 
     def of_log(self, topic: TopicConfig) -> LogConfig:
-        """Partitions of one topic, and all topics that set nothing themselves, share theirs."""
+        """The configuration object; shared by the partitions of a topic, and by all topics without settings of their
+        own."""
         if topic is not self._latest[0]:
             self._latest = topic, log_config(topic, self._broker)
         return self._latest[1]

@@ -1,12 +1,12 @@
-"""A partition as this broker serves it: its log, its leader or follower state, and who waits for it.
+"""A partition as this broker serves it: its log, its leader or follower state, and the requests that wait for it.
 
-Appends go to the log, the leader state says how far the high watermark moves, and that wakes two kinds of waiters:
-produce requests that wait for their commit, and fetches that wait for data. Commit waiters are answered as the high
-watermark moves; fetches are woken later, by `Wakes`, after the acknowledgement has left. Followers wait for the append
-itself: their fetches (`Question`) are what the commit waits for.
+Appends go to the log, and the leader state computes the high watermark. When it advances, two kinds of requests are
+woken: produce requests that wait for their commit, and fetches that wait for data. Produce requests are answered
+immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers (`Question`)
+wait for the append itself, because the commit depends on them.
 
-A partition is led (`leader` is set), or follows (`follower` is set), or does neither: its log is not open or is being
-cut, or nobody leads it.
+A partition leads (`leader` is set), follows (`follower` is set), or does neither: then its log is not open or is being
+truncated, or the partition has no leader.
 """
 
 from __future__ import annotations
@@ -32,48 +32,49 @@ class FetchWaiter(Protocol):
     """A parked fetch."""
 
     def advanced(self) -> None:
-        """One of its partitions has moved: complete if there is enough."""
+        """One of its partitions has advanced: respond if there is enough data."""
 
 
 class Question(Protocol):
-    """A follower that has asked for what comes next in a partition (`penstock.broker.fetch.replica_sessions`)."""
+    """A follower's outstanding fetch of one partition (`penstock.broker.fetch.replica_sessions`)."""
 
     def on_append(self) -> FetchWaiter | None:
-        """There is more. Returns the fetch that waits for it, if one does."""
+        """Records were appended. Returns the parked fetch that waits for them, if any."""
 
     def on_high_watermark(self) -> FetchWaiter | None:
-        """It has moved: to be told with the next answer, whatever that is about; or at once, if a fetch is returned."""
+        """The high watermark advanced. It is sent with the next response; if a parked fetch is returned, that is
+        now."""
 
     def on_resign(self) -> FetchWaiter | None:
-        """This broker leads the partition no longer."""
+        """This broker no longer leads the partition."""
 
 
 class CommitWaiter(Protocol):
-    """A produce request that waits until its records are committed (or stable, for acks=1)."""
+    """A produce request that waits until its records are committed (or stable, with acks=1)."""
 
     def reached(self, token: int, error: ErrorCode) -> None: ...
 
 
 class PartitionListener(Protocol):
-    """Whoever keeps state in the partitions of an internal topic."""
+    """A component that keeps its state in the partitions of an internal topic."""
 
     def on_leader(self, partition: InternalPartition) -> None:
-        """This broker leads it now, perhaps again, under another epoch."""
+        """This broker now leads the partition, possibly again under a new epoch."""
 
     def on_resign(self, partition: InternalPartition) -> None:
-        """This broker leads it no longer."""
+        """This broker no longer leads the partition."""
 
     def on_high_watermark(self, partition: InternalPartition) -> None:
-        """More of it is committed."""
+        """The high watermark advanced."""
 
 
 NOBODY: deque[tuple[int, CommitWaiter, int]] = deque(maxlen=0)
 
 
 class Wakes:
-    """Partitions whose readers are to be woken, once the answers of this turn have left.
+    """Partitions whose waiting fetches are woken after the responses of this turn were sent.
 
-    Wakes per turn are capped, so that a write that thousands wait for does not hold the loop.
+    The number of wakes per turn is limited, so that a write for which thousands wait does not block the loop.
     """
 
     __slots__ = ("_call_soon", "_dirty", "_grown", "_queued", "_waking")
@@ -89,7 +90,7 @@ class Wakes:
         self._dirty[partition] = None
 
     def grown(self, partition: Partition) -> None:
-        """Followers wait for what was appended."""
+        """Records were appended, for which followers wait."""
         self._grown[partition] = None
 
     def run(self) -> None:
@@ -109,11 +110,11 @@ class Wakes:
             self._call_soon(self._rest)
 
     def wake(self, waiter: FetchWaiter) -> None:
-        """With the next turn."""
+        """Wake a fetch in the next turn."""
         self._waking.append(waiter)
 
     def _run_followers(self) -> None:
-        """Before all others: a commit waits for them. There is one fetch for many partitions, and few brokers."""
+        """Wake followers first, because commits wait for them. Each broker has one fetch for many partitions."""
         grown, self._grown = self._grown, {}
         waiting: dict[FetchWaiter, None] = {}
         for partition in grown:
@@ -125,7 +126,7 @@ class Wakes:
             waiter.advanced()
 
     def run_soon(self) -> None:
-        """For marks made outside a connection's turn (a sync that ended, a deleted topic)."""
+        """Schedule a run for marks made outside a connection's turn (a finished sync, a deleted topic)."""
         if not self._queued:
             self._queued = True
             self._call_soon(self._rest)
@@ -169,33 +170,33 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.state: PartitionState | None = None
-        """As the metadata has it."""
+        """The state in the metadata."""
         self.min_insync_replicas = 1
         self.leader: Leader | None = None
         """Set while this broker leads the partition and its log is open."""
         self.follower: Follower | None = None
         """Set while this broker follows another and its log is open."""
         self.cutting: Future[None] | None = None
-        """Until a truncation is done: nobody may write, lead or delete the log before."""
+        """Set while a truncation runs: until it ends, the log must not be written, led or deleted."""
         self.damaged_at: int | None = None
-        """Where this broker's copy is damaged, if it was found to be."""
+        """The offset at which this broker's copy is damaged; None if no damage is known."""
         self.repairs = 0
-        """How often its log was cut because it was damaged, to be copied again."""
+        """How often its log was truncated because of damage and copied again."""
         self.questions: dict[Question, None] | None = None
-        """What followers have asked."""
+        """The outstanding fetches of followers."""
         self.on_follower_durable: Callable[[Partition], None] | None = None
-        """Told when a sync made more of a follower's log stable."""
+        """Called when a sync made more of a follower's log stable."""
         self._known_high_watermark = 0
-        """As of when this broker neither led nor followed."""
+        """The last known value while this broker neither leads nor follows."""
         self.log: Log | None = None
         self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        """What requests are told while this broker does not lead the partition."""
+        """The error for requests while this broker does not lead the partition."""
         self.retired = False
-        """The topic is gone: whoever still holds this object looks the partition up again."""
+        """The topic was deleted: holders of this object must look the partition up again."""
         self.preparing: PartitionQueue | None = None
-        """Set while batches wait to be opened, or if the topic has a codec of its own: appends may have to queue."""
+        """Set while batches wait to be prepared, or if the topic has a codec of its own: appends may have to queue."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
-        # Ten thousand partitions share these until someone waits: an empty deque of its own takes 600 bytes.
+        # Shared by ten thousand partitions until a request waits: an empty deque takes 600 bytes.
         self._commit_waiters = NOBODY
         self._stable_waiters = NOBODY
         self._wakes = wakes
@@ -212,19 +213,20 @@ class Partition:
 
     @property
     def is_copied(self) -> bool:
-        """This broker leads it or follows: what is committed of its log is the cluster's, and may be cleaned up."""
+        """Whether this broker leads or follows the partition, so that its committed part is current and may be cleaned
+        up."""
         return self.leader is not None or self.follower is not None
 
     @property
     def high_watermark(self) -> int:
-        """As far as this broker knows it, whatever its part."""
+        """The high watermark as far as this broker knows it."""
         if self.leader is not None:
             return self.leader.high_watermark
         return self._known_high_watermark if self.follower is None else self.follower.high_watermark
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
-        """From a checkpoint."""
+        """Set a value from a checkpoint."""
         assert self.leader is None
         assert self.follower is None
         self._known_high_watermark = offset
@@ -235,13 +237,13 @@ class Partition:
         self.leader = leader
         self.log.on_durable = self._durable
         if self.questions:
-            # Followers may have heard of this earlier than we did.
+            # Followers may have learned of this leadership, and fetched, before this broker did.
             self._wakes.grown(self)
         self._wake_fetches()
         self._wakes.run_soon()
 
     def resign(self, error: ErrorCode) -> None:
-        """This broker no longer leads: everyone who waits is told to look elsewhere."""
+        """Stop leading: all waiting requests are told to look for another leader."""
         if self.leader is not None:
             self._known_high_watermark = self.leader.high_watermark
         self.leader = None
@@ -255,14 +257,14 @@ class Partition:
         self._wakes.run_soon()
 
     def isr_recorded(self, state: PartitionState, now_ms: float) -> None:
-        """The controller recorded other replicas or another ISR, in the epoch that this broker leads in."""
+        """The controller recorded other replicas or another ISR in the current leader epoch."""
         self._after(self._leads().on_isr, state.replicas, state.isr, state.partition_epoch, now_ms)
 
     def isr_refused(self, quiet_until_ms: float) -> None:
         self._after(self._leads().on_refused, quiet_until_ms)
 
     def strand(self, stranded: bool) -> None:
-        """This broker is cut off, and most likely leads the partition no longer; or it is in contact again."""
+        """This broker lost contact to the cluster and most likely no longer leads, or it regained contact."""
         self._leads().on_stranded(stranded)
         if stranded:
             self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -277,14 +279,14 @@ class Partition:
     def fetched_by(
         self, replica: int, offset: int, now_ms: float, broker_epoch: int, eligible: bool
     ) -> IsrProposal | None:
-        """A follower holds all before `offset`, and what it holds is what this log has."""
+        """A follower has everything below `offset`, equal to this log."""
         leader = self._leads()
         before = leader.high_watermark
         proposal = leader.on_fetch(replica, offset, now_ms, broker_epoch=broker_epoch, eligible=eligible)
         if leader.high_watermark != before:
             self._advanced(leader.high_watermark)
             if self.fetch_waiters:
-                # A follower's fetch is not always looked at in a connection's turn.
+                # A follower's fetch may be processed outside a connection's turn.
                 self._wakes.run_soon()
         return proposal
 
@@ -293,14 +295,14 @@ class Partition:
         return self.leader
 
     def _after(self, change: Callable[..., int], *args: object) -> None:
-        """Let the leader state change, and tell those who waited for what follows from it."""
+        """Apply a change to the leader state, and notify the requests that waited for its effects."""
         leader = self._leads()
         before = leader.high_watermark
         if change(*args) != before:
             self._advanced(leader.high_watermark)
             self._wakes.run_soon()
         if leader.under_min_isr:
-            # They may yet be committed. But nobody knows when, so whoever waits should know of it now.
+            # The records may still be committed, but it is unknown when, so waiting requests get this error now.
             self._refuse_waiters(self._commit_waiters, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _refuse_waiters(self, waiters: deque[tuple[int, CommitWaiter, int]], error: ErrorCode) -> None:
@@ -311,7 +313,7 @@ class Partition:
     # ---- following
 
     def follow(self, follower: Follower) -> None:
-        """This broker copies the partition from another."""
+        """Start to copy the partition from its leader."""
         assert self.log is not None
         assert self.leader is None
         self.follower = follower
@@ -331,12 +333,12 @@ class Partition:
         return LogEnds(log.start_offset, log.end_offset, log.stable_end, log.last_record_epoch)
 
     def grown(self) -> None:
-        """What the follower's log holds has changed."""
+        """The content of the follower's log has changed."""
         follower = self.follower
         if follower is not None:
             before = follower.high_watermark
             if follower.on_grown(self.ends()) != before and self.fetch_waiters:
-                # Consumers that read from here.
+                # For consumers that read from this follower.
                 self._wakes.mark(self)
                 self._wakes.run_soon()
 
@@ -347,14 +349,15 @@ class Partition:
                 self.on_follower_durable(self)
 
     def led(self) -> tuple[Log, Leader]:
-        """The log and leader state, or the error that sends the client to another broker (or to wait for this one)."""
+        """The log and the leader state. Raises the KafkaError that sends the client to another broker or makes it
+        retry."""
         log, leader = self.log, self.leader
         if leader is None or log is None:
             raise KafkaError(self.refusal)
         return log, leader
 
     def readable(self, from_follower: bool) -> Log:
-        """The log, for a consumer that may (KIP-392) or may not read from followers. Raises KafkaError."""
+        """The log for a consumer, which may read from followers (KIP-392) if `from_follower`. Raises KafkaError."""
         log = self.log
         if log is None or (self.leader is None and not (from_follower and self._is_following)):
             raise KafkaError(self.refusal)
@@ -365,7 +368,7 @@ class Partition:
         return self.follower is not None and self.cutting is None
 
     def check_epoch(self, client_epoch: int) -> None:
-        """What a client that knows leader epochs may not do with an outdated one (KIP-320)."""
+        """Raises KafkaError if a client that knows leader epochs uses an outdated one (KIP-320)."""
         if client_epoch < 0 or client_epoch == self.leader_epoch:
             return
         if client_epoch < self.leader_epoch:
@@ -375,7 +378,7 @@ class Partition:
     # ---- writing
 
     def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
-        """Append what a client sent. Raises what `Writer.append_leader` does."""
+        """Append a client's batches. Raises the errors of `Writer.append_leader`."""
         leader = self.leader
         if leader is None:
             raise KafkaError(self.refusal)
@@ -393,13 +396,14 @@ class Partition:
         return appended
 
     def check_append(self, acks: int) -> None:
-        """Whether a client may append here, as far as that can be said before. Raises KafkaError."""
+        """Raises KafkaError if an append is certain to be refused."""
         _, leader = self.led()
         if acks == -1 and leader.refuses_acks_all:
             raise _refusal_of_acks_all(leader)
 
     def await_commit(self, offset: int, acks: int, waiter: CommitWaiter, token: int) -> bool:
-        """True if all below `offset` is committed (acks=all) or stable (acks=1); else the waiter is told later."""
+        """True if everything below `offset` is committed (acks=all) or stable (acks=1); otherwise the waiter is called
+        later."""
         log, leader = self.led()
         if acks == -1:
             if leader.high_watermark >= offset:
@@ -416,7 +420,7 @@ class Partition:
         return False
 
     def forget(self, waiter: CommitWaiter, token: int) -> bool:
-        """The waiter gave up (a timeout). False: it was told already."""
+        """Remove a waiter that gave up (a timeout). Returns False if it was already called."""
         for waiters in (self._commit_waiters, self._stable_waiters):
             kept = [entry for entry in waiters if entry[1] is not waiter or entry[2] != token]
             if len(kept) < len(waiters):
@@ -454,13 +458,13 @@ class Partition:
             self._wakes.mark(self)
 
     def start_moved(self) -> None:
-        """Records were deleted: followers are to do the same."""
+        """Records were deleted at the start: tell the followers."""
         if self.questions:
             self._wakes.grown(self)
             self._wakes.run_soon()
 
     def wake_soon(self) -> None:
-        """For who appends outside a connection's turn."""
+        """Schedule wakes after an append outside a connection's turn."""
         self._wakes.run_soon()
 
     def _wake_fetches(self) -> None:
@@ -469,7 +473,7 @@ class Partition:
 
 
 class InternalPartition(Partition):
-    """A partition in which a coordinator keeps its state: clients read it, and only its coordinator writes to it."""
+    """A partition that holds a coordinator's state: clients may read it, but only the coordinator writes."""
 
     __slots__ = ("listener",)
 
@@ -486,7 +490,8 @@ class InternalPartition(Partition):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
 
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
-        """What the coordinator writes. Below the minimum ISR too: nobody is told of it before the ISR has grown."""
+        """Append a coordinator's records, even below the minimum ISR: no response depends on them before they are
+        committed."""
         log, leader = self.led()
         appended = log.writer.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
         before = leader.high_watermark
@@ -512,7 +517,7 @@ class InternalPartition(Partition):
     def strand(self, stranded: bool) -> None:
         super().strand(stranded)
         if self.listener is not None:
-            # Another coordinates meanwhile, perhaps. Should this one do so again, it reads what it has.
+            # Another broker may coordinate meanwhile. If this one does so again, it reloads its state from the log.
             (self.listener.on_resign if stranded else self.listener.on_leader)(self)
 
     def _advanced(self, high_watermark: int) -> None:

@@ -1,19 +1,20 @@
-"""Whose log a directory holds, and what becomes of directories that nobody needs.
+"""Which topic a partition directory belongs to, and what happens to directories that are not needed.
 
-A directory is named after topic and partition, but a topic can be deleted and created again under its name while a
-broker is down. So `partition.metadata` in it says the topic's id. It is written when the directory is made and synced
-with the first records: a directory that has records which were promised to someone has an owner.
+A directory is named after topic and partition. But a topic can be deleted and recreated under the same name while a
+broker is down. So the file `partition.metadata` in the directory contains the topic's id. It is written when the
+directory is created and synced with the first records: a directory with acknowledged records has an owner.
 
-At a start the directories are compared with the metadata. Nothing is removed then:
+At a start the directories are compared with the metadata. Nothing is deleted then:
 
-- A directory of a topic that is gone, of an earlier one of the same name, or of a partition that was moved away is set
+- A directory of a deleted topic, of an earlier topic of the same name, or of a partition that was moved away is set
   aside (`strays`). So is one whose owner cannot be read, if other replicas have the records: they are copied again.
-- If nobody else has the records of a directory whose owner cannot be read, its partition is refused, and the directory
-  is left as it is. To serve an empty log instead would hide the loss.
-- A directory that the checkpoints list and that is gone was lost: whoever removes one on purpose takes it out of the
-  checkpoints first. Its records are copied from other replicas, or the partition is refused (`is_lost`).
-- A crash while a directory was made leaves no owner, or part of one. Without records there is nothing to lose. With
-  records they are this topic's, unless an earlier topic of the name was deleted lately: then they are set aside.
+- If the owner cannot be read and no other replica has the records, the partition is refused and the directory left as
+  it is. Serving an empty log instead would hide the loss.
+- A directory that the checkpoints list but that does not exist was lost: an intentional removal first updates the
+  checkpoints. Its records are copied from other replicas, or the partition is refused (`is_lost`).
+- A crash during the creation of a directory leaves no owner, or a partial one. Without records nothing is lost. With
+  records, they belong to this topic, unless an earlier topic of the same name was deleted recently: then they are set
+  aside.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ from penstock.runtime.eventlog import EventLog
 from penstock.wire.uuids import format_uuid
 
 RemovedTopics = Callable[[], Awaitable[Mapping[str, str]]]
-"""Asks for the topics that the metadata log says were deleted, names by id. It reads the log: ask only if need be."""
+"""Returns the recently deleted topics from the metadata log, names by id. It reads the log, so call it only if
+needed."""
 
 
 class Fate(Enum):
     KEEP = "keep"
     ADOPT = "adopt"
-    """Keep it, and write its owner anew."""
+    """Keep it, and rewrite its owner."""
     SET_ASIDE = "set aside"
     REFUSE = "refuse"
 
@@ -61,13 +63,13 @@ class PartitionDirectories:
         self._node_id = node_id
 
     def owner(self, name: str) -> Owner:
-        """Which topic a directory belongs to, as far as that can be read."""
+        """The topic that a directory belongs to, as far as it can be read."""
         path = f"{name}/{names.PARTITION_METADATA_NAME}"
         disk = self._runtime.disk
         return parse_partition_metadata(disk.read_bytes(path) if disk.exists(path) else b"")
 
     def claim(self, partition: Partition) -> None:
-        """Write down whose log this directory holds. It is synced with the first records."""
+        """Write the owner of this directory. It is synced with the first records."""
         name = partition_directory(partition.topic, partition.index)
         self._runtime.disk.mkdir(name)
         self._write_owner(name, partition.topic_id)
@@ -80,10 +82,10 @@ class PartitionDirectories:
         file.pwrite(text, 0)
 
     def is_lost(self, partition: Partition) -> bool:
-        """Whether this broker had the log of this partition, and nothing of it is left.
+        """Whether this broker had the log of this partition and nothing of it is left.
 
-        A crash after a directory was made may leave it empty. So an empty one counts as lost only if records in it had
-        been synced: their owner was synced with them.
+        A crash after the creation of a directory may leave it empty. So an empty directory counts as lost only if
+        records in it had been synced, because the owner was synced with them.
         """
         name = partition_directory(partition.topic, partition.index)
         disk = self._runtime.disk
@@ -94,18 +96,18 @@ class PartitionDirectories:
         return not disk.exists(name) or self._directory.recovery_point(name) > 0
 
     def tell_lost(self, partition: Partition) -> str:
-        """Why a lost partition is refused, and what can be done."""
+        """The reason why a lost partition is refused, and what the operator can do."""
         name = partition_directory(partition.topic, partition.index)
         root = self._runtime.disk.root
         return (
-            f"{root}/{name} held this partition and is gone, and no other replica is known to have all its records. An "
-            "empty log in its place would hide the loss, so the partition is not served. Put the directory back from a "
-            f"copy, or from what `penstock log strays {root}` lists. To give the records up, stop the broker and run: "
-            f"penstock log accept-loss {root} {name}"
+            f"{root}/{name} held this partition and is missing, and no other replica is known to have all its "
+            "records. An empty log in its place would hide the loss, so the partition is not served. Restore the "
+            f"directory from a backup, or from the strays listed by `penstock log strays {root}`. To accept the loss, "
+            f"stop the broker and run: penstock log accept-loss {root} {name}"
         )
 
     def unknown(self, image: MetadataImage) -> dict[str, str]:
-        """Directories of partitions that the metadata does not know, with the ids of their topics."""
+        """Directories of partitions that are not in the metadata, with the ids of their topics."""
         found = {}
         for name in self._directory.names():
             parsed = parse_partition_directory(name)
@@ -117,8 +119,8 @@ class PartitionDirectories:
         return found
 
     async def reconcile(self, image: MetadataImage, removed: RemovedTopics) -> dict[str, str]:
-        """Set aside what is of no partition that this broker holds. Returns the directories whose partitions must be
-        refused, and why."""
+        """Set aside directories of partitions that this broker does not hold. Returns the directories whose partitions
+        must be refused, with the reasons."""
         refused = {}
         for name in self._directory.names():
             parsed = parse_partition_directory(name)
@@ -138,8 +140,8 @@ class PartitionDirectories:
         return refused
 
     async def remove(self, name: str) -> None:
-        """Durably take away a directory that no log is open on, because its topic was deleted or it was moved away.
-        Its files go now, or with the next start."""
+        """Durably remove a directory without an open log, because its topic was deleted or it was moved away. Its files
+        are deleted now, or at the next start."""
         disk = self._runtime.disk
         await self._directory.delete(name)
         aside = names.aside(name, self._runtime.uuid().hex(), names.DELETED_DIRECTORY_SUFFIX)
@@ -153,11 +155,10 @@ class PartitionDirectories:
         topic = image.topic(topic_name)
         if topic is None or index >= len(topic.partitions):
             is_ours = holds_partition(self._runtime.disk, name)
-            return (Fate.SET_ASIDE, "the metadata has no such partition") if is_ours else (Fate.KEEP, "")
+            return (Fate.SET_ASIDE, "the partition is not in the metadata") if is_ours else (Fate.KEEP, "")
         is_alone = len(image.brokers) <= 1
-        # A log that was served until a clean stop cannot be that of an earlier topic of the same name, unless the
-        # others in a cluster have deleted and created it meanwhile. (One that was refused then was not closed, either:
-        # it is judged again.)
+        # A log that was closed by a clean stop cannot belong to an earlier topic of the same name, unless other nodes
+        # deleted and recreated the topic meanwhile. (A refused log was not closed, so it is judged again.)
         if self._directory.was_closed(name) and is_alone:
             return Fate.KEEP, ""
         if self._node_id not in topic.partitions[index].replicas:
@@ -166,21 +167,20 @@ class PartitionDirectories:
         if owner.topic_id == format_uuid(topic.topic_id):
             return Fate.KEEP, ""
         if not owner.topic_id and not log_bytes(self._runtime.disk, name):
-            return Fate.KEEP, ""  # nothing is lost: it is claimed anew
+            return Fate.KEEP, ""  # nothing is lost; its owner is written again
         if owner.state is OwnerState.CHECKED:
-            return Fate.SET_ASIDE, "it is of an earlier topic"
+            return Fate.SET_ASIDE, "it belongs to an earlier topic of the same name"
         state = topic.partitions[index]
         if not is_alone and self._node_id in (*state.isr, *state.elr) and topic_name not in (await removed()).values():
-            # It counts among those that have everything, so these are this topic's records; and it may turn out to be
-            # the last of them.
+            # This broker is in the ISR, so these are this topic's records, and it may turn out to have the only copy.
             return Fate.ADOPT, "its partition.metadata cannot be read, but this broker was in sync"
         if self._others_have(topic, index):
-            return Fate.SET_ASIDE, "it cannot be read whose log this is: it is copied again from other replicas"
+            return Fate.SET_ASIDE, "its owner cannot be read; the log is copied again from other replicas"
         if owner.topic_id and (not is_alone or owner.topic_id in await removed()):
-            return Fate.SET_ASIDE, "it is of an earlier topic"
+            return Fate.SET_ASIDE, "it belongs to an earlier topic of the same name"
         if owner.state is OwnerState.TORN and is_alone:
             if topic_name in (await removed()).values():
-                return Fate.SET_ASIDE, "the machine stopped before it was written down whose records these are"
+                return Fate.SET_ASIDE, "the machine stopped before the owner of these records was written"
             return Fate.ADOPT, "the machine stopped while its partition.metadata was written"
         return Fate.REFUSE, _unreadable(self._runtime.disk.root, name, owner, topic)
 
@@ -204,7 +204,7 @@ class PartitionDirectories:
 def _unreadable(root: str, name: str, owner: Owner, topic: TopicImage) -> str:
     found = f"names topic {owner.topic_id}" if owner.topic_id else "is damaged or missing"
     return (
-        f"{name}/{names.PARTITION_METADATA_NAME} {found}, so nobody knows whether these are the records of "
+        f"{name}/{names.PARTITION_METADATA_NAME} {found}, so it is unknown whether these are the records of "
         f"{topic.name} ({format_uuid(topic.topic_id)}). They are left as they are, and the partition is not served. "
         f"If they are, stop the broker and run: penstock metadata recover --data {root}"
     )

@@ -1,4 +1,4 @@
-"""What requests look partitions up in: every partition of every topic, by the bytes that a request names it with."""
+"""The table in which requests look up partitions, by the bytes that name the topic in the request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.broker.replicas.partition import Partition
 
 
 class PartitionTable:
-    """Topics by name and by id. Both maps share their lists."""
+    """Topics by name and by id. Both maps share the lists of partitions."""
 
     __slots__ = ("by_id", "by_name")
 

@@ -1,16 +1,16 @@
-"""The partitions that this broker holds: opened, configured, looked after and closed as the metadata says.
+"""The partitions of this broker: opens, configures, maintains and closes them according to the metadata.
 
-`PartitionManager` is told of every committed change of the metadata, keeps the table that requests look partitions up
-in, and owns the logs and their chores. What it does with a change:
+`PartitionManager` is notified of every committed metadata change, keeps the table in which requests look up
+partitions, and owns the logs and their periodic tasks. It applies a change with these parts:
 
-    PartitionTable           gets the partition, whoever holds it
-    PartitionDirectories     claims the directory of one that is to be held here, or takes it away
+    PartitionTable           lists the partition, whichever broker holds it
+    PartitionDirectories     claims or removes the directory of a partition held here
     LogDirectory             opens the log
-    HighWatermarks           says what of it was committed before
-    ReplicaRoles             leads it, or follows its leader
+    HighWatermarks           provides the saved high watermark
+    ReplicaRoles             leads the partition, or follows its leader
 
-After a clean stop logs are opened as the checkpoint describes them, without touching their files. After a crash they
-are recovered in the background, a few at a time; a partition is led, and served, as soon as its own log is ready.
+After a clean stop logs are opened from the checkpoint without touching their files. After a crash they are recovered in
+the background, a few at a time; a partition is served as soon as its own log is ready.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from penstock.runtime.eventlog import EventLog
 from penstock.wire.errors import ErrorCode
 
 FIRST_RETENTION_MS = 30_000
-"""A broker that has just started has more urgent things to do."""
-NOT_IN_SNAPSHOT = "a snapshot of the metadata does not have its topic"
-MOVED_BY_SNAPSHOT = "it was moved to other brokers, says a snapshot of the metadata"
+"""Delay of the first periodic tasks: a broker that has just started has more urgent work."""
+NOT_IN_SNAPSHOT = "its topic is missing in a metadata snapshot"
+MOVED_BY_SNAPSHOT = "it was moved to other brokers, according to a metadata snapshot"
 LAG_CHECKS = 8
-"""How often followers are looked at within `replica.lag.time.max.ms`, and contacts within a broker's session."""
+"""How often followers are checked per `replica.lag.time.max.ms`, and contacts per broker session."""
 
 
 class MetadataSource(Protocol):
-    """What the manager needs to know of the quorum, beside its images."""
+    """What the manager needs from the quorum besides images."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether the image is the cluster's, and may be relied on to remove something."""
+        """Whether the image can be trusted, so that data may be removed because of it."""
 
     async def removed_topics(self) -> dict[str, str]:
-        """Names by id of the topics that were deleted lately."""
+        """The recently deleted topics: names by id."""
 
 
 class PartitionManager:
@@ -99,26 +99,26 @@ class PartitionManager:
         self.recovering = 0
         """Partitions whose logs are not open yet."""
         self.cut_logs = 0
-        """Pieces that were cut off logs since the start, because a batch before them was not whole."""
+        """Number of log ends that were cut off since the start because of an invalid batch."""
         self.refused = 0
-        """Partitions whose logs could not be opened: someone has to look at them."""
+        """Number of partitions whose logs could not be opened and need an operator."""
         self.lost = 0
-        """Partitions whose logs were gone at the start, and are copied again from others. This broker must not count as
-        one that has all records, so it may not claim to have stopped cleanly."""
+        """Number of partitions whose logs were missing at the start and are copied again. This broker must not count as
+        having all records, so it must not claim a clean stop."""
         self.held = 0
-        """Partitions that have a replica here."""
+        """Number of partitions with a replica here."""
 
     # ---- start
 
     def unknown_directories(self, image: MetadataImage) -> dict[str, str]:
-        """Those of partitions that the image does not have, with the ids of their topics."""
+        """Directories of partitions that are not in the image, with the ids of their topics."""
         return self._directories.unknown(image)
 
     async def open(self, image: MetadataImage) -> None:
-        """Take up what the image gives this broker. Returns once every log that needs no recovery is open.
+        """Open the partitions that the image assigns to this broker. Returns when every log that needs no recovery is
+        open.
 
-        The image must be the cluster's, not what this node last knew of it: logs of topics that it does not have are
-        set aside.
+        The image must be the cluster's current one, not this node's last: logs of topics that it lacks are set aside.
         """
         self._image = image
         refused = await self._directories.reconcile(image, self._metadata.removed_topics)
@@ -155,15 +155,15 @@ class PartitionManager:
         self._begin_chores()
 
     async def _claim_found(self, partition: Partition, *, lost: bool) -> None:
-        """Before a log is opened that no clean stop vouches for: it has a directory, which says whose it is."""
+        """Check a log without a clean stop before it is opened: its directory must exist and name its owner."""
         name = partition_directory(partition.topic, partition.index)
         if lost:
             self.lost += 1
             self._events.error(
-                "log lost", partition=str(partition), what=f"{name} is gone", then="it is copied from other replicas"
+                "log lost", partition=str(partition), what=f"{name} is missing", then="it is copied from other replicas"
             )
         if lost or not self._runtime.disk.exists(name):
-            await self._directory.delete(name)  # what the checkpoints say is of an earlier one
+            await self._directory.delete(name)  # the checkpoints' entries belong to an earlier log
         if not self._directories.owner(name).topic_id:
             self._directories.claim(partition)
 
@@ -182,7 +182,8 @@ class PartitionManager:
         self._events.info("recovered", partitions=len(configs), took_ms=round(self._runtime.now_ms() - began_ms))
 
     def _others_have(self, partition: Partition) -> bool:
-        """They do: after an unclean stop this broker leaves the ISR before it is admitted again, and follows them."""
+        """Whether other replicas are in sync: after an unclean stop this broker leaves the ISR before it is unfenced,
+        and then follows them."""
         state = partition.state
         return state is not None and any(one != self._config.node_id for one in (*state.isr, *state.elr))
 
@@ -198,16 +199,16 @@ class PartitionManager:
         self._hold(partition, log, config)
 
     def _not_recovered(self, name: str, error: Exception) -> None:
-        """Others are served; this one has no leader until someone has looked at it."""
+        """Keep serving the other partitions; this one has no leader until an operator has acted."""
         if isinstance(error, OSError):
-            # The disk, not what is on it. Other brokers can serve what this one cannot read, if it makes way.
+            # The disk fails, not the content. Other brokers can serve the data if this one stops.
             self._runtime.fatal(f"{self._runtime.disk.root}/{name} cannot be read: {error}", error)
         partition, _ = self._to_recover.pop(name)
         self.recovering -= 1
         self._refuse(partition, str(error))
 
     def _refuse(self, partition: Partition, reason: str) -> None:
-        """Its files are left as they are, and whoever asks for it is told that its storage failed."""
+        """Refuse a partition with a storage error and leave its files as they are."""
         partition.refusal = ErrorCode.KAFKA_STORAGE_ERROR
         self.refused += 1
         self._events.error("log not opened", partition=str(partition), error=reason)
@@ -215,11 +216,11 @@ class PartitionManager:
     # ---- changes of the metadata
 
     async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Bring the partitions in line with a committed change; one that is in force already is passed over."""
+        """Apply a committed metadata change; one that is already in force is skipped."""
         if image.offset <= self._image.offset:
             return
         if delta.topics_deleted and self._recovery is not None:
-            await self._recovery  # a log that is being read cannot be removed under the reader
+            await self._recovery  # a log must not be removed while it is being recovered
         self._image = image
         slices = Slices(self._runtime)
         removals: list[Task[None]] = []
@@ -241,7 +242,7 @@ class PartitionManager:
                     partitions.append(self._new_partition(change.after, index))
                     await self._add(partitions[index], state, config)
                 await slices.breathe()
-        # Together, so that their renames share the syncs of the directory.
+        # Run them concurrently, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
         if not delta.is_replayed:
@@ -253,7 +254,7 @@ class PartitionManager:
             await self.roles.consider_all(slices)
 
     def listen(self, topic: str, listener: PartitionListener) -> None:
-        """Tell `listener` of the partitions of this internal topic: those led already, and all that follows."""
+        """Notify `listener` of the partitions of this internal topic: those already led, and all later changes."""
         self._listeners[topic] = listener
         for partition in self.table.by_name.get(topic.encode(), []):
             assert isinstance(partition, InternalPartition)
@@ -274,7 +275,7 @@ class PartitionManager:
         return Partition(topic.name, topic.topic_id, index, self._wakes)
 
     async def _add(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
-        """A partition that did not exist before, or was not held here."""
+        """Add a partition that is new, or was not held here before."""
         partition.follow_state(state)
         if self._holds(state):
             self.held += 1
@@ -303,7 +304,7 @@ class PartitionManager:
         *,
         is_proven: bool,
     ) -> None:
-        """The controller gave a partition another leader, ISR or set of replicas."""
+        """Apply a change of a partition's leader, ISR or replicas."""
         held = partition.state is not None and self._holds(partition.state)
         if self._holds(state) and not held:
             await self._add(partition, state, config)
@@ -314,7 +315,7 @@ class PartitionManager:
             self.roles.take_up(partition, state)
 
     async def _delete_topic(self, topic: TopicImage, *, is_proven: bool) -> None:
-        """`is_proven`: a committed record says that it was deleted. A snapshot only lacks it."""
+        """`is_proven`: a committed record says that the topic was deleted. A snapshot only lacks it."""
         partitions = self.table.by_id.pop(topic.topic_id)
         if self.table.by_name.get(topic.name.encode()) is partitions:
             del self.table.by_name[topic.name.encode()]
@@ -325,11 +326,11 @@ class PartitionManager:
             if partition.state is not None and self._holds(partition.state):
                 self.held -= 1
                 await self._remove_log(partition, removals, "" if is_proven else NOT_IN_SNAPSHOT)
-        # Together, so that their renames share the syncs of the directory.
+        # Run them concurrently, so that their renames share the syncs of the directory.
         for removal in removals:
             await removal
         if self._high_watermarks.is_written and any(len(state.replicas) > 1 for state in topic.partitions):
-            # A topic of that name may come again: what this one had committed says nothing about it.
+            # A new topic may get the same name: this topic's high watermarks must not be applied to it.
             await self._high_watermarks.checkpoint()
 
     async def _move_away(
@@ -340,14 +341,14 @@ class PartitionManager:
             await self._recovery
         await self.roles.leave(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.held -= 1
-        # What was committed here says nothing about a replica that may come back.
+        # The high watermark of this replica must not be applied to a later replica here.
         partition.high_watermark = 0
         self._high_watermarks.forget(partition_directory(partition.topic, partition.index))
         self._events.info("replica removed", partition=str(partition), replicas=str(state.replicas))
         await self._remove_log(partition, removals, "" if is_proven else MOVED_BY_SNAPSHOT)
 
     async def _remove_log(self, partition: Partition, removals: list[Task[None]], keep_because: str) -> None:
-        """Remove the log of a partition, or set it aside if there is a reason."""
+        """Remove the log of a partition, or set it aside if `keep_because` gives a reason."""
         name = partition_directory(partition.topic, partition.index)
         is_open, partition.log = partition.log is not None, None
         if not is_open:
@@ -370,7 +371,7 @@ class PartitionManager:
     # ---- configuration
 
     def configure(self, config: BrokerConfig, image: MetadataImage) -> None:
-        """Settings of the broker changed: they are the defaults of its topics."""
+        """The broker's settings changed, which are the defaults of its topics."""
         self._config = self.cleaner.config = config
         self.roles.configure(config)
         self.throttles.configure(config)
@@ -391,7 +392,7 @@ class PartitionManager:
             elif directory in self._to_recover:
                 self._to_recover[directory] = partition, config
 
-    # ---- chores
+    # ---- periodic tasks
 
     def _begin_chores(self) -> None:
         add = self._chores.add
@@ -420,12 +421,12 @@ class PartitionManager:
         )
 
     async def _retain(self) -> None:
-        """Delete what is older or more than the topics keep."""
+        """Apply retention to all logs."""
         slices = Slices(self._runtime)
         removed = 0
         for partition in list(self.table.all()):
             log = partition.log
-            # DeleteRecords takes old segments of a compacted topic, too.
+            # DeleteRecords may also remove segments of a compacted topic.
             if log is not None and partition.is_copied and (log.config.deletes or log.config.compacts):
                 removed += await log.trimmer.retain(self._runtime.wall_ms(), partition.high_watermark)
             await slices.breathe()
@@ -434,10 +435,10 @@ class PartitionManager:
             await self._directory.checkpoint()
 
     async def _remove_strays(self) -> None:
-        """Remove what was set aside long ago: never while it is in doubt whether the metadata knows everything."""
+        """Remove strays that are old enough, but never while the metadata may be incomplete."""
         if self._metadata.is_sound:
             for directory in await self.strays.remove_expired(self._config.penstock_stray_retention_ms):
-                self._events.info("stray removed", directory=directory, reason="penstock.stray.retention.ms is over")
+                self._events.info("stray removed", directory=directory, reason="penstock.stray.retention.ms has passed")
 
     async def _expire_producers(self) -> None:
         slices = Slices(self._runtime)
@@ -452,7 +453,7 @@ class PartitionManager:
     # ---- stop
 
     async def close(self) -> None:
-        """No more chores, nobody is led; the logs are closed by their directory."""
+        """Stop periodic tasks and resign from all partitions. The logs are closed by their directory."""
         self._chores.close()
         self.roles.close()
         self.throttles.close()

@@ -1,4 +1,4 @@
-"""What data a directory holds, whatever the metadata says: for messages that must tell what is still there."""
+"""The data in a directory, independent of the metadata, for messages that say what is still there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED_MAX = 5
 
 
 def partitions_in(disk: Disk) -> list[tuple[str, str, int]]:
-    """Directory, topic and number of every partition that has one here."""
+    """The directory, topic and index of every partition here."""
     found = []
     for name in disk.list(""):
         parsed = parse_partition_directory(name)
@@ -20,7 +20,7 @@ def partitions_in(disk: Disk) -> list[tuple[str, str, int]]:
 
 
 def holds_partition(disk: Disk, directory: str) -> bool:
-    """Whether a directory with such a name is a broker's at all: `backup-2026` may be somebody's own."""
+    """Whether a directory with such a name was created by a broker: `backup-2026` may be somebody else's."""
     return any(
         name == names.PARTITION_METADATA_NAME or names.offset_in(name, names.LOG_SUFFIX) is not None
         for name in disk.list(directory)
@@ -38,15 +38,15 @@ def log_bytes(disk: Disk, directory: str) -> int:
 
 
 def remains_in(disk: Disk) -> str:
-    """In words: how many partitions of which topics, and how many bytes."""
+    """A description: the number of partitions, the topics, and the size."""
     partitions = partitions_in(disk)
     if not partitions:
-        return "there are no partitions in the directory"
+        return "the directory contains no partitions"
     topics = list(dict.fromkeys(topic for _, topic, _ in partitions))
     some = ", ".join(topics[:NAMED_MAX]) + (", …" if len(topics) > NAMED_MAX else "")
     size = sum(log_bytes(disk, name) for name, _, _ in partitions)
     partitions_of_topics = f"{_plural(len(partitions), 'partition')} of {_plural(len(topics), 'topic')}"
-    return f"{partitions_of_topics} ({some}), {size} bytes, are there"
+    return f"{partitions_of_topics} ({some}), {size} bytes, are still there"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -1,6 +1,6 @@
-"""The part that this broker plays in each partition that it holds: it leads, it follows, or it waits for a leader.
+"""The role of this broker in each partition that it holds: leader, follower, or waiting for a leader.
 
-The metadata says which. A follower copies from the leader (`fetchers`). A leader watches its followers and proposes
+The metadata decides it. A follower copies from the leader (`fetchers`). A leader watches its followers and proposes
 in-sync sets to the controller (`isr_changes`). While a log is being truncated to match its leader's, it is left alone;
 metadata that arrives meanwhile is applied afterwards.
 """
@@ -38,19 +38,19 @@ class ReplicaRoles:
         throttle: Throttle,
         image: Callable[[], MetadataImage],
     ) -> None:
-        """`throttle`: of what is copied to this broker."""
+        """`throttle` limits what this broker copies."""
         self._runtime = runtime
         self._events = events
         self._config = config
         self._image = image
         self._replicated: dict[Partition, None] = {}
-        """Led here, and followed by others."""
+        """Partitions that this broker leads and others follow."""
         self._has_stranded = False
         self.contact = Contact(runtime, config.broker_session_timeout_ms)
         self.fetchers = Fetchers(runtime, events, config, peers, self._settle, throttle)
         self.damage = DamageWatch(runtime, self._damaged)
         self.on_repaired: Callable[[Partition], None] = lambda partition: None
-        """Told when a damaged log has been cut: what follows is copied again. Set by the partition manager."""
+        """Called when a damaged log was truncated and is copied again from there. Set by the partition manager."""
         self.isr_changes = IsrChanges(runtime, events, peers, config.node_id, self._consider)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -61,13 +61,13 @@ class ReplicaRoles:
                 partition.leader.lag_time_max_ms = config.replica_lag_time_max_ms
 
     def registered(self, broker_epoch: int) -> None:
-        """This broker has joined the cluster (again) under this epoch: it may follow, and propose ISRs."""
+        """This broker registered with the cluster under this epoch: it may now follow and propose ISRs."""
         self.contact.start()
         self.isr_changes.broker_epoch = broker_epoch
         self.fetchers.registered(broker_epoch)
 
     def close(self) -> None:
-        """Nothing is proposed or copied any more. Each partition is still to be left."""
+        """Stop proposing and copying. The partitions must still be left one by one."""
         self.contact.close()
         self.isr_changes.close()
         self.fetchers.close()
@@ -75,7 +75,7 @@ class ReplicaRoles:
     # ---- leading and following
 
     def take_up(self, partition: Partition, state: PartitionState) -> None:
-        """Play the part that the metadata gives this broker, as soon as the log is open."""
+        """Take the role that the metadata gives this broker, as soon as the log is open."""
         partition.follow_state(state)
         log = partition.log
         if log is None:
@@ -87,12 +87,12 @@ class ReplicaRoles:
             self._follow(partition, state, log)
             return
         self.fetchers.unfollow(partition)
-        # Nobody leads with a log that is being cut; it will be looked at again (`_settle`).
+        # A log that is being truncated cannot be led; `_settle` tries again afterwards.
         if partition.cutting is None:
             self._lead(partition, state, log)
 
     async def leave(self, partition: Partition, error: ErrorCode) -> None:
-        """Neither lead nor follow it any longer; those who wait for it are told `error`."""
+        """Stop leading or following; waiting requests get `error`."""
         self._replicated.pop(partition, None)
         self.fetchers.unfollow(partition)
         if partition.cutting is not None:
@@ -112,7 +112,7 @@ class ReplicaRoles:
         try:
             log.assign_epoch(state.leader_epoch)
         except KafkaError as error:
-            # The log knows of a later leadership than the metadata: those that this node has are old.
+            # The log has a later leader epoch than the metadata, so this node's metadata is outdated.
             self._events.warning("not led", partition=str(partition), reason=str(error))
             return
         known = max(partition.high_watermark, log.start_offset)
@@ -149,7 +149,7 @@ class ReplicaRoles:
         self.fetchers.follow(partition)
 
     def _settle(self, partition: Partition) -> None:
-        """Its log was cut, and it was to change its part meanwhile; or it was moved away, and has none any more."""
+        """A truncation ended during which the role of the partition changed, or it was moved away."""
         state = partition.state
         if state is not None and not partition.retired and self._config.node_id in state.replicas:
             self.take_up(partition, state)
@@ -157,8 +157,8 @@ class ReplicaRoles:
     # ---- damaged logs
 
     def _damaged(self, partition: Partition, offset: int) -> None:
-        """This broker's copy is damaged. If another replica is in sync, that one is to lead, and this one copies again
-        what comes from there on. If none is, readers are served up to the damage."""
+        """This broker's copy is damaged. If another replica is in sync, that one should lead, and this one copies again
+        from the damage on. Otherwise readers are served up to the damage."""
         if partition.damaged_at is not None and partition.damaged_at <= offset:
             return
         partition.damaged_at = offset
@@ -166,15 +166,15 @@ class ReplicaRoles:
         self._events.error(
             "damaged log",
             partition=str(partition),
-            what=f"the batch at offset {offset} does not match its checksum, or is not where it belongs",
-            hint="another replica is asked to lead, and this one copies the rest again"
+            what=f"the batch at offset {offset} does not match its checksum, or is out of place",
+            hint="another replica should lead, and this one copies the rest again"
             if others
-            else "no other replica is in sync: restore the file, or let another replica catch up elsewhere",
+            else "no other replica is in sync; restore the file, or let another replica catch up",
         )
         self._give_up(partition)
 
     def _give_up(self, partition: Partition) -> None:
-        """Propose another leader for a partition whose copy here is damaged, if there is one in sync."""
+        """Propose another leader for a partition whose copy here is damaged, if one is in sync."""
         leader = partition.leader
         if leader is not None and partition.damaged_at is not None:
             proposal = leader.give_up(self._runtime.now_ms())
@@ -182,7 +182,8 @@ class ReplicaRoles:
                 self.isr_changes.propose(partition, proposal)
 
     async def _cut_damaged(self, partition: Partition, log: Log, offset: int) -> None:
-        """Another leads now, and this replica has left the ISR: nobody counts on what it holds."""
+        """Truncate a damaged log. Another broker leads, and this replica has left the ISR, so nothing depends on its
+        data."""
         before = log.end_offset
         try:
             await self._truncate_damaged(log, offset)
@@ -203,7 +204,7 @@ class ReplicaRoles:
         try:
             await log.trimmer.truncate_to(offset)
         except KafkaError:
-            # So damaged that the place cannot be found.
+            # The damage is so severe that the offset cannot be located.
             await log.trimmer.truncate_fully_and_start_at(log.start_offset)
 
     def _end_cutting(self, partition: Partition) -> None:
@@ -214,7 +215,7 @@ class ReplicaRoles:
     # ---- in-sync replicas
 
     async def watch_followers(self) -> None:
-        """Propose to drop the followers that lag, and to take in those that may join and have not been."""
+        """Propose to remove followers that lag, and to add those that have caught up."""
         slices = Slices(self._runtime)
         for partition in list(self._replicated):
             leader = partition.leader
@@ -227,10 +228,11 @@ class ReplicaRoles:
             await slices.breathe()
 
     async def watch_contact(self) -> None:
-        """Deal with followers that have fallen silent, sooner than with those that are only slow.
+        """Handle silent followers, sooner than those that are only slow.
 
-        While the controller can be asked, a silent follower leaves the ISR as a silent broker leaves the cluster, after
-        `broker.session.timeout.ms`. While it cannot, partitions whose commits wait for such a follower are stranded.
+        While the controller is reachable, a silent follower leaves the ISR after `broker.session.timeout.ms`, as a
+        silent broker leaves the cluster. While it is not, partitions whose commits wait for such a follower are
+        stranded.
         """
         contact = self.contact
         cut_off = contact.is_out_of_service
@@ -260,13 +262,14 @@ class ReplicaRoles:
             contact.forget_follower(replica)
 
     async def consider_all(self, slices: Slices) -> None:
-        """Brokers came or went: who was fenced when it asked last may have nothing to ask since."""
+        """Brokers were fenced or unfenced: a follower that was fenced at its last fetch may have had no reason to fetch
+        since."""
         for partition in list(self._replicated):
             self._consider(partition)
             await slices.breathe()
 
     def _consider(self, partition: Partition) -> None:
-        """Propose who may join."""
+        """Propose the followers that may join the ISR."""
         leader = partition.leader
         if partition.damaged_at is not None:
             self._give_up(partition)

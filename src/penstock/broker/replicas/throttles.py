@@ -1,10 +1,10 @@
-"""Limits on copying partitions that are being moved, so that they leave room for those who write and read.
+"""Limits on copying partitions that are being moved, so that capacity remains for producers and consumers.
 
-There are two, each with its own rate (a broker's setting) and its own list of replicas (a topic's): what this broker
-sends to followers, and what it copies from leaders. Replicas that are in sync count, if they are on the list, but are
-never held up: a limit must not throw anyone out of an ISR.
+There are two limits: on what this broker sends to followers, and on what it copies from leaders. Each has its own rate
+(a broker setting) and its own list of replicas (a topic setting). In-sync replicas on the list count towards the rate
+but are never delayed: a limit must not remove a replica from an ISR.
 
-Whoever is held up is let go when its time has come, or when the limits change (`on_change`).
+A delayed copy continues when its time has come, or when the limits change (`on_change`).
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from penstock.runtime import Runtime, Timer
 
 EVERY_REPLICA = "*"
 PAUSE_MIN_MS = 1.0
-"""The rate is looked at again after this long at the earliest: rounding must not make a busy loop."""
+"""The minimum time before the rate is checked again: rounding must not cause a busy loop."""
 
 Numbers = Mapping[int, None]
 ALL: Numbers = {-1: None}
 
 
 class Throttle:
-    """One of the two."""
+    """One of the two limits."""
 
     def __init__(self, runtime: Runtime, quota: ReplicationQuota) -> None:
         self._runtime = runtime
         self.quota = quota
         self._topics: dict[str, Numbers] = {}
-        """Throttled partitions by topic."""
+        """The indexes of throttled partitions by topic."""
         self._timer: Timer | None = None
         self._waiting: list[Callable[[], None]] = []
 
     def names(self, partition: Partition) -> bool:
-        """Whether it is on the list."""
+        """Whether the partition is on the list."""
         topics = self._topics
         if not topics:
             return False
@@ -44,7 +44,7 @@ class Throttle:
         return numbers is not None and (numbers is ALL or partition.index in numbers)
 
     def holds_up(self, partition: Partition) -> bool:
-        """Whether it has to wait. Not to be asked of a replica that is in sync."""
+        """Whether copying must wait. Must not be called for an in-sync replica."""
         return self.names(partition) and self.quota.is_exceeded(self._runtime.now_ms())
 
     def count(self, partition: Partition, size_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Throttle:
             self.quota.record(size_bytes, self._runtime.now_ms())
 
     def when_free(self, release: Callable[[], None]) -> None:
-        """Call this, once, when copying may go on."""
+        """Call `release` once, when copying may continue."""
         if release not in self._waiting:
             self._waiting.append(release)
         if self._timer is None:
@@ -60,7 +60,7 @@ class Throttle:
             self._timer = self._runtime.call_later(pause_ms, self.release)
 
     def release(self) -> None:
-        """All that wait look again."""
+        """Let all waiting copies check again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -111,7 +111,7 @@ class Throttles:
         self.follower.configure(config.follower_replication_throttled_rate)
 
     def configure_topic(self, topic: str, config: TopicConfig) -> None:
-        """What is set for this topic; the defaults, if it is gone."""
+        """Apply the settings of this topic; the defaults if it was deleted."""
         self.leader.configure_topic(topic, config.leader_replication_throttled_replicas, self._node_id)
         self.follower.configure_topic(topic, config.follower_replication_throttled_replicas, self._node_id)
 
@@ -121,7 +121,7 @@ class Throttles:
 
 
 def throttled_partitions(replicas: tuple[str, ...], node_id: int) -> Numbers:
-    """Those of a topic's list that are of this broker. The list was checked when it was set."""
+    """The partitions in a topic's list that are on this broker. The list was validated when it was set."""
     if replicas == (EVERY_REPLICA,):
         return ALL
     numbers: dict[int, None] = {}

@@ -1,6 +1,6 @@
-"""Looking into a log's files while no broker uses them: `penstock log dump` and `penstock log verify`.
+"""Reading a log's files while no broker uses them: `penstock log dump` and `penstock log verify`.
 
-Everything is a generator and reads a megabyte at a time, so that the size of a log does not matter.
+All functions are generators that read a megabyte at a time, so that logs of any size can be processed.
 """
 
 from penstock.log.tools.dumping import (

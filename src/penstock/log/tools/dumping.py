@@ -1,4 +1,4 @@
-"""What is in a log's files, one batch, entry or producer at a time: `penstock log dump`."""
+"""The content of a log's files, one batch, index entry or producer at a time: `penstock log dump`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordDump:
 
 @dataclass(frozen=True, slots=True)
 class BatchDump:
-    """A batch of a log: the fields of its header, and its records if they were asked for."""
+    """A batch of a log: its header fields, and its records if requested."""
 
     file: str
     position: int
@@ -52,7 +52,7 @@ class BatchDump:
     is_valid: bool
     records: tuple[RecordDump, ...] | None = None
     delete_horizon_ms: int | None = None
-    """When tombstones in it may go; None if compaction has not been there, or found none."""
+    """When its tombstones may be removed; None if compaction has not processed it or found none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ProducerDump:
 def dump(
     disk: Disk, directory: str, *, records: bool = False, from_offset: int = 0, upto_offset: int | None = None
 ) -> Iterator[BatchDump | Problem]:
-    """The batches of a log, in order. Where a file makes no sense comes a `Problem`, then the next segment."""
+    """The batches of a log, in order. Unreadable data yields a `Problem`; the dump continues with the next segment."""
     segments = segment_files(disk, directory)
     for (base, path), following in zip(segments, [*(base for base, _ in segments[1:]), None], strict=True):
         if (following is not None and following <= from_offset) or (upto_offset is not None and base >= upto_offset):
@@ -130,7 +130,7 @@ def dump_snapshot(disk: Disk, directory: str, offset: int) -> Iterator[ProducerD
 
 
 def as_json(value: object) -> object:
-    """A dump as what `json` takes. Bytes become text where they are, and `{"base64": …}` where not."""
+    """Convert a dump to values that `json` accepts. Bytes become text if they are UTF-8, otherwise `{"base64": …}`."""
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -1,4 +1,4 @@
-"""Whether a log's files agree with themselves and with each other: `penstock log verify`."""
+"""Checks that a log's files are valid and agree with each other: `penstock log verify`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.wire.records import batch_crc, iter_records
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The last thing that `verify` yields."""
+    """The result: the last item that `verify` yields."""
 
     directory: str
     segments: int
@@ -30,7 +30,7 @@ class Verdict:
     notes: int
     errors: int
     gaps: int = 0
-    """Places where offsets are missing because compaction took them."""
+    """Number of gaps in the offsets within segments, left by compaction."""
 
     @property
     def is_sound(self) -> bool:
@@ -38,9 +38,9 @@ class Verdict:
 
 
 def verify(disk: Disk, directory: str, *, records: bool = False) -> Iterator[Problem | Verdict]:
-    """Check a log: checksums, that offsets and epochs follow one another, that indexes, epochs and snapshots agree.
+    """Check a log: checksums, ascending offsets and epochs, and that indexes, epochs and snapshots agree with them.
 
-    With `records` every batch is opened too. The last thing is a `Verdict`.
+    With `records` every batch is also decompressed and its records checked. The last item is a `Verdict`.
     """
     yield from _Verifier(disk, directory, records).run()
 
@@ -57,7 +57,7 @@ class _Verifier:
         self._size_bytes = 0
         self._gaps = 0
         self._epoch_starts: list[tuple[int, int, int]] = []
-        """Of each epoch that has records: where the batch before its first ends, and where that begins."""
+        """For each epoch with records: the end of the batch before its first one, and the start of its first one."""
         self._counts = {Severity.NOTE: 0, Severity.ERROR: 0}
 
     def run(self) -> Iterator[Problem | Verdict]:
@@ -89,7 +89,7 @@ class _Verifier:
     def _unfinished(self) -> Iterator[Problem]:
         for name in self._disk.list(self._directory):
             if name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)):
-                text = "a compaction was cut short; the next start completes it, or begins it again"
+                text = "a compaction was interrupted; the next start completes or repeats it"
                 yield Problem(Severity.NOTE, f"{self._directory}/{name}", 0, -1, text)
 
     def _segment(self, base: int, path: str, *, is_last: bool) -> Iterator[Problem]:
@@ -102,7 +102,7 @@ class _Verifier:
         yield from indexes.begin()
         for found in walk(self._disk, path):
             if isinstance(found, Problem):
-                # What a power loss tears is the end of the last file; a start cuts it off.
+                # A power loss tears the end of the last file; a start truncates it.
                 torn = is_last and self._is_unclean()
                 yield Problem(
                     Severity.NOTE if torn else found.severity, found.file, found.position, self._expected, found.text
@@ -117,13 +117,13 @@ class _Verifier:
         header = found.header
         offset = header.base_offset
         if offset < self._expected:
-            text = f"offset {self._expected} or later was to be expected here"
+            text = f"expected offset {self._expected} or later here"
             yield Problem(Severity.ERROR, path, found.position, offset, text)
         elif offset > self._expected:
-            # Compaction took what was between; it leaves no gap between two segments.
+            # Compaction removed the records in between; it leaves no gap between two segments.
             self._gaps += 1
         if header.partition_leader_epoch < self._epoch:
-            text = f"epoch {header.partition_leader_epoch} after epoch {self._epoch}"
+            text = f"epoch {header.partition_leader_epoch} follows epoch {self._epoch}"
             yield Problem(Severity.ERROR, path, found.position, offset, text)
         elif header.partition_leader_epoch > self._epoch:
             self._epoch = header.partition_leader_epoch
@@ -151,9 +151,9 @@ class _Verifier:
             return
         found = {epoch: (earliest, first) for epoch, earliest, first in self._epoch_starts}
         for epoch, start in entries[1:]:
-            # The first records of an epoch may have been compacted away: then it began somewhere in the gap.
+            # Compaction may have removed the first records of an epoch: then it began somewhere in the gap.
             if epoch in found and not found[epoch][0] <= start <= found[epoch][1]:
-                text = f"epoch {epoch} is said to begin at {start}, but begins at {found[epoch][1]}"
+                text = f"the checkpoint starts epoch {epoch} at {start}, but its records start at {found[epoch][1]}"
                 yield Problem(Severity.ERROR, path, 0, start, text)
 
     def _snapshots(self) -> Iterator[Problem]:
@@ -172,7 +172,7 @@ class _Verifier:
 
 
 class _IndexCheck:
-    """Compares the indexes of a segment with its batches as they go by."""
+    """Compares the indexes of a segment with its batches as they are visited."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, swap: str) -> None:
         self._disk = disk

@@ -1,6 +1,6 @@
-"""The files of a log that no broker uses: which there are, the batches in them, the entries of their indexes.
+"""Offline access to the files of a log: its segments, their batches and their index entries.
 
-Only those methods of the disk are used that wait for the device: this is not for the loop.
+Uses only disk methods that wait for the device, so it must not run on the event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 20
 
 class Severity(Enum):
     NOTE = "note"
-    """No record is lost: the broker repairs it when it finds it."""
+    """No record is lost: the broker repairs this by itself."""
     ERROR = "error"
     """Records are damaged or missing."""
 
@@ -31,7 +31,7 @@ class Problem:
     file: str
     position: int
     offset: int
-    """The nearest that is known; -1 if none is."""
+    """The nearest known offset; -1 if there is none."""
     text: str
 
 
@@ -48,7 +48,7 @@ def segment_bases(disk: Disk, directory: str) -> list[int]:
 
 
 def segment_files(disk: Disk, directory: str) -> list[tuple[int, str]]:
-    """Base offset and file of each segment, as a start would find them: a compaction may have been cut short."""
+    """The base offset and file of each segment as a start would use them, even after an interrupted compaction."""
     segments = {base: names.path_of(directory, base, names.LOG_SUFFIX) for base in segment_bases(disk, directory)}
     for base in swapped_bases(disk.list(directory)):
         end = end_of_swap(disk, directory, base)
@@ -58,7 +58,7 @@ def segment_files(disk: Disk, directory: str) -> list[tuple[int, str]]:
 
 
 def walk(disk: Disk, path: str) -> Iterator[Found | Problem]:
-    """The batches of a file; a `Problem` where it goes on and there is none, which ends it."""
+    """The batches of a file. At the first invalid bytes it yields a `Problem` and ends."""
     file = disk.open(path)
     size = disk.size(path)
     position = 0
@@ -88,7 +88,7 @@ def walk(disk: Disk, path: str) -> Iterator[Found | Problem]:
 
 
 def _read_large(file: File, position: int, size: int) -> Found | None:
-    """A batch that is larger than a chunk, if it is all there."""
+    """A batch larger than a chunk; None if it is incomplete."""
     if size - position < HEADER_SIZE:
         return None
     header = read_header(file.read(HEADER_SIZE, position))
@@ -99,7 +99,7 @@ def _read_large(file: File, position: int, size: int) -> Found | None:
 
 def _nothing_there(path: str, position: int, offset: int, size: int) -> Problem:
     return Problem(
-        Severity.ERROR, path, position, offset, f"no batch begins here; {size - position} bytes cannot be understood"
+        Severity.ERROR, path, position, offset, f"no valid batch begins here; {size - position} bytes cannot be read"
     )
 
 

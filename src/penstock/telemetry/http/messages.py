@@ -45,18 +45,18 @@ REASONS = {
 class HttpRequest:
     method: str
     path: str
-    """Without the query, and percent-encoded as it came. Parts that a route names are decoded in `values`."""
+    """The path without the query, still percent-encoded. Named parts of a route are decoded in `values`."""
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By name in lower case. Several lines of one name are joined by a comma."""
+    """Headers by lower-case name. Repeated headers are joined by a comma."""
     body: bytes = b""
     values: Mapping[str, str] = field(default_factory=dict)
-    """The parts of the path that the route names: `/subjects/{subject}` has one called `subject`."""
+    """The named parts of the path: the route `/subjects/{subject}` has one called `subject`."""
     keep_alive: bool = True
 
     def parameters(self) -> dict[str, list[str]]:
         """The query, decoded. HttpError(400) if it is not UTF-8."""
-        # Only few requests have a query, and a broker's never need this import.
+        # Imported here because few requests have a query, and those of a broker never do.
         from urllib.parse import parse_qs
 
         try:
@@ -84,7 +84,7 @@ class HttpResponse:
         return cls(json.dumps(value).encode(), status, JSON, headers)
 
     def encode(self, *, keep_alive: bool, head_only: bool = False) -> bytes:
-        """The whole message. With `head_only`, as HEAD asks, the length is told and the body left out."""
+        """The whole message. With `head_only`, for HEAD, the length is given but the body omitted."""
         assert self.status in REASONS, f"no reason phrase for the status {self.status}"
         lines = [f"HTTP/1.1 {self.status} {REASONS[self.status]}"]
         if self.status not in (204, 304):
@@ -96,7 +96,7 @@ class HttpResponse:
 
 
 class HttpError(Exception):
-    """Answers a request with an error. `code` is the service's own number where it has finer ones than HTTP."""
+    """Raised to respond with an error. `code` is the service's own error number, if it has finer ones than HTTP."""
 
     def __init__(
         self, status: int, message: str, *, code: int | None = None, headers: tuple[tuple[str, str], ...] = ()
@@ -112,5 +112,5 @@ class HttpError(Exception):
 
 
 def _one_line(text: str) -> str:
-    """A header value that cannot begin another header, whatever a handler put into it."""
+    """A header value without line breaks, so that it cannot inject another header."""
     return text.replace("\r", " ").replace("\n", " ")

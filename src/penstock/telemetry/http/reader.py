@@ -1,8 +1,8 @@
-"""Bytes in, requests out.
+"""Parses bytes into requests.
 
-The reader is strict where leniency is dangerous (RFC 9112, section 11.2): a length is a plain number and is given once,
-a header name is followed by its colon, lines end in CRLF, and no header spans two lines. It is lenient where nothing
-depends on it: HTTP/1.1 asks for a Host header, which nothing here reads.
+The reader is strict where leniency is dangerous (RFC 9112, section 11.2): a length is a plain number and occurs once,
+a header name is followed directly by its colon, lines end with CRLF, and no header spans two lines. It is lenient where
+nothing depends on it: HTTP/1.1 requires a Host header, which is not used here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
-    """A request without its body, and how long that is."""
+    """A request without its body, and the body's length."""
 
     request: HttpRequest
     body_bytes: int
 
 
 class RequestReader:
-    """Takes what a connection receives and returns whole requests. After an HttpError it must not be used again."""
+    """Collects received bytes and returns complete requests. After an HttpError it must not be used again."""
 
     def __init__(self, head_bytes_max: int) -> None:
         self._head_bytes_max = head_bytes_max
@@ -39,20 +39,20 @@ class RequestReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of a further request has come."""
+        """Whether no bytes of another request have arrived."""
         return self._head is None and not self._received
 
     def feed(self, data: memoryview) -> None:
         self._received += data
 
     def take(self, accept: Callable[[Head], HttpRequest]) -> HttpRequest | None:
-        """The next request, if all of it is there. `accept` is asked once, when the head is complete: it routes the
-        request, and raises HttpError for one whose body is not worth waiting for."""
+        """The next complete request; None if it has not fully arrived. `accept` is called once, when the head is
+        complete: it routes the request, and raises HttpError if the body is not worth waiting for."""
         if self._head is None:
             end = self._received.find(_END, 0, self._head_bytes_max)
             if end < 0:
                 if len(self._received) >= self._head_bytes_max:
-                    raise HttpError(431, f"the request's head is longer than {self._head_bytes_max} bytes")
+                    raise HttpError(431, f"the request head is longer than {self._head_bytes_max} bytes")
                 return None
             head = parse_head(bytes(self._received[:end]))
             self._head = head._replace(request=accept(head))
@@ -69,16 +69,16 @@ class RequestReader:
 
 
 def parse_head(data: bytes) -> Head:
-    """The request line and the headers, without the empty line after them; HttpError says what is wrong."""
+    """Parse the request line and the headers, without the empty line after them. Raises HttpError."""
     first, *lines = data.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or _TOKEN.fullmatch(words[0]) is None or _VERSION.fullmatch(words[2]) is None:
         raise HttpError(400, "this is not an HTTP request")
     method, target, version = words
     if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if _TARGET.fullmatch(target) is None:
-        raise HttpError(400, "the request's target must be a path")
+        raise HttpError(400, "the request target must be a path")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -86,7 +86,7 @@ def parse_head(data: bytes) -> Head:
             raise HttpError(400, "a header line is malformed")
         name, value = name.lower(), value.strip(" \t")
         if name in headers and name in ("content-length", "host"):
-            raise HttpError(400, f"the header {name} is given twice")
+            raise HttpError(400, f"the header {name} occurs twice")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     path, _, query = target.partition("?")
     request = HttpRequest(
@@ -102,7 +102,7 @@ def _keeps_alive(version: str, headers: dict[str, str]) -> bool:
 
 def _body_bytes(headers: dict[str, str]) -> int:
     if "transfer-encoding" in headers:
-        raise HttpError(411, "chunked bodies are not taken here; send a Content-Length")
+        raise HttpError(411, "chunked bodies are not supported; send a Content-Length")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise HttpError(400, "the header content-length is not a number")

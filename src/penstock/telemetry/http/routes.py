@@ -11,7 +11,7 @@ from penstock.telemetry.http.messages import HttpError, HttpRequest, HttpRespons
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
 
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
-"""Serves a request at once, or returns an awaitable that does it later."""
+"""Returns a response, or an awaitable of one."""
 
 
 class Route(NamedTuple):
@@ -22,19 +22,20 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """A handful of paths. A path may name parts, as in `/subjects/{subject}`; a path without them is preferred."""
+    """A small set of paths. A path may have named parts, as in `/subjects/{subject}`; a path without them takes
+    precedence."""
 
     def __init__(self) -> None:
         self._routes: list[Route] = []
 
     def add(self, method: str, path: str, handler: Handler, *, body_bytes_max: int = 0) -> None:
-        """Serve this method and path; a larger body is refused. HEAD is served where GET is."""
+        """Serve this method and path; a larger body is refused. GET routes also serve HEAD."""
         assert path.startswith("/")
         self._routes.append(Route(method, tuple(path.split("/")[1:]), handler, body_bytes_max))
         self._routes.sort(key=lambda route: sum(_is_name(segment) for segment in route.segments))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The route and the named parts of the path; HttpError(404 or 405) if there is none."""
+        """The route and the named parts of the path. Raises HttpError (404 or 405) if there is none."""
         parts = path.split("/")[1:]
         wanted = "GET" if method == "HEAD" else method
         allowed: list[str] = []
@@ -46,8 +47,8 @@ class Routes:
                 return route, values
             allowed += [name for name in _served_as(route.method) if name not in allowed]
         if allowed:
-            raise HttpError(405, f"{method} is not served here", headers=(("Allow", ", ".join(allowed)),))
-        raise HttpError(404, "there is nothing at this path")
+            raise HttpError(405, f"{method} is not allowed for this path", headers=(("Allow", ", ".join(allowed)),))
+        raise HttpError(404, "no such path")
 
 
 def _served_as(method: str) -> tuple[str, ...]:

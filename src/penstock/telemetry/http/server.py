@@ -1,18 +1,18 @@
 """Connections on the runtime seam.
 
-A connection is in one of these phases, and in each something bounds its life:
+A connection is in one of these phases, each of which has a time limit:
 
-| phase | waits for | bound |
+| phase | waits for | limit |
 |---|---|---|
 | new | the first byte | `request_ms` |
-| idle | the next request | `idle_ms`; also closed when a new connection needs its place |
+| idle | the next request | `idle_ms`; closed earlier if a new connection needs its place |
 | reading | the rest of a request | `request_ms` from its first byte, then 408 |
-| handling | the handler | the handler's own |
+| handling | the handler | the handler's own limit |
 | writing | the peer to read | `write_ms` |
 | leaving | the peer to close | `LINGER_MS` |
 
-A connection that ends with an error leaves in the last phase: closing it while bytes of the peer are unread would
-reset it, and the peer might never see why.
+A connection that ends with an error goes through the last phase: closing it while bytes from the peer are unread would
+reset it, and the peer might never see the error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class HttpRuntime(Protocol):
-    """What a server needs of a `Runtime`."""
+    """The part of a `Runtime` that a server needs."""
 
     def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
     def future(self) -> Future[Any]: ...
@@ -44,25 +44,25 @@ class HttpRuntime(Protocol):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Limits:
-    """What a peer may take. All connections together hold at most `connections_max` heads, bodies and responses."""
+    """Limits per peer. All connections together hold at most `connections_max` heads, bodies and responses."""
 
     connections_max: int = 64
     head_bytes_max: int = 8 * 1024
     request_ms: int = 10_000
-    """From the first byte of a request to its last."""
+    """From the first to the last byte of a request."""
     idle_ms: int = 120_000
-    """Longer than anyone waits between two scrapes."""
+    """Longer than any usual scrape interval."""
     write_ms: int = 30_000
-    """Without the peer reading enough of its response."""
+    """The time without the peer reading enough of its response."""
     drain_ms: int = 5_000
-    """For requests that are under way when the server closes."""
+    """For requests in progress when the server closes."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 class HttpServer:
-    """Serves `routes` wherever it listens. `report` is told of handlers that raise anything but HttpError."""
+    """Serves `routes` on each address it listens on. `report` is called if a handler raises anything but HttpError."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class HttpServer:
         self._listeners: list[Listener] = []
         self._connections: dict[HttpConnection, None] = {}
         self._idle: dict[HttpConnection, None] = {}
-        """In the order in which they became idle."""
+        """Idle connections, in the order in which they became idle."""
         self._emptied: Future[None] | None = None
 
     async def listen(self, host: str, port: int) -> None:
-        """Accept connections at this address; 0 takes a free port."""
+        """Accept connections at this address; port 0 uses any free port."""
         self._listeners.append(await self.runtime.listen(host, port, lambda: HttpConnection(self)))
 
     @property
@@ -96,7 +96,7 @@ class HttpServer:
         return len(self._connections)
 
     def close(self) -> None:
-        """Accept nothing more. Idle connections end now, the others with their response or after `drain_ms`."""
+        """Stop accepting. Idle connections end now, the others after their response or after `drain_ms`."""
         self.is_closing = True
         for listener in self._listeners:
             listener.close()
@@ -106,14 +106,14 @@ class HttpServer:
             self.runtime.call_later(self.limits.drain_ms, self.abort)
 
     async def stop(self) -> None:
-        """Close, and wait until every connection has ended."""
+        """Close, and wait until all connections have ended."""
         self.close()
         if self._connections:
             self._emptied = self.runtime.future()
             await self._emptied
 
     def abort(self) -> None:
-        """End every connection that is left, whatever it is doing."""
+        """End all remaining connections immediately."""
         for connection in list(self._connections):
             connection.abort()
 
@@ -144,7 +144,7 @@ class HttpServer:
 
 
 class HttpConnection(BufferedProtocol):
-    """One connection: it reads a request, has it handled, writes the response, and begins again."""
+    """One connection: it repeatedly reads a request, calls the handler and writes the response."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -155,10 +155,10 @@ class HttpConnection(BufferedProtocol):
         self._handler: Handler | None = None
         self._timer: Timer | None = None
         self._has_begun = False
-        """Whether part of a request has come and its time is running."""
+        """Whether part of a request has arrived, so that its time limit is running."""
         self._is_handling = False
         self._is_queued = False
-        """Whether a further request has come, and waits for the next turn of the loop."""
+        """Whether another request has arrived and waits for the next turn of the loop."""
         self._is_blocked = False
         self._is_leaving = False
 
@@ -192,7 +192,7 @@ class HttpConnection(BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """The peer asks and does not read: nothing more is served to it until it does."""
+        """The peer does not read its responses: serve nothing more until it does."""
         self._is_blocked = True
         self._has_begun = False
         self._transport.pause_reading()
@@ -206,7 +206,7 @@ class HttpConnection(BufferedProtocol):
             self._advance()
 
     def end(self) -> None:
-        """Close, after what was written has been sent."""
+        """Close after all written bytes are sent."""
         self._is_leaving = True
         self._transport.close()
         self._set_timer(self._limits.write_ms, self._transport.abort)
@@ -219,7 +219,7 @@ class HttpConnection(BufferedProtocol):
     # ---- requests
 
     def _advance(self) -> None:
-        """Serve the next request, if it is there and nothing is in its way."""
+        """Serve the next request if it has arrived and nothing prevents it."""
         if self._is_handling or self._is_queued or self._is_blocked or self._is_gone:
             return
         try:
@@ -236,7 +236,7 @@ class HttpConnection(BufferedProtocol):
         self._has_begun = False
         self._server.set_idle(self, False)
         self._set_timer(None)
-        # Nothing more is read until this is answered: what has come is all that a connection may hold.
+        # Read nothing more until this request is answered: this limits the memory of a connection.
         self._transport.pause_reading()
         try:
             response = self._handler(request)
@@ -249,8 +249,8 @@ class HttpConnection(BufferedProtocol):
             self._runtime.spawn(self._respond_later(request, response), "http request")
 
     def _accept(self, head: Head) -> HttpRequest:
-        """Find the handler. A request without a body that has none is answered like any other, and the connection
-        goes on; one with a body ends the connection, because nobody wants the body."""
+        """Find the handler. If there is none, a request without a body gets an error and the connection stays open; a
+        request with a body ends the connection, so that the body need not be read."""
         request, body_bytes = head
         try:
             route, values = self._server.routes.find(request.method, request.path)
@@ -260,7 +260,7 @@ class HttpConnection(BufferedProtocol):
             self._handler = partial(_refuse, error)
             return request
         if body_bytes > route.body_bytes_max:
-            raise HttpError(413, f"a body of at most {route.body_bytes_max} bytes is taken here")
+            raise HttpError(413, f"the body must not be larger than {route.body_bytes_max} bytes")
         if body_bytes and request.headers.get("expect", "").lower() == "100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._handler = route.handler
@@ -299,7 +299,7 @@ class HttpConnection(BufferedProtocol):
 
     @property
     def _is_gone(self) -> bool:
-        """Whether there is nobody to answer any more. A broken transport says so before `connection_lost` comes."""
+        """Whether the peer is gone. A broken transport shows it before `connection_lost` is called."""
         return self._is_leaving or self._transport.is_closing()
 
     def _next_turn(self) -> None:
@@ -307,7 +307,7 @@ class HttpConnection(BufferedProtocol):
         self._advance()
 
     def _await_request(self) -> None:
-        """Bound the time until the next request has come; a request that has begun keeps the bound it has."""
+        """Limit the time until the next request; a request that has begun keeps its limit."""
         if self._is_handling:
             return
         if self._reader.is_empty:
@@ -323,7 +323,8 @@ class HttpConnection(BufferedProtocol):
             self._leave(HttpError(408, f"the request took longer than {self._limits.request_ms} ms").response())
 
     def _leave(self, response: HttpResponse, *, head_only: bool = False) -> None:
-        """Answer and end the connection. What the peer still sends is dropped until it has had time to read why."""
+        """Respond and end the connection. Further bytes from the peer are dropped until it had time to read the
+        response."""
         self._is_leaving = True
         self._server.set_idle(self, False)
         self._transport.resume_reading()
