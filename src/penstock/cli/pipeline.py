@@ -2,69 +2,48 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock import install_command
 from penstock.cli import exit_codes
 from penstock.cli.commands import Commands
-from penstock.cli.connection import parse_settings
 from penstock.cli.errors import CliError
 from penstock.cli.keys import keys_not_echoed
 from penstock.cli.options import Json, examples
 from penstock.cli.output import note, plural, print_json, print_line, print_table
+from penstock.cli.pipeline_files import (
+    File,
+    Master,
+    OptionalBootstrap,
+    Settings,
+    load,
+    raise_for,
+    require_spark,
+    start_session,
+    told,
+)
+from penstock.cli.pipeline_testing import EXAMPLES as TEST_EXAMPLES
+from penstock.cli.pipeline_testing import run_tests
 from penstock.config import parse_host_port
 from penstock.stop_flag import StopFlag, stop_on_signals
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.live import Live
 
-    from penstock.pipeline.model import Pipeline, PipelineError, Problem
+    from penstock.pipeline.model import Pipeline
     from penstock.pipeline.status import RunStatus
 
 app = Commands(help="Check, run and inspect Spark pipelines, each declared in one SQL or Python file.")
 
 REFRESH_S = 0.25
 LINE_EVERY_S = 10.0
-
-File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting of the file made otherwise (trigger, checkpoint, kafka.…, spark.…), or a variable ${NAME}. "
-        "Repeatable.",
-    ),
-]
-OptionalBootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT",
-        envvar="PENSTOCK_BOOTSTRAP_SERVER",
-        help="The cluster, instead of the one that the file names.",
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Where Spark runs: local[*] if not given, spark://…, yarn, k8s://…, or sc://… for Spark Connect.",
-    ),
-]
-
 
 @app.command(
     epilog=examples(
@@ -144,21 +123,21 @@ def validate(
 ) -> None:
     """Check a pipeline without running it."""
     if spark:
-        _require_spark()
-    with _told(json=json):
+        require_spark()
+    with told(json=json):
         from penstock.pipeline.checking import examine
 
-        pipeline = _load(file, settings, bootstrap_server)
+        pipeline = load(file, settings, bootstrap_server)
         # What needs no Spark first: it takes some seconds to start.
         found = examine(pipeline, None, cluster=cluster)
-        _raise_for(found.problems, pipeline)
+        raise_for(found.problems, pipeline)
         if spark:
-            session = _session(pipeline, master)
+            session = start_session(pipeline, master)
             try:
                 found = examine(pipeline, session, cluster=False)
             finally:
                 session.stop()
-            _raise_for(found.problems, pipeline)
+            raise_for(found.problems, pipeline)
     if json:
         steps = [asdict(step) for step in found.steps]
         print_json({"pipeline": pipeline.name, "problems": [], **({"steps": steps} if spark else {})})
@@ -197,14 +176,14 @@ def run(
 
     With --json it writes one object at the end, the same as `pipeline status --json`.
     """
-    _require_spark()
+    require_spark()
     address = _address(metrics) if metrics is not None else None
-    with _told(json=json):
+    with told(json=json):
         from penstock.pipeline.progress import records_read
         from penstock.pipeline.running import QueryFailed, run_pipeline
         from penstock.pipeline.status import log_path
 
-        pipeline = _load(file, settings, bootstrap_server)
+        pipeline = load(file, settings, bootstrap_server)
         stop = StopFlag()
         watch = _Watch(not json and (sys.stderr.isatty() if live is None else live), stop)
         log = log_path(pipeline.checkpoint)
@@ -248,9 +227,9 @@ def graph(
     from penstock.pipeline.checking import check_declarations
     from penstock.pipeline.graph import graph_of, svg_of, tree_lines
 
-    with _told(json=json):
-        pipeline = _load(file, settings, None)
-        _raise_for(check_declarations(pipeline), pipeline)
+    with told(json=json):
+        pipeline = load(file, settings, None)
+        raise_for(check_declarations(pipeline), pipeline)
     found = graph_of(pipeline)
     if svg is not None:
         try:
@@ -282,8 +261,8 @@ def status(
     """Show the progress of a pipeline that runs in another terminal."""
     from penstock.pipeline.status import read_status, status_path
 
-    with _told(json=json):
-        checkpoint = str(file) if file.is_dir() else _load(file, settings, None).checkpoint
+    with told(json=json):
+        checkpoint = str(file) if file.is_dir() else load(file, settings, None).checkpoint
     path = status_path(checkpoint)
     if path is None:
         raise CliError(
@@ -327,6 +306,9 @@ def status(
             note(f"error: {found.error}")
     if found.state in ("failed", "lost"):
         raise typer.Exit(exit_codes.UNHEALTHY)
+
+
+app.command("test", epilog=TEST_EXAMPLES)(run_tests)
 
 
 def _show_until_interrupted(read: Callable[[], RunStatus]) -> None:
@@ -424,77 +406,12 @@ class _Worker:
             self._error = error
 
 
-@contextmanager
-def _told(*, json: bool = False) -> Iterator[None]:
-    """Problems of a pipeline, in the words of the command line."""
-    from penstock.pipeline.model import PipelineError
-
-    try:
-        yield
-    except PipelineError as error:
-        if json:
-            print_json({"problems": [_problem_json(one, error.path) for one in error.problems]})
-            raise typer.Exit(exit_codes.FAILED) from None
-        raise CliError(_described(error), exit_codes.FAILED) from None
-    except Exception as error:
-        # What Spark's side raises about Java and the like names the fix itself.
-        if type(error).__module__.startswith("penstock.") and not isinstance(error, CliError):
-            raise CliError(str(error)) from None
-        raise
-
-
-def _load(file: Path, settings: list[str] | None, bootstrap_server: str | None) -> Pipeline:
-    from penstock.pipeline.loading import load_pipeline
-
-    overrides = parse_settings(settings or [], "--set")
-    if bootstrap_server is not None:
-        overrides.setdefault("bootstrap.servers", bootstrap_server)
-    return load_pipeline(file, overrides=overrides)
-
-
-def _raise_for(problems: list[Problem], pipeline: Pipeline) -> None:
-    from penstock.pipeline.model import PipelineError
-
-    if problems:
-        raise PipelineError(problems, path=pipeline.path)
-
-
-def _described(error: PipelineError) -> str:
-    from penstock.pipeline.reporting import describe
-
-    text = ""
-    if error.path is not None and error.path.is_file():
-        text = error.path.read_text(encoding="utf-8-sig", errors="replace")
-    return describe(error.problems, error.path, text)
-
-
-def _problem_json(problem: Problem, path: Path | None) -> dict[str, object]:
-    return {
-        "file": str(path or ""),
-        "line": problem.line,
-        "column": problem.column,
-        "message": problem.message,
-        "fix": problem.fix,
-    }
-
-
 def _summary(pipeline: Pipeline) -> Iterator[str]:
     from penstock.pipeline.identity import identity_of
 
     yield f"{pipeline.name} is fine: trigger {pipeline.trigger}, checkpoint {pipeline.checkpoint}"
     for name, query in identity_of(pipeline).queries.items():
         yield f"  {name}: {', '.join(query.reads)} → {query.writes}"
-
-
-def _require_spark() -> None:
-    if importlib.util.find_spec("pyspark") is None:
-        raise CliError("pipelines run on Spark, which is not installed", hint=install_command("spark"))
-
-
-def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
-    from penstock.spark import build_session
-
-    return build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark)
 
 
 def _address(text: str) -> tuple[str, int]:

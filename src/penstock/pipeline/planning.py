@@ -73,14 +73,29 @@ def own_session(spark: SparkSession, pipeline: Pipeline) -> SparkSession:
     return session
 
 
-def plan(pipeline: Pipeline, session: SparkSession, *, starting: Mapping[str, str] = NOTHING) -> Plan:
-    """All DataFrames of a pipeline. `starting` has offsets by source, where they are settled already."""
+def plan(
+    pipeline: Pipeline,
+    session: SparkSession,
+    *,
+    starting: Mapping[str, str] = NOTHING,
+    inputs: Mapping[str, DataFrame] | None = None,
+) -> Plan:
+    """All DataFrames of a pipeline. `starting` has offsets by source, where they are settled already.
+
+    `inputs` replaces sources and references by other rows; a source that is replaced has no dead letters here.
+    """
     result = Plan(session)
+    given = inputs or {}
     with quietly():
+        for name, frame in given.items():
+            frame.createOrReplaceTempView(name)
+            result.frames[name] = frame
         for source in pipeline.sources:
-            _plan_source(pipeline, source, starting.get(source.name, source.starting), result)
+            if source.name not in given:
+                _plan_source(pipeline, source, starting.get(source.name, source.starting), result)
         for reference in pipeline.references:
-            _plan_reference(reference, result)
+            if reference.name not in given:
+                _plan_reference(reference, result)
         for transformation in pipeline.transformations:
             _plan_transformation(pipeline, transformation, result)
         for sink in pipeline.sinks:
@@ -300,7 +315,7 @@ def _sink_rows(sink: Sink, frame: DataFrame) -> tuple[DataFrame | None, list[Pro
                 )
             )
         try:
-            frame = frame.select(*(frame[one.name].cast(one.type).alias(one.name) for one in sink.columns))
+            frame = target_rows(sink, frame)
         except Exception as error:
             fix = "cast the column in the SELECT"
             problems.append(Problem(f"{sink.name}: {sentence(str(error))}", fix, sink.place))
@@ -312,6 +327,13 @@ def _sink_rows(sink: Sink, frame: DataFrame) -> tuple[DataFrame | None, list[Pro
         return _records(sink, frame), []
     except Exception as error:
         return None, [Problem(f"{sink.name}: {sentence(str(error))}", "", sink.place)]
+
+
+def target_rows(sink: Sink, frame: DataFrame) -> DataFrame:
+    """The rows of a query with the columns and types that its target was declared with, if it was."""
+    if not sink.columns:
+        return frame
+    return frame.select(*(frame[one.name].cast(one.type).alias(one.name) for one in sink.columns))
 
 
 def _missing(sink: Sink, frame: DataFrame) -> list[Problem]:
