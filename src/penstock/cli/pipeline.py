@@ -28,6 +28,14 @@ from penstock.cli.pipeline_files import (
     require_spark,
     start_session,
     told,
+    write_new,
+)
+from penstock.cli.pipeline_sampling import (
+    RECORDS_DEFAULT,
+    ClientSettingsOption,
+    Sample,
+    SampledCluster,
+    init_from_topic,
 )
 from penstock.cli.pipeline_testing import EXAMPLES as TEST_EXAMPLES
 from penstock.cli.pipeline_testing import run_tests
@@ -51,6 +59,7 @@ LINE_EVERY_S = 10.0
         ("penstock pipeline init revenue.py", "the same in Python"),
         ("penstock pipeline init --list", "the built-in pipelines"),
         ("penstock pipeline init archive.sql --from archive", "a file that uses one of them"),
+        ("penstock pipeline init --from-topic orders", "a file with the columns that a sample of the topic has"),
     )
 )
 def init(
@@ -60,6 +69,12 @@ def init(
     template: Annotated[
         str | None, typer.Option("--from", metavar="NAME", help="The built-in pipeline to start from.")
     ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--from-topic", metavar="TOPIC", help="Find the columns in a sample of this topic.")
+    ] = None,
+    sample: Sample = RECORDS_DEFAULT,
+    settings: ClientSettingsOption = None,
+    bootstrap_server: SampledCluster = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the built-in pipelines; write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: Json = False,
@@ -68,6 +83,19 @@ def init(
     from penstock.pipeline.model import nearest
     from penstock.pipeline.starters import templates
 
+    if topic is not None:
+        if template is not None:
+            raise CliError("--from and --from-topic exclude each other", exit_codes.USAGE)
+        init_from_topic(
+            topic,
+            file,
+            records_max=sample,
+            settings=settings,
+            bootstrap_servers=bootstrap_server,
+            force=force,
+            as_json=json,
+        )
+        return
     known = templates()
     if list_all and json:
         print_json([{"name": one.name, "summary": one.summary} for one in known.values()])
@@ -91,14 +119,7 @@ def init(
             exit_codes.USAGE,
             f"name it {path.with_suffix(chosen.suffix)}",
         )
-    if path.exists() and not force:
-        raise CliError(
-            f"{path} exists already", exit_codes.ALREADY_EXISTS, "name another file, or overwrite it with --force"
-        )
-    try:
-        path.write_text(chosen.text, encoding="utf-8")
-    except OSError as error:
-        raise CliError(f"cannot write {path}: {error.strerror}") from None
+    write_new(path, chosen.text, force=force)
     if json:
         print_json({"file": str(path), "template": template})
         return

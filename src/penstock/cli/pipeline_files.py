@@ -115,3 +115,14 @@ def start_session(pipeline: Pipeline, master: str | None) -> SparkSession:
     from penstock.spark import build_session
 
     return build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark)
+
+
+def write_new(path: Path, text: str, *, force: bool) -> None:
+    """Writes a file that must not exist yet, unless `force` is set."""
+    if path.exists() and not force:
+        hint = "name another file, or overwrite it with --force"
+        raise CliError(f"{path} exists already", exit_codes.ALREADY_EXISTS, hint)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"cannot write {path}: {error.strerror}") from None

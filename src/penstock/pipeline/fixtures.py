@@ -31,6 +31,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 
 from penstock.pipeline.model import PipelineError, Place, Problem
@@ -153,12 +154,13 @@ class _Section:
         return all("|" in text and not text.startswith("{") for _, text in self.lines)
 
     def _table(self) -> Iterator[FixtureRow]:
-        names = _cells(self.lines[0][1])
+        is_framed = self.lines[0][1].startswith("|")
+        names = _cells(self.lines[0][1], is_framed)
         for number, text in self.lines[1:]:
             if _RULE.fullmatch(text):
                 continue  # the line below the head, as Markdown has it
-            cells = zip(names, _cells(text), strict=False)
-            fields = {name: _cell(cell) for name, cell in cells if name}
+            cells = zip_longest(names, _cells(text, is_framed)[: len(names)], fillvalue="")
+            fields = {name: _cell(cell) for name, cell in cells}
             yield FixtureRow(number, json_text(fields), fields)
 
 
@@ -201,8 +203,10 @@ def _row(number: int, text: str) -> FixtureRow:
     return FixtureRow(number, value if isinstance(value, str) else text, None)
 
 
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+def _cells(line: str, is_framed: bool) -> list[str]:
+    """The cells of a line; a table may have a `|` before its first and after its last column."""
+    inner = line.removeprefix("|").removesuffix("|") if is_framed else line
+    return [cell.strip() for cell in inner.split("|")]
 
 
 def _cell(text: str) -> object:
