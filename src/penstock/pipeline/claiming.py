@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.client import EARLIEST, LATEST, ClientError, ClientSettings, Cluster, UnsupportedSetting
+from penstock.client import EARLIEST, LATEST, ClientError, ClientSettings, Cluster, TopicMetadata, UnsupportedSetting
 from penstock.pipeline.checkpoints import Directory, read_identity
 from penstock.pipeline.identity import FILE_NAME, Identity, identity_of, merged
 from penstock.pipeline.model import NOWHERE, Pipeline, PipelineError, Problem, Source
@@ -53,7 +53,7 @@ def _settle(pipeline: Pipeline, sources: list[Source], known: Mapping[str, str])
         with Cluster(ClientSettings.from_properties(pipeline.client_properties)) as cluster:
             found: dict[str, Positions] = {}
             for source in sources:
-                there = _partitions(cluster, source)
+                there = _partitions(topics_of(cluster, source))
                 if source.name in known:
                     found[source.name] = completed(json.loads(known[source.name]), there)
                 elif there or source.pattern:
@@ -65,12 +65,15 @@ def _settle(pipeline: Pipeline, sources: list[Source], known: Mapping[str, str])
         raise PipelineError(Problem(f"{pipeline.bootstrap_servers}: {error}"), path=pipeline.path) from None
 
 
-def _partitions(cluster: Cluster, source: Source) -> dict[str, list[int]]:
+def topics_of(cluster: Cluster, source: Source) -> dict[str, TopicMetadata]:
+    """The topics that a source reads now, selected as the source itself selects them."""
     if not source.pattern:
-        topics = cluster.existing_topics([source.topic])
-    else:  # as the source itself selects them
-        matches = re.compile(source.pattern).search
-        topics = {name: one for name, one in cluster.topics().items() if matches(name) and not one.is_internal}
+        return cluster.existing_topics([source.topic])
+    matches = re.compile(source.pattern).search
+    return {name: one for name, one in cluster.topics().items() if matches(name) and not one.is_internal}
+
+
+def _partitions(topics: Mapping[str, TopicMetadata]) -> dict[str, list[int]]:
     return {name: sorted(one.partition for one in topic.partitions) for name, topic in sorted(topics.items())}
 
 

@@ -117,7 +117,7 @@ def raw_stream(
         reader = reader.option("includeHeaders", "true")
     raw = reader.load()
     if source.ending:
-        raw = raw.where(F.col("timestamp") < F.lit(_moment(source.ending)))
+        raw = raw.where(F.col("timestamp") < F.lit(moment_of(source.ending)))
     return raw
 
 
@@ -133,7 +133,7 @@ def source_options(pipeline: Pipeline, source: Source, starting: str) -> dict[st
     if starting in ("earliest", "latest") or starting.lstrip().startswith("{"):
         options["startingOffsets"] = starting
     else:
-        options["startingTimestamp"] = str(round(_moment(starting).timestamp() * 1000))
+        options["startingTimestamp"] = str(round(moment_of(starting).timestamp() * 1000))
         options.setdefault("startingOffsetsByTimestampStrategy", "latest")
     options["maxOffsetsPerTrigger"] = str(source.records_per_trigger)
     return {**options, **source.options}
@@ -142,7 +142,7 @@ def source_options(pipeline: Pipeline, source: Source, starting: str) -> dict[st
 def check_moment(text: str) -> bool:
     """Whether a text is a timestamp as `starting` and `ending` take them."""
     try:
-        _moment(text)
+        moment_of(text)
     except (ValueError, OverflowError):
         return False
     return True
@@ -161,7 +161,8 @@ def check_starting(text: str) -> str:
     return "" if check_moment(text) else f"{text!r} is neither earliest nor latest, no timestamp, and no JSON"
 
 
-def _moment(text: str) -> datetime:
+def moment_of(text: str) -> datetime:
+    """A point in time as `starting` and `ending` have it: ISO 8601 (UTC unless it says otherwise), or ms since 1970."""
     if text.isascii() and text.strip().isdigit():
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text))
     moment = datetime.fromisoformat(text.strip())

@@ -41,7 +41,7 @@ OPTIONS: Final = (
     "failOnDataLoss", "includeHeaders", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "partition.metadata.cache.ttl.ms", "penstock.client",
-    "penstock.pushFilters",
+    "penstock.pushFilters", "penstock.stopAtOffsets",
 )  # fmt: skip
 _BY_LOWER_CASE: Final = {name.lower(): name for name in OPTIONS}
 # What somebody may write who comes from the sink, from a pipeline file or from another client.
@@ -121,6 +121,8 @@ class SourceOptions:
     fetch_offset_interval_ms: int = DEFAULT_FETCH_OFFSET_INTERVAL_MS
     client: Client = Client.AUTO
     push_filters: bool = False
+    stop_at: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """For streams: offsets at which partitions end, whatever their logs hold; partitions without one are not read."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The `kafka.*` options without their prefix."""
 
@@ -200,8 +202,14 @@ def _read(texts: dict[str, str], *, default_start: int) -> SourceOptions:
         ),
         client=_choice(texts, "penstock.client", Client, Client.AUTO),
         push_filters=boolean(texts, "penstock.pushFilters", False),
+        stop_at=_stop_at(texts),
         properties=properties,
     )
+
+
+def _stop_at(texts: Mapping[str, str]) -> Mapping[TopicPartition, int]:
+    text = texts.get("penstock.stopatoffsets")
+    return {} if text is None else partition_numbers(text, "penstock.stopAtOffsets", '{"topicA":{"0":23,"1":45}}')
 
 
 def _texts(options: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ is left of it afterwards. What must not be answered differently the second time 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock.client import TopicPartition
 from penstock.spark.backend import SourcePartition, log
 from penstock.spark.errors import tells_plainly
 from penstock.spark.lookup import Lookup
@@ -86,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @tells_plainly
     def prepareForTriggerAvailableNow(self) -> None:
         # A topic that is not there any more is found missing when the start is known.
-        self._available = self._lookup.latest({})
+        self._available = self._latest_of({})
 
     @tells_plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
@@ -117,17 +118,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _now(self, begin: SourceOffset) -> Snapshot:
         if self._available is None:
-            return self._lookup.latest(begin.ends)
+            return self._latest_of(begin.ends)
         if change_between(begin, self._available).is_loss:
             # The start is newer than what was prepared ("latest", partitions added in between), or data is gone:
             # looking again tells which. Whatever is newer, there is nothing to read of it in this run.
-            fresh = self._lookup.latest(begin.ends)
+            fresh = self._latest_of(begin.ends)
             ends = {key: end for key, end in self._available.ends.items() if key in fresh.ends}
             for key, position in begin.ends.items():
                 if key in fresh.ends and ends.get(key, -1) < position:
                     ends[key] = min(position, fresh.ends[key])
             self._available = Snapshot(ends, fresh.topic_ids)
         return self._available
+
+    def _latest_of(self, known: Mapping[TopicPartition, int]) -> Snapshot:
+        """Where the logs end, or where `penstock.stopAtOffsets` says that reading ends."""
+        found, stops = self._lookup.latest(known), self._options.stop_at
+        if not stops:
+            return found
+        return Snapshot({key: min(end, stops[key]) for key, end in found.ends.items() if key in stops}, found.topic_ids)
 
     def _must_wait(self, begin: SourceOffset, now: Snapshot) -> bool:
         """Whether to wait for minOffsetsPerTrigger. An AvailableNow run never waits: nothing new will come for it."""

@@ -160,7 +160,8 @@ class _Job:
             source_topic = source.topics([self._order.source])[self._order.source]
             target_topic = _target_topic(target, self._order, source_topic)
             if plan is None:
-                plan = ReplayPlan.new(self._order, *settle(source, source_topic, self._order))
+                ranges = offset_range(source, source_topic, self._order.start_ms, self._order.end_ms)
+                plan = ReplayPlan.new(self._order, *ranges)
                 self._file.save(plan)
             while not plan.is_done:
                 interrupted = plan.chunk is not None
@@ -304,8 +305,8 @@ class ReplayTask:
             raise ReplayError(f"the chunk was not written within {LEASE_S - DELIVERY_S} s: the rest of it follows")
 
 
-def settle(cluster: Cluster, topic: TopicMetadata, order: Order) -> tuple[Positions, Positions]:
-    """The range of each partition. Times for which there is no record mean the end."""
+def offset_range(cluster: Cluster, topic: TopicMetadata, start_ms: int, end_ms: int) -> tuple[Positions, Positions]:
+    """Where a time range starts and ends in each partition. Times for which there is no record mean the end."""
     places = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
 
     def listed(time_ms: int) -> Positions:
@@ -320,7 +321,7 @@ def settle(cluster: Cluster, topic: TopicMetadata, order: Order) -> tuple[Positi
             for partition, offset in listed(time_ms).items()
         }
 
-    return settled(order.start_ms), settled(order.end_ms)
+    return settled(start_ms), settled(end_ms)
 
 
 def _target_topic(target: Cluster, order: Order, source: TopicMetadata) -> TopicMetadata:
