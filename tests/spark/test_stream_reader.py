@@ -70,6 +70,20 @@ def test_a_run_from_the_latest_on(cluster: FakeCluster) -> None:
     assert reader.reportLatestOffset() == {"a": {"0": 110, "1": 55}}
 
 
+def test_a_stream_stops_at_the_offsets_that_it_is_given(cluster: FakeCluster) -> None:
+    cluster.create("b", 7)
+    bounds = {"startingOffsets": '{"a": {"0": 10, "1": 20}}', "penstock.stopAtOffsets": '{"a": {"0": 30, "1": 20}}'}
+    reader = reader_of(cluster, **bounds)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert tasks(reader, start, end) == [("a", 0, 10, 30)]
+    cluster.append("a", 0, 5)
+    again = reader_of(cluster, **bounds)
+    again.prepareForTriggerAvailableNow()
+    assert again.latestOffset(stored(end), ALL) == end, "it is done, in this run and in the next"
+
+
 def test_killed_before_the_first_commit_nothing_is_lost(cluster: FakeCluster) -> None:
     first_run = reader_of(cluster)
     start = first_run.initialOffset()

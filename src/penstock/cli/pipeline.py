@@ -18,6 +18,8 @@ from penstock.cli.options import Json, examples
 from penstock.cli.output import note, plural, print_json, print_line, print_table
 from penstock.cli.pipeline_backfill import EXAMPLES as BACKFILL_EXAMPLES
 from penstock.cli.pipeline_backfill import backfill
+from penstock.cli.pipeline_explain import EXAMPLES as EXPLAIN_EXAMPLES
+from penstock.cli.pipeline_explain import explain
 from penstock.cli.pipeline_files import (
     File,
     Master,
@@ -306,6 +308,7 @@ def status(
         raise typer.Exit(exit_codes.UNHEALTHY)
 
 
+app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=BACKFILL_EXAMPLES)(backfill)
 app.command("test", epilog=TEST_EXAMPLES)(run_tests)
 

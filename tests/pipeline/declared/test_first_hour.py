@@ -56,15 +56,21 @@ def test_a_file_made_of_a_topic_runs_and_a_range_of_it_runs_again(
     assert made.code == 0, made.messages
     assert "wrote orders.sql: 4 columns, at as the time of the event in 60 records of orders" in made.messages
     path = tmp_path / "orders.sql"
-    pipeline = load_pipeline(path, overrides={"trigger": "once"})
+    # Spark's process keeps the directory in which it was started: names for it are absolute.
+    checkpoint = f"checkpoint={tmp_path}/checkpoints/orders"
+    pipeline = load_pipeline(path, overrides={"trigger": "once", "checkpoint": checkpoint.partition("=")[2]})
     assert validate(pipeline, spark) == []
     status = run_pipeline(pipeline, spark=spark)
     assert status.queries["orders_rows"].rows_read == 60
     rows = read_table(spark, "lake/orders_rows").collect()
     assert sorted(row.record_key for row in rows) == sorted(f"o{number}" for number in range(60))
+    words = " ".join(run("pipeline", "explain", "orders.sql", "--no-spark", "--set", checkpoint).output.split())
+    assert f"Topic orders at {broker.bootstrap} (2 partitions, 60 records), as JSON." in words
+    assert "Resumes after batch 0: orders-0 at 30, orders-1 at 30." in words
+    assert "Exactly once: each batch is one commit" in words
     assert {(row.amount, tuple(row.tags)) for row in rows} == {(1.25, ("new",))}
 
-    times = ["--from", "2026-01-31T12:10Z", "--to", "2026-01-31T12:20Z"]
+    times = ["--from", "2026-01-31T12:10Z", "--to", "2026-01-31T12:20Z", "--set", checkpoint]
     planned = run("pipeline", "backfill", "orders.sql", *times, "--into", "again", "--dry-run", "--json")
     document = json.loads(planned.output)
     assert (document["offsets"], document["queries"][0]["path"]) == (10, "again/orders_rows")
