@@ -1,4 +1,4 @@
-"""Finds sums of points in time. Pure.
+"""Finds sums, means and deviations of points in time. Pure.
 
 Spark accepts `sum(ordered_at)`: it makes a number of the timestamp, the seconds since 1970, and adds those up. Nobody
 means that. A cast that the query itself writes is left alone.
@@ -12,6 +12,7 @@ from penstock.pipeline.model import Problem, Sql
 from penstock.pipeline.sql_lexer import Kind, Text, Token, tokens_of
 
 _NAMES = (Kind.WORD, Kind.QUOTED)
+_ARITHMETIC = ("SUM", "AVG", "MEAN", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE", "VAR_POP", "VAR_SAMP")
 
 
 def check_sums(query: Sql, types: Mapping[str, str]) -> list[Problem]:
@@ -20,15 +21,16 @@ def check_sums(query: Sql, types: Mapping[str, str]) -> list[Problem]:
     tokens = tokens_of(text)
     problems = []
     for at, token in enumerate(tokens):
-        column = _only_argument(tokens, at + 1) if token.is_word("SUM") else None
+        column = _only_argument(tokens, at + 1) if token.is_word(*_ARITHMETIC) else None
         if column is None:
             continue
         kind = types.get(column.value.lower(), "")
         if kind.startswith("timestamp"):
             problems.append(
                 Problem(
-                    f"sum({column.value}) adds up points in time: {column.value} is a {kind.upper()}",
-                    "sum a number; max(x) - min(x) is the time between the first and the last, count(*) counts rows",
+                    f"{token.text.lower()}({column.value}) computes with points in time as if they were numbers: "
+                    f"{column.value} is a {kind.upper()}",
+                    "give it a number; max(x) - min(x) is the time between the first and the last, count(*) counts rows",
                     text.place(column.start),
                 )
             )

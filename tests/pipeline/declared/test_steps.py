@@ -44,15 +44,15 @@ def test_a_sum_of_times_is_refused_where_it_stands(spark: SparkSession, tmp_path
     text = SHOP.format(checkpoint=tmp_path, query=SUMS)
     pipeline = parse_sql(f"SET trigger = 'every 1 minute';\n{text}", name="shop")
     [found] = examine(pipeline, spark, cluster=False).problems
-    assert found.message == "sum(at) adds up points in time: at is a TIMESTAMP"
+    assert found.message == "sum(at) computes with points in time as if they were numbers: at is a TIMESTAMP"
     assert found.place == Place(5, SUMS.index("at)") + 1)
 
 
 @pytest.mark.parametrize(
     ("query", "column"),
-    [("SELECT sum(at)", 15), ("SELECT sum( DISTINCT o.`seen` )", 27), ("SELECT\n1, Sum(large.at) FROM large", 14)],
+    [("SELECT sum(at)", 15), ("SELECT avg(at)", 15), ("SELECT sum( DISTINCT o.`seen` )", 27), ("SELECT\n1, Sum(large.at) FROM large", 14)],
 )
-def test_sums_of_times_are_found(query: str, column: int) -> None:
+def test_sums_and_means_of_times_are_found(query: str, column: int) -> None:
     [found] = check_sums(Sql(text=query, place=Place(1, 4)), TYPES)
     assert found.place.column == column
 
