@@ -55,6 +55,10 @@ class ConsumerPipeline:
         return self._committed_s
 
     @property
+    def start_times(self) -> None:
+        """It reads as soon as it is started."""
+
+    @property
     def closes_after_s(self) -> float:
         return BATCH_WAIT_S
 

@@ -44,6 +44,22 @@ class TableCounts:
     archived_revenue_cents: int
 
 
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """How long the three parts of a start took, one after the other."""
+
+    session_s: float
+    """Until Spark's JVM and its session were there."""
+    query_s: float
+    """Until the first query was started."""
+    first_batch_s: float
+    """Until the first results were committed."""
+
+    @property
+    def total_s(self) -> float:
+        return self.session_s + self.query_s + self.first_batch_s
+
+
 class ShopPipeline(Protocol):
     """Reads the topics of events, writes those of results; everything in the background."""
 
@@ -58,6 +74,10 @@ class ShopPipeline(Protocol):
     @property
     def committed_s(self) -> float | None:
         """When the first results were committed, by the monotonic clock."""
+
+    @property
+    def start_times(self) -> StartTimes | None:
+        """How long the start took; None before the first results, and for a pipeline that has no such parts."""
 
     @property
     def closes_after_s(self) -> float:

@@ -212,6 +212,7 @@ class _Demo:
             results=results,
             batches=sum(stage.batch + 1 for stage in self._pipeline.stages()),
             first_batch_s=None if committed_s is None else committed_s - started_s,
+            start_times=self._pipeline.start_times,
             complete=complete,
             problems=tuple(self._problems),
         )

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client import LATEST, ClientError, ClientSettings, Cluster, TopicPartition
-from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, TableCounts
+from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, StartTimes, TableCounts
 from penstock.demo.topics import EVENTS
 from penstock.pipeline.failures import reason_of
 from penstock.pipeline.progress import Report
 from penstock.pipeline.running import LATE_WORKER
 from penstock.pipeline.running import RESTARTS_MAX as LATE_RESTARTS_MAX
+from penstock.spark.class_archive import make_in_background
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +109,7 @@ class SparkPipeline:
         self._has_queries = threading.Event()
         self._ends: dict[TopicPartition, int] = {}
         self._committed_s: float | None = None
+        self._prepared_at_s = self._session_at_s = self._started_at_s = 0.0
         self._stopping = threading.Event()
         self._has_session = threading.Event()
         self._session = session
@@ -128,10 +130,21 @@ class SparkPipeline:
         return self._committed_s
 
     @property
+    def start_times(self) -> StartTimes | None:
+        if self._committed_s is None:
+            return None
+        return StartTimes(
+            self._session_at_s - self._prepared_at_s,
+            self._started_at_s - self._session_at_s,
+            self._committed_s - self._started_at_s,
+        )
+
+    @property
     def closes_after_s(self) -> float:
         return CLOSES_AFTER_S
 
     def prepare(self) -> None:
+        self._prepared_at_s = time.monotonic()
         self._building.start()
 
     def start(self, address: str) -> None:
@@ -199,6 +212,7 @@ class SparkPipeline:
             if self._has_own_session:
                 with suppress(Exception):
                     session.stop()
+                make_in_background()
 
     def _processed(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether every query is at these ends and has nothing left to close.
@@ -217,6 +231,7 @@ class SparkPipeline:
             if self._session is None:
                 log_path = self._data / "logs" / "spark.log"
                 self._session = build_session("penstock-demo", master=MASTER, config=SETTINGS, log=log_path)
+            self._session_at_s = time.monotonic()
             self._doing = "starting queries"
         except Exception as error:
             self._fail("Spark did not start", error)
@@ -236,6 +251,7 @@ class SparkPipeline:
                 return
             self._waiting = shop_queries(self._session, address, self._data / "tables")
             self._start_next()
+            self._started_at_s = time.monotonic()
             self._doing = "first batches"
             self._has_queries.set()
             with Cluster(ClientSettings.from_properties({"bootstrap.servers": address})) as cluster:

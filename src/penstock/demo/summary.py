@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.demo.accounts import Check, Outcome, Sent, balance
 from penstock.demo.drawing import euros
 from penstock.demo.generator import Fate, Kind
+from penstock.demo.pipelines import StartTimes
 from penstock.demo.results import Results
 
 
@@ -26,6 +27,7 @@ class Summary:
     results: Results
     batches: int
     first_batch_s: float | None
+    start_times: StartTimes | None = None
     complete: bool
     """Whether the pipeline reached the end of the topics; without that nothing can add up."""
     problems: tuple[str, ...] = ()
@@ -50,6 +52,13 @@ class Summary:
             "seconds": round(self.seconds, 1),
             "shop_days": round(self.shop_days, 2),
             "first_batch_seconds": None if self.first_batch_s is None else round(self.first_batch_s, 1),
+            "start_seconds": None
+            if self.start_times is None
+            else {
+                "session": round(self.start_times.session_s, 1),
+                "query": round(self.start_times.query_s, 1),
+                "first_batch": round(self.start_times.first_batch_s, 1),
+            },
             "batches": self.batches,
             "sent": {
                 "events": self.sent.total,
@@ -109,6 +118,11 @@ def lines(summary: Summary) -> Iterator[str]:
     if summary.first_batch_s is not None:
         yield ""
         yield f"  first results committed after {summary.first_batch_s:.1f} s, {summary.batches:,} batches in all"
+    if (times := summary.start_times) is not None:
+        yield (
+            f"  start: {times.session_s:.1f} s for Spark's JVM, {times.query_s:.1f} s to start the first query, "
+            f"{times.first_batch_s:.1f} s for its first batch"
+        )
 
 
 def next_steps(summary: Summary, *, has_tables: bool) -> Iterator[str]:

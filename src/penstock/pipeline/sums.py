@@ -30,7 +30,7 @@ def check_sums(query: Sql, types: Mapping[str, str]) -> list[Problem]:
                 Problem(
                     f"{token.text.lower()}({column.value}) computes with points in time as if they were numbers: "
                     f"{column.value} is a {kind.upper()}",
-                    "give it a number; max(x) - min(x) is the time between the first and the last, count(*) counts rows",
+                    "use a number; max(x) - min(x) is the time between the first and the last, count(*) counts rows",
                     text.place(column.start),
                 )
             )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*]"
 LOOPBACK = "127.0.0.1"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 QUIET_LOGGING = Path(__file__).parent / "log4j2-quiet.properties"
 
 SETTINGS = {
@@ -69,6 +70,7 @@ def build_session(
         raise ModuleNotFoundError(message, name="pyspark") from None
 
     from penstock.spark.alias import register
+    from penstock.spark.class_archive import archive_flags
     from penstock.spark.jvm import start_jvm
 
     chosen = dict(config or {})
@@ -84,6 +86,8 @@ def build_session(
         if master is not None:
             builder = builder.master(master)
         needs_jvm = not _has_jvm()
+        if needs_jvm and is_local(master) and (flags := archive_flags(os.environ)):
+            settings[JAVA_OPTIONS] = f"{flags} {settings.get(JAVA_OPTIONS, '')}".strip()
     for name, value in settings.items():
         builder = builder.config(name, value)
     with compiled_modules() if is_local(master) else nullcontext():
@@ -141,10 +145,9 @@ def session_settings(
     # A Penstock that is run from a zip file has no file to show to Java.
     if QUIET_LOGGING.exists() and not _has_own_logging(environment):
         flag = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"
-        name = "spark.driver.extraJavaOptions"
-        settings[name] = flag
-        if name in config:
-            return {**settings, **config, name: f"{flag} {config[name]}"}
+        settings[JAVA_OPTIONS] = flag
+        if JAVA_OPTIONS in config:
+            return {**settings, **config, JAVA_OPTIONS: f"{flag} {config[JAVA_OPTIONS]}"}
     return {**settings, **config}
 
 

@@ -50,7 +50,12 @@ def test_a_sum_of_times_is_refused_where_it_stands(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize(
     ("query", "column"),
-    [("SELECT sum(at)", 15), ("SELECT avg(at)", 15), ("SELECT sum( DISTINCT o.`seen` )", 27), ("SELECT\n1, Sum(large.at) FROM large", 14)],
+    [
+        ("SELECT sum(at)", 15),
+        ("SELECT avg(at)", 15),
+        ("SELECT sum( DISTINCT o.`seen` )", 27),
+        ("SELECT\n1, Sum(large.at) FROM large", 14),
+    ],
 )
 def test_sums_and_means_of_times_are_found(query: str, column: int) -> None:
     [found] = check_sums(Sql(text=query, place=Place(1, 4)), TYPES)
