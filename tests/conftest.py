@@ -27,6 +27,9 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+# An archive of Spark's classes takes a minute of processor time to make: no test shall start that in the background.
+os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "use")
+
 STDERR = pytest.StashKey[TextIO]()
 END_S = 60.0
 

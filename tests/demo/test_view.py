@@ -235,7 +235,7 @@ def test_results_that_come_again_count_once() -> None:
 
 @pytest.mark.parametrize(
     ("elapsed_s", "load", "words"),
-    [(1.0, 9.0, ""), (10.0, 9.0, "first results after 20"), (60.0, 9.4, "a load of 9 on 2 cores"),
+    [(1.0, 9.0, ""), (10.0, 9.0, "first results after 10"), (60.0, 9.4, "a load of 9 on 2 cores"),
      (60.0, 1.0, "penstock doctor")],
 )  # fmt: skip
 def test_a_wait_for_the_first_results_is_explained(elapsed_s: float, load: float, words: str) -> None:

@@ -42,11 +42,13 @@ from penstock.cli.pipeline_sampling import (
 from penstock.cli.pipeline_testing import EXAMPLES as TEST_EXAMPLES
 from penstock.cli.pipeline_testing import run_tests
 from penstock.cli.pipeline_watch import run_watched
+from penstock.cli.pipeline_work import with_spark
 from penstock.config import parse_host_port
 from penstock.stop_flag import StopFlag, stop_on_signals
 
 if TYPE_CHECKING:
 
+    from penstock.pipeline.checking import Examined
     from penstock.pipeline.model import Pipeline
     from penstock.pipeline.status import RunStatus
 
@@ -152,11 +154,15 @@ def validate(
         found = examine(pipeline, None, cluster=cluster)
         raise_for(found.problems, pipeline)
         if spark:
-            session = start_session(pipeline, master)
-            try:
-                found = examine(pipeline, session, cluster=False)
-            finally:
-                session.stop()
+
+            def ask_spark() -> Examined:
+                session = start_session(pipeline, master)
+                try:
+                    return examine(pipeline, session, cluster=False)
+                finally:
+                    session.stop()
+
+            found = with_spark(ask_spark)
             raise_for(found.problems, pipeline)
     if json:
         steps = [asdict(step) for step in found.steps]

@@ -23,6 +23,7 @@ from penstock.cli.pipeline_files import (
     start_session,
     told,
 )
+from penstock.cli.pipeline_work import with_spark
 
 if TYPE_CHECKING:
     from penstock.pipeline.explaining import Section
@@ -63,17 +64,18 @@ def explain(
         except ClientError as error:
             note(explaining.unreachable(error, pipeline))
             positions = explaining.look_up(pipeline, cluster=False)
-        state, plans = None, {}
-        if spark or plan:
+
+        def ask_spark() -> tuple[dict[str, list[str]], dict[str, str]]:
             session = start_session(pipeline, master)
             try:
                 planned = plan_pipeline(pipeline, own_session(session, pipeline))
                 raise_for(check_plan(pipeline, planned), pipeline)
                 state = {name: explaining.state_of(rows) for name, rows in planned.sinks.items()}
-                if plan:
-                    plans = {name: explaining.spark_plan(rows) for name, rows in planned.sinks.items()}
+                return state, {name: explaining.spark_plan(rows) for name, rows in planned.sinks.items() if plan}
             finally:
                 session.stop()
+
+        state, plans = with_spark(ask_spark) if spark or plan else (None, {})
         sections = explaining.explain(pipeline, positions, state)
     if json:
         print_json({"pipeline": pipeline.name, "sections": [asdict(one) for one in sections], "plans": plans})

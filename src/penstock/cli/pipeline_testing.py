@@ -11,8 +11,9 @@ import typer
 from penstock.cli import exit_codes
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
-from penstock.cli.output import note, plural, print_json, print_line
+from penstock.cli.output import plural, print_json, print_line
 from penstock.cli.pipeline_files import File, Settings, load, raise_for, require_spark, told
+from penstock.cli.pipeline_work import with_spark
 
 if TYPE_CHECKING:
     from penstock.pipeline.testing import Comparison, Outcome
@@ -66,18 +67,23 @@ def run_tests(
         chosen = [(path, case) for path, case in cases if only is None or only.lower() in case.name.lower()]
         if not chosen:
             raise CliError(f"no test has {only!r} in its name", exit_codes.NOT_FOUND)
-        note("starting Spark, which takes 5 to 10 seconds on an idle machine")
-        spark = build_session(f"penstock test: {pipeline.name}", master=MASTER, config={**SESSION, **pipeline.spark})
-        outcomes = []
-        try:
-            for path, case in chosen:
-                outcome = run_case(pipeline, case, spark, path)
-                outcomes.append((path, outcome))
-                if not json:
-                    for line in outcome_lines(path, outcome):
-                        print_line(line)
-        finally:
-            spark.stop()
+
+        def run_chosen() -> list[tuple[Path, Outcome]]:
+            config = {**SESSION, **pipeline.spark}
+            spark = build_session(f"penstock test: {pipeline.name}", master=MASTER, config=config)
+            outcomes = []
+            try:
+                for path, case in chosen:
+                    outcome = run_case(pipeline, case, spark, path)
+                    outcomes.append((path, outcome))
+                    if not json:
+                        for line in outcome_lines(path, outcome):
+                            print_line(line)
+            finally:
+                spark.stop()
+            return outcomes
+
+        outcomes = with_spark(run_chosen)
     failed = sum(not outcome.passed for _, outcome in outcomes)
     if json:
         print_json({"pipeline": pipeline.name, "failed": failed, "tests": [_as_json(*one) for one in outcomes]})

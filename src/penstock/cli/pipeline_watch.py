@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cli.keys import keys_not_echoed
 from penstock.cli.output import note
+from penstock.cli.pipeline_work import Worker
 from penstock.stop_flag import StopFlag, stop_on_signals
 
 if TYPE_CHECKING:
@@ -45,11 +45,13 @@ def run_watched(
         return run_pipeline(pipeline, master=master, stop=stop, metrics=metrics, on_status=watch.take, log=log)
 
     # Not in this thread: Spark would take over its Ctrl-C, and this one has to draw.
-    worker = _Worker(work)
+    worker = Worker(work)
     with stop_on_signals(stop), keys_not_echoed(), watch:
         worker.start()
         while not worker.ended(REFRESH_S):
             watch.draw()
+            if (status := watch.abandoned()) is not None:
+                return status
     try:
         return worker.result()
     except QueryFailed:
@@ -68,6 +70,7 @@ class _Watch:
         self._display: Live | None = None
         self._told_s = 0.0
         self._told = ("", "")
+        self._began_s = time.monotonic()
 
     def take(self, status: RunStatus) -> None:
         self._status = status
@@ -94,49 +97,47 @@ class _Watch:
             from penstock.cli.pipeline_view import StatusView
 
             self._display.update(StatusView(status), refresh=True)
-        elif last or self._is_new(status) or time.monotonic() - self._told_s > LINE_EVERY_S:
+        elif last or self._is_new() or time.monotonic() - self._told_s > LINE_EVERY_S:
             from penstock.cli.pipeline_view import line_of
 
-            if not last or self._is_new(status):
+            if not last or self._is_new():
                 note(line_of(status))
             self._told_s = time.monotonic()
-            self._told = (status.state, status.doing)
+            self._told = self._step()
 
-    def _is_new(self, status: RunStatus) -> bool:
-        return (status.state, status.doing) != self._told
+    def _is_new(self) -> bool:
+        return self._step() != self._told
+
+    def _step(self) -> tuple[str, str]:
+        """Where the run is, without figures that change all the time."""
+        assert self._status is not None
+        is_stopping = self._stop.is_set() and self._status.state in ("starting", "running")
+        return ("stopping", "") if is_stopping else (self._status.state, self._status.doing)
+
+    def abandoned(self) -> RunStatus | None:
+        """After Ctrl-C while Spark's JVM starts: the status of a run that is not waited for.
+
+        Nothing was read or written yet, and the JVM ends with this process.
+        """
+        from penstock.pipeline.running import STARTING_SPARK
+        from penstock.pipeline.status import status_path, write_status
+
+        if not self._stop.is_set() or self._status is None or self._status.doing != STARTING_SPARK:
+            return None
+        queries = {name: replace(query, state="stopped") for name, query in self._status.queries.items()}
+        self._status = replace(self._status, state="stopped", doing="", queries=queries)
+        path = status_path(self._status.checkpoint)
+        if path is not None:
+            with suppress(OSError):
+                write_status(path, self._status)
+        return self._status
 
     def _shown(self, status: RunStatus) -> RunStatus:
-        """Ctrl-C shows at once, though the run may be waiting for Spark to start and learns of it later."""
+        """Ctrl-C shows at once, though the run learns of it later; and a start that takes long says why."""
+        from penstock.spark.slow_start import notice_now
+
         if self._stop.is_set() and status.state in ("starting", "running"):
             return replace(status, state="stopping", doing="")
+        if status.state == "starting" and (why := notice_now(time.monotonic() - self._began_s)):
+            return replace(status, doing=f"{status.doing}; {why}")
         return status
-
-
-class _Worker:
-    """A function in a thread, with its result or its error."""
-
-    def __init__(self, work: Callable[[], RunStatus]) -> None:
-        self._work = work
-        self._result: RunStatus | None = None
-        self._error: BaseException | None = None
-        # A second Ctrl-C does not wait for it: nothing is half written, and Spark's JVM ends with this process.
-        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def ended(self, timeout_s: float) -> bool:
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def result(self) -> RunStatus:
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-    def _run(self) -> None:
-        try:
-            self._result = self._work()
-        except BaseException as error:
-            self._error = error

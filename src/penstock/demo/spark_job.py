@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.client import LATEST, ClientError, ClientSettings, Cluster, TopicPartition
 from penstock.demo.pipelines import Dropped, PipelineFailed, Stage, StartTimes, TableCounts
 from penstock.demo.topics import EVENTS
-from penstock.pipeline.failures import reason_of
+from penstock.pipeline.failures import LATE_WORKER, reason_of
 from penstock.pipeline.progress import Report
-from penstock.pipeline.running import LATE_WORKER
 from penstock.pipeline.running import RESTARTS_MAX as LATE_RESTARTS_MAX
 from penstock.spark.class_archive import make_in_background
 

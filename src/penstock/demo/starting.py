@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.spark import slow_start
+
 QUIET_S: Final = 3.0
 USUAL_S: Final = 45.0
 """Until then a start is nothing unusual, even on two cores."""
-BUSY_LOAD_PER_CORE: Final = 1.5
 
 
 def start_notice(elapsed_s: float, load: float, cores: int) -> str:
@@ -15,10 +16,6 @@ def start_notice(elapsed_s: float, load: float, cores: int) -> str:
     if elapsed_s < QUIET_S:
         return ""
     if elapsed_s < USUAL_S:
-        return "Spark shows its first results after 20 to 30 s on an idle machine; until then events wait in the topics"
-    if load > BUSY_LOAD_PER_CORE * cores:
-        return (
-            f"this machine is busy (a load of {load:.0f} on {cores} cores), so Spark starts slowly; "
-            "--no-spark shows the demo without it"
-        )
-    return "Spark takes longer to start than it should; `penstock doctor` checks what may be in its way"
+        return "Spark shows its first results after 10 to 20 s on an idle machine; until then events wait in the topics"
+    notice = slow_start.notice(elapsed_s, load, cores, usual_s=USUAL_S)
+    return f"{notice}; --no-spark shows the demo without it" if "busy" in notice else notice

@@ -14,6 +14,10 @@ REASON_CHARACTERS_MAX = 1_000
 NO_REASON = "Spark gives no reason"
 PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 
+LATE_WORKER = "Python worker failed to connect back"
+"""What Spark says when a process of Python took too long to start; the machine is to blame, not the query."""
+TOO_BUSY = "Spark's Python process repeatedly did not start in time: this machine is too busy; try again later"
+
 RAISED = "[USER_RAISED_EXCEPTION]"
 """By `raise_error`, which a pipeline uses for records that do not parse."""
 _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Warning)|[A-Z]\w+): (.+)$")
@@ -31,6 +35,8 @@ _NOISE = (
 
 def reason_of(text: str) -> str:
     """One line that names the thing."""
+    if LATE_WORKER in text:
+        return TOO_BUSY
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     for line in lines:
         if found := _OURS.match(line):
@@ -55,6 +61,8 @@ def reason_of(text: str) -> str:
 
 def sentence(text: str) -> str:
     """The words of a message: no error class, no state, no plan, no stack."""
+    if LATE_WORKER in text:
+        return TOO_BUSY
     text = _FIRST_CLASS.sub("", text.strip())
     text = _TAIL.sub("", text)
     text = text.partition("\n\nJVM stacktrace")[0].partition("\n== SQL")[0]

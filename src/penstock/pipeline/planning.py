@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.avro import AvroEncoder
 from penstock.pipeline.dead_letters import dead_letter_rows
 from penstock.pipeline.decoding import decode
-from penstock.pipeline.failures import sentence
+from penstock.pipeline.failures import LATE_WORKER, sentence
 from penstock.pipeline.model import (
     NOTHING,
     Column,
@@ -169,7 +169,9 @@ def moment_of(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _plan_source(pipeline: Pipeline, source: Source, starting: str, result: Plan) -> None:
+def _plan_source(
+    pipeline: Pipeline, source: Source, starting: str, result: Plan, *, is_second: bool = False
+) -> None:
     try:
         raw = raw_stream(pipeline, source, result.session, starting, headers=wants_headers(source))
         rows = decode(raw, source).rows()
@@ -181,6 +183,9 @@ def _plan_source(pipeline: Pipeline, source: Source, starting: str, result: Plan
             letters = dead_letter_rows(decode(everything, source), pipeline.name)
             result.dead_letters[source.name] = _counted(letters)
     except Exception as error:
+        if LATE_WORKER in str(error) and not is_second:
+            _plan_source(pipeline, source, starting, result, is_second=True)
+            return
         result.problems.append(_source_problem(source, error, result.session))
         result.failed.add(source.name)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline.checking import check_checkpoint, check_cluster, check_declarations, check_plan
 from penstock.pipeline.checkpoints import held, open_directory, query_location
 from penstock.pipeline.claiming import claim
-from penstock.pipeline.failures import reason_of, sentence
+from penstock.pipeline.failures import LATE_WORKER, reason_of, sentence
 from penstock.pipeline.identity import dead_letter_query, dead_letter_sources, identity_of
 from penstock.pipeline.model import OutputMode, Pipeline, PipelineError, Place, Problem
 from penstock.pipeline.planning import Plan, own_session, plan
@@ -24,6 +24,8 @@ from penstock.pipeline.reports import Reports
 from penstock.pipeline.sinks import Gate, open_gate, start_query, topic_writer
 from penstock.pipeline.spark_errors import quietly
 from penstock.pipeline.status import RunStatus, now_text, status_path, write_status
+from penstock.spark.class_archive import make_in_background
+from penstock.spark.slow_start import EXPECTED
 from penstock.stop_flag import Stop
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ STOP_TIMEOUT_S = 60.0
 RESTARTS_MAX = 8
 BEGIN_TIMEOUT_S = 120.0
 BEGIN_POLL_S = 0.05
-LATE_WORKER = "Python worker failed to connect back"
+STARTING_SPARK = f"starting Spark, which {EXPECTED}"
 _BEFORE_THE_FIRST_BATCH = ("Initializing", "Starting")
 
 
@@ -76,8 +78,9 @@ def run_pipeline(
             if spark is None:
                 from penstock.spark import build_session
 
-                run.tell("starting", "starting Spark, which takes 5 to 10 seconds on an idle machine")
+                run.tell("starting", STARTING_SPARK)
                 spark = build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark, log=log)
+                stack.callback(make_in_background)
                 stack.callback(spark.stop)
             run.status.master = master or _master_of(spark)
             with quietly(), run.ended():

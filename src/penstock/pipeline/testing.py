@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.decoding import decode
+from penstock.pipeline.failures import LATE_WORKER, reason_of
 from penstock.pipeline.fixtures import Case, Expectation, FixtureRow, json_text
 from penstock.pipeline.identity import dead_letter_query, dead_letter_sources
 from penstock.pipeline.model import (
@@ -39,7 +40,6 @@ from penstock.pipeline.model import (
 )
 from penstock.pipeline.planning import Plan, own_session, plan, target_rows
 from penstock.pipeline.row_diff import Difference, Values, differences
-from penstock.pipeline.running import LATE_WORKER
 from penstock.pipeline.source_columns import columns_of
 from penstock.pipeline.spark_errors import quietly
 
@@ -297,8 +297,6 @@ class _Test:
         return rows
 
     def _failure(self, expectation: Expectation, error: Exception) -> PipelineError:
-        from penstock.pipeline.failures import reason_of
-
         words = f"query {expectation.name} failed: {reason_of(str(error))}"
         return PipelineError(Problem(words, "", Place(expectation.line)), path=self.path)
 
