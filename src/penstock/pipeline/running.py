@@ -25,6 +25,7 @@ from penstock.pipeline.sinks import Gate, open_gate, start_query, topic_writer
 from penstock.pipeline.spark_errors import quietly
 from penstock.pipeline.status import RunStatus, now_text, status_path, write_status
 from penstock.spark.class_archive import make_in_background
+from penstock.spark.session import is_local
 from penstock.spark.slow_start import EXPECTED
 from penstock.stop_flag import Stop
 
@@ -80,7 +81,8 @@ def run_pipeline(
 
                 run.tell("starting", STARTING_SPARK)
                 spark = build_session(f"penstock: {pipeline.name}", master=master, config=pipeline.spark, log=log)
-                stack.callback(make_in_background)
+                if master is None or is_local(master):
+                    stack.callback(make_in_background)
                 stack.callback(spark.stop)
             run.status.master = master or _master_of(spark)
             with quietly(), run.ended():
