@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,6 @@ OURS = dict.fromkeys(PYTHON_VARIABLES, sys.executable)
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     require_spark()
-    import os
-
     kept = ("PATH", "JAVA_HOME", "HOME", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ} | OURS | {"XDG_CACHE_HOME": str(tmp_path)}
 
@@ -59,8 +58,6 @@ def test_a_half_made_archive_is_never_seen_and_a_failure_is_not_repeated(tmp_pat
 
 def test_java_passes_over_an_archive_that_does_not_fit_in_silence(tmp_path: Path) -> None:
     require_spark()
-    import os
-
     from penstock.spark.java import find_java
 
     java = find_java(os.environ).spark_home(os.environ) / "bin" / "java"
@@ -69,3 +66,27 @@ def test_java_passes_over_an_archive_that_does_not_fit_in_silence(tmp_path: Path
     done = subprocess.run([java, *flags, "--version"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "cds" not in done.stdout + done.stderr
+
+
+SESSION = """
+from penstock.spark import build_session
+spark = build_session(master="local[1]", config={"spark.ui.enabled": "false"})
+flags = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+print([flag for flag in flags if "SharedArchiveFile" in flag])
+print(spark.range(3).count())
+spark.stop()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_an_archive_is_made_and_sessions_start_with_it_in_silence(environment: dict[str, str]) -> None:
+    path = class_archive.archive_path(environment)
+    if path is None:
+        pytest.skip("this Spark did not come with pip")
+    subprocess.run([sys.executable, "-m", class_archive.TRAINING], env=environment, check=True, capture_output=True)
+    assert path.stat().st_size > 50_000_000
+    assert not failure_path(path).exists()
+    done = subprocess.run([sys.executable, "-c", SESSION], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"['-XX:SharedArchiveFile={path}']", "3"]
+    assert done.stderr == ""

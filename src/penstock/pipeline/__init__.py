@@ -30,9 +30,9 @@ All queries of a pipeline start from the same offsets, which `claiming` settles 
 query fails the run ends, because half a pipeline is a wrong one; started again, each goes on where it stopped. However
 a run ends, no query of it goes on.
 
-`explaining` says in words what a pipeline will do. `testing` runs its queries on rows of a fixture file (`fixtures`) and
-compares what they write (`row_diff`). `backfilling` runs it once more over a time range, with a checkpoint of its own.
-`inference` writes a file for the columns that a sample of a topic has.
+`explaining` says in words what a pipeline will do. `testing` runs its queries on rows of a fixture file (`fixtures`)
+and compares what they write (`row_diff`). `backfilling` runs it once more over a time range, with a checkpoint of its
+own. `inference` writes a file for the columns that a sample of a topic has.
 
 `progress` turns what Spark reports into figures (rows, lag, state, late records), which `status` keeps in a file for
 other terminals, `metrics` serves to Prometheus, and the command line shows.
