@@ -47,12 +47,12 @@ from penstock.config import parse_host_port
 from penstock.stop_flag import StopFlag, stop_on_signals
 
 if TYPE_CHECKING:
-
     from penstock.pipeline.checking import Examined
     from penstock.pipeline.model import Pipeline
     from penstock.pipeline.status import RunStatus
 
 app = Commands(help="Check, run and inspect Spark pipelines, each declared in one SQL or Python file.")
+
 
 @app.command(
     epilog=examples(

@@ -147,7 +147,6 @@ def _as_json(pipeline: Pipeline, backfill: Backfill) -> dict[str, object]:
         "offsets": backfill.offsets,
         "ranges": {name: {"starts": one.starts, "ends": one.ends} for name, one in backfill.ranges.items()},
         "queries": [
-            {"name": one.name, "path": one.path, "topic": one.topic, "effect": effect_of(one)}
-            for one in pipeline.sinks
+            {"name": one.name, "path": one.path, "topic": one.topic, "effect": effect_of(one)} for one in pipeline.sinks
         ],
     }

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.model import Pipeline, PipelineError, Problem
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")
-]
+File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline's file: .sql or .py.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
