@@ -1,0 +1,171 @@
+"""How many partitions a topic needs (L1), and what growing it does to its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, gcd
+from typing import Final
+
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, not_negative, positive
+
+PARTITION_COUNT: Final = Rule(
+    name="partition-count",
+    source="002, Partition Count Calculation",
+    formula="max(⌈peak ÷ throughput of one partition⌉, consumers × 2, 6), rounded up to a multiple of 6",
+    text="A topic needs enough partitions for its bytes and for its consumers. Each partition is read by one member of a group.",
+    slip="002's script divides with integers, which floors, and calls rounding up 'nearest'. Here both round up.",
+    values=("partitions.minimum", "partitions.multiple", "partitions.consumer_multiple"),
+)
+PARTITION_CLASSES: Final = Rule(
+    name="partition-classes",
+    source="002, Partition Scaling Guidelines",
+    formula="a table: class by MB/s → partitions to start with, to grow to, and to add at a time",
+    text="A second opinion, by traffic alone. Bounds belong to the higher class: 50 MB/s is High.",
+    slip="Its increment of 3 leaves the multiples of 6, and at 100 MB/s it says 24 where the formula of the same document gives 12.",
+)
+PARTITION_HEADROOM: Final = Rule(
+    name="partition-headroom",
+    source="000, Partition Scaling; 003, Scaling Partitions",
+    formula="2 to 3 × what the throughput needs",
+    text="Partitions cannot be taken away, and adding some moves keys. So both documents advise to start with more.",
+    values=("partitions.headroom_low", "partitions.headroom_high"),
+)
+PARTITION_SIMPLE: Final = Rule(
+    name="partition-simple",
+    source="000, Partition Scaling",
+    formula="max(consumers, throughput ÷ 100 MB/s)",
+    text="A quick estimate that takes 100 MB/s for one partition.",
+)
+
+SIMPLE_PARTITION_MB_S: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClass:
+    name: str
+    from_mb_s: float
+    start: int
+    maximum: int
+    increment: int
+
+
+CLASSES: Final = (
+    PartitionClass("low", 0, 6, 12, 3),
+    PartitionClass("medium", 10, 12, 24, 6),
+    PartitionClass("high", 50, 24, 48, 12),
+    PartitionClass("very high", 100, 48, 96, 24),
+)
+
+
+def class_of(mb_s: float) -> PartitionClass:
+    """The class of a topic with this peak. 002's last class begins *above* 100 MB/s."""
+    fitting = [one for one in CLASSES if mb_s >= one.from_mb_s]
+    last = CLASSES[-1]
+    return CLASSES[-2] if fitting[-1] is last and mb_s == last.from_mb_s else fitting[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan(Answer):
+    needed: int
+    partitions: int
+    """`needed`, rounded up."""
+    throughput_factor: int
+    consumer_factor: int
+    binding: str
+    class_name: str
+    class_partitions: int
+    class_maximum: int
+    class_increment: int
+    generous_low: int
+    generous_high: int
+    simple: int
+
+
+def plan_partitions(
+    catalogue: Catalogue,
+    *,
+    per_partition_mb_s: float,
+    peak_mb_s: float | None = None,
+    current_mb_s: float | None = None,
+    consumers: int = 0,
+) -> PartitionPlan:
+    """`peak_mb_s` is taken as it is; `current_mb_s` gets headroom. One of the two is needed."""
+    if (peak_mb_s is None) == (current_mb_s is None):
+        raise PlanError("give either the peak or the current throughput in MB/s, and not both")
+    headroom = 1.0
+    if peak_mb_s is None:
+        assert current_mb_s is not None
+        headroom = catalogue["partitions.headroom_low"]
+        positive(current_mb_s=current_mb_s)
+        peak_mb_s = current_mb_s * headroom
+    positive(peak_mb_s=peak_mb_s, per_partition_mb_s=per_partition_mb_s)
+    not_negative(consumers=consumers)
+    minimum, multiple = catalogue.count("partitions.minimum"), catalogue.count("partitions.multiple")
+    throughput_factor = ceil_ratio(peak_mb_s, per_partition_mb_s)
+    consumer_factor = ceil(consumers * catalogue["partitions.consumer_multiple"])
+    factors = {"throughput": throughput_factor, "consumers": consumer_factor, "the minimum": minimum}
+    needed = max(factors.values())
+    binding = next(name for name, factor in factors.items() if factor == needed)
+    partitions = round_up(needed, multiple)
+    by_class = class_of(peak_mb_s)
+    low, high = catalogue["partitions.headroom_low"], catalogue["partitions.headroom_high"]
+    return PartitionPlan(
+        needed=needed,
+        partitions=partitions,
+        throughput_factor=throughput_factor,
+        consumer_factor=consumer_factor,
+        binding=binding,
+        class_name=by_class.name,
+        class_partitions=by_class.start,
+        class_maximum=by_class.maximum,
+        class_increment=by_class.increment,
+        generous_low=ceil(throughput_factor * low),
+        generous_high=ceil(throughput_factor * high),
+        simple=max(consumers, ceil_ratio(peak_mb_s, SIMPLE_PARTITION_MB_S)),
+        reasons=notes(
+            f"current load × {headroom:g} = {peak_mb_s:g} MB/s" if headroom != 1 else None,
+            f"throughput: {peak_mb_s:g} MB/s ÷ {per_partition_mb_s:g} MB/s per partition = {throughput_factor}",
+            f"consumers: {consumers} × {catalogue['partitions.consumer_multiple']:g} = {consumer_factor}",
+            f"minimum: {minimum}",
+            f"the largest is {needed} ({binding}), rounded up to a multiple of {multiple}: {partitions}",
+        ),
+        notes=notes(
+            f"002's table puts this topic in the class {by_class.name}: start with {by_class.start}, grow by "
+            f"{by_class.increment} to {by_class.maximum}.",
+            f"003 would start with {ceil(throughput_factor * low)}–{ceil(throughput_factor * high)}, to leave room for growth.",
+            _count_warning(catalogue, partitions),
+        ),
+        rules=("partition-count", "partition-classes", "partition-headroom", "partition-simple"),
+    )
+
+
+def _count_warning(catalogue: Catalogue, partitions: int) -> str | None:
+    if partitions > catalogue["partitions.maximum"]:
+        return f"More than {catalogue['partitions.maximum']:g} partitions: split the topic instead (000)."
+    if partitions > catalogue["partitions.diminishing"]:
+        return f"Beyond {catalogue['partitions.diminishing']:g} partitions a topic gains little from more (004)."
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyImpact:
+    """What a change of the partition count does to keys, where a partition is hash(key) modulo the count."""
+
+    moved_share: float
+    """Keys that go to another partition from then on. Their order across the change is not kept."""
+
+
+def key_impact(before: int, after: int) -> KeyImpact:
+    """Of `lcm` hashes in a row, exactly the first `min(before, after)` have the same remainder under both counts."""
+    positive(before=before, after=after)
+    lcm = before * after // gcd(before, after)
+    return KeyImpact(1 - min(before, after) / lcm)
+
+
+def ceil_ratio(amount: float, per_unit: float) -> int:
+    """Rounded up, with a grain of tolerance: 0.3 ÷ 0.1 is 3 and not 4."""
+    return ceil(round(amount / per_unit, 9))
+
+
+def round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
