@@ -37,14 +37,20 @@ def test_a_current_load_gets_headroom_and_a_peak_does_not() -> None:
     assert (peak.needed, current.needed) == (10, 20)
 
 
-@pytest.mark.parametrize(("mb_s", "name"), [(9.9, "low"), (10, "medium"), (50, "high"), (100, "high"), (101, "very high")])
+@pytest.mark.parametrize(
+    ("mb_s", "name"), [(9.9, "low"), (10, "medium"), (50, "high"), (100, "high"), (101, "very high")]
+)
 def test_bounds_belong_to_the_higher_class(mb_s: float, name: str) -> None:
     assert class_of(mb_s).name == name
 
 
 def test_many_partitions_are_warned_of() -> None:
-    assert any("gains little" in note for note in plan_partitions(CATALOGUE, peak_mb_s=600, per_partition_mb_s=10).notes)
-    assert any("split the topic" in note for note in plan_partitions(CATALOGUE, peak_mb_s=2e4, per_partition_mb_s=10).notes)
+    assert any(
+        "gains little" in note for note in plan_partitions(CATALOGUE, peak_mb_s=600, per_partition_mb_s=10).notes
+    )
+    assert any(
+        "split the topic" in note for note in plan_partitions(CATALOGUE, peak_mb_s=2e4, per_partition_mb_s=10).notes
+    )
 
 
 @pytest.mark.parametrize(

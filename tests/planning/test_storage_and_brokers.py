@@ -16,7 +16,13 @@ BROKER = BrokerSpec(network_mb_s=1250, disk_write_mb_s=500, disk_read_mb_s=1000)
 
 def test_storage_of_document_000() -> None:
     plan = plan_storage(
-        CATALOGUE, messages_per_s=1e6, message_bytes=1000, retention_days=7, replication_factor=3, overhead=1.2, brokers=10
+        CATALOGUE,
+        messages_per_s=1e6,
+        message_bytes=1000,
+        retention_days=7,
+        replication_factor=3,
+        overhead=1.2,
+        brokers=10,
     )
     assert plan.bytes_per_day == pytest.approx(86.4 * TB)
     assert plan.retained_bytes == pytest.approx(604.8 * TB)
@@ -84,7 +90,9 @@ def test_brokers_from_a_message_rate() -> None:
 
 def test_partitions_can_be_what_limits_a_cluster() -> None:
     plan = plan_brokers(CATALOGUE, BROKER, ingest_mb_s=100, partitions=1_000_000)
-    assert (plan.binding, plan.brokers) == ("partitions per broker", 1500), "001's hundred are not enough for 002's limit"
+    assert (plan.binding, plan.brokers) == ("partitions per broker", 1500), (
+        "001's hundred are not enough for 002's limit"
+    )
 
 
 def test_rebuilding_001s_broker_takes_hours_and_not_minutes() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, not_negative, positive, within
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, within
 from penstock.planning.partitions import ceil_ratio
 from penstock.planning.storage import amount
 
@@ -82,10 +82,10 @@ class Capacity(Answer):
     """Each resource and the ingest that it allows."""
 
 
-def capacity(
-    broker: BrokerSpec, *, replication_factor: int, fan_out: float = 1.0, cold_share: float = 0.0
-) -> Capacity:
-    positive(network_mb_s=broker.network_mb_s, disk_write_mb_s=broker.disk_write_mb_s, replication_factor=replication_factor)
+def capacity(broker: BrokerSpec, *, replication_factor: int, fan_out: float = 1.0, cold_share: float = 0.0) -> Capacity:
+    positive(
+        network_mb_s=broker.network_mb_s, disk_write_mb_s=broker.disk_write_mb_s, replication_factor=replication_factor
+    )
     not_negative(fan_out=fan_out, disk_read_mb_s=broker.disk_read_mb_s)
     within(0, 1, cold_share=cold_share)
     outbound = replication_factor - 1 + fan_out

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, gcd
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, not_negative, positive
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive
 
 PARTITION_COUNT: Final = Rule(
     name="partition-count",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, Rule, notes, not_negative, positive, within
+from penstock.planning.catalogue import Answer, Catalogue, Rule, not_negative, notes, positive, within
 
 DAY_S: Final = 86_400
 GB: Final = 1_000_000_000
