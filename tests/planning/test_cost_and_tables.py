@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.planning.catalogue import Catalogue, PlanError
-from penstock.planning.cost import COMPRESSION_RATIOS, RETENTION_DAYS, plan_cost, plan_tiers, right_size
+from penstock.planning.cost import (
+    compression_ratio,
+    off_peak_saving,
+    plan_cost,
+    plan_tiers,
+    retention_saving,
+    right_size,
+)
 from penstock.planning.durability import estimate
 from penstock.planning.storage import GB, TB
 from penstock.planning.tables import (
@@ -18,8 +25,11 @@ from penstock.planning.tables import (
     Action,
     Region,
     Urgency,
+    advise_scaling,
     cross_region_mb_s,
     milestone,
+    plan_consumers,
+    plan_regions,
     region_capacity,
     registry_size,
     scale_cpu_or_network,
@@ -59,9 +69,15 @@ def test_right_sizing_of_document_000() -> None:
 
 
 def test_retention_and_compression_of_document_000() -> None:
-    assert 1 - RETENTION_DAYS["logs"] / 7 == pytest.approx(0.857, rel=1e-3)
-    assert 1 - RETENTION_DAYS["events"] / 7 == pytest.approx(0.571, rel=1e-3)
-    assert [round(100 / COMPRESSION_RATIOS[codec]) for codec in ("none", "snappy", "gzip")] == [100, 50, 33]
+    assert retention_saving(CATALOGUE, "logs") == pytest.approx(0.857, rel=1e-3)
+    assert retention_saving(CATALOGUE, "events") == pytest.approx(0.571, rel=1e-3)
+    assert [round(100 / compression_ratio(CATALOGUE, codec)) for codec in ("none", "snappy", "gzip")] == [100, 50, 33]
+    with pytest.raises(PlanError, match="use one of none, snappy"):
+        compression_ratio(CATALOGUE, "brotli")
+
+
+def test_scaling_down_outside_the_busy_hours_saves_its_share() -> None:
+    assert off_peak_saving(CATALOGUE, brokers=10, off_peak_brokers=4, peak_hours_per_day=8) == pytest.approx(2_000)
 
 
 def test_tiers_of_document_004() -> None:
@@ -80,9 +96,9 @@ def test_the_matrices_are_document_002s() -> None:
         "scale network", "scale network", "scale CPU and network",
     ]  # fmt: skip
     assert sum(1 for action in MEMORY_STALLS.values() if action is Action.NONE) == 3
-    assert scale_cpu_or_network(cpu=0.5, network=0.4) is Action.NONE
-    assert scale_cpu_or_network(cpu=0.71, network=0.7) is Action.BOTH
-    assert scale_memory(memory=0.7, stall_p99_ms=50) is Action.MEMORY
+    assert scale_cpu_or_network(CATALOGUE, cpu=0.5, network=0.4) is Action.NONE
+    assert scale_cpu_or_network(CATALOGUE, cpu=0.71, network=0.7) is Action.BOTH
+    assert scale_memory(CATALOGUE, memory=0.7, stall_p99_ms=50) is Action.MEMORY
 
 
 def test_sizes_grow_by_their_increments_up_to_a_maximum() -> None:
@@ -92,7 +108,7 @@ def test_sizes_grow_by_their_increments_up_to_a_maximum() -> None:
 
 def test_thresholds_of_document_002() -> None:
     partitions = next(one for one in THRESHOLDS if one.metric == "partitions")
-    judged = [partitions.judge(count) for count in (1_500, 1_501, 2_001, 30_000)]
+    judged = [partitions.judge(CATALOGUE, count) for count in (1_500, 1_501, 2_001, 30_000)]
     assert judged == [Urgency.HEALTHY, Urgency.WARNING, Urgency.SCALE, Urgency.EMERGENCY]
 
 
@@ -118,25 +134,55 @@ def test_regions_of_document_002() -> None:
 
 
 def test_consumers_beyond_the_partitions_are_idle() -> None:
-    assert useful_consumers(20, 10) == (10, 10)
+    assert useful_consumers(20, 10) == (10, 10), "000"
+    assert useful_consumers(15, 10) == (10, 5), "003"
+
+
+def test_a_static_number_of_consumers_stays_below_the_benchmarks_warning() -> None:
+    plan = plan_consumers(CATALOGUE, mb_s=70, per_consumer_mb_s=10, partitions=12)
+    assert (plan.consumers, plan.needed, plan.idle) == (10, 10, 0)
+    crowded = plan_consumers(CATALOGUE, mb_s=70, per_consumer_mb_s=10, partitions=6)
+    assert (crowded.consumers, crowded.idle) == (6, 4)
+    assert any("add partitions" in note for note in crowded.notes)
+
+
+def test_scaling_advice_follows_the_matrices_and_names_the_worst_level() -> None:
+    advice = advise_scaling(CATALOGUE, cpu=0.85, network=0.3, partitions=2_600)
+    assert (advice.vertical, advice.memory, advice.worst) == ("scale CPU", "not judged", "emergency")
+    own = CATALOGUE.with_overrides("[threshold]\npartitions_emergency = 4000\n")
+    assert advise_scaling(own, cpu=0.5, network=0.3, partitions=2_600).worst == "scale"
+    with pytest.raises(PlanError, match="together"):
+        advise_scaling(CATALOGUE, cpu=0.5)
+    with pytest.raises(PlanError, match="nothing to judge"):
+        advise_scaling(CATALOGUE)
+
+
+def test_one_region_is_no_model_of_regions() -> None:
+    with pytest.raises(PlanError, match="at least two"):
+        plan_regions(Region.HUB, [1])
+    assert plan_regions(Region.STANDBY, [100, 10]).capacity_mb_s == (100, 100)
 
 
 def test_more_copies_and_quicker_repair_lose_less() -> None:
-    losses = [estimate(replication_factor=factor, min_insync_replicas=1).yearly_loss for factor in (1, 2, 3, 5)]
+    losses = [
+        estimate(CATALOGUE, replication_factor=factor, min_insync_replicas=1).yearly_loss for factor in (1, 2, 3, 5)
+    ]
     assert losses == sorted(losses, reverse=True)
-    assert estimate(replication_factor=3, min_insync_replicas=2, repair_hours=0.5).nines > 11, "001's eleven nines"
-    assert estimate(replication_factor=1).nines < 4, "001's four nines need more than one copy"
+    assert estimate(CATALOGUE, replication_factor=3, min_insync_replicas=2, repair_hours=0.5).nines > 11, (
+        "001's eleven nines"
+    )
+    assert estimate(CATALOGUE, replication_factor=1).nines < 4, "001's four nines need more than one copy"
     assert (
-        estimate(replication_factor=3, min_insync_replicas=2, repair_hours=24).yearly_loss
-        > estimate(replication_factor=3, min_insync_replicas=2, repair_hours=1).yearly_loss
+        estimate(CATALOGUE, replication_factor=3, min_insync_replicas=2, repair_hours=24).yearly_loss
+        > estimate(CATALOGUE, replication_factor=3, min_insync_replicas=2, repair_hours=1).yearly_loss
     )
 
 
 def test_what_a_factor_survives_differs_for_data_and_for_writes() -> None:
-    found = estimate(replication_factor=3, min_insync_replicas=2)
+    found = estimate(CATALOGUE, replication_factor=3, min_insync_replicas=2)
     assert (found.data_failures_survived, found.write_failures_survived) == (2, 1)
     with pytest.raises(PlanError, match="more than the replication factor"):
-        estimate(replication_factor=2, min_insync_replicas=3)
+        estimate(CATALOGUE, replication_factor=2, min_insync_replicas=3)
 
 
 @given(st.integers(1, 500), st.floats(0, 1e18), st.floats(0, 1e18), st.floats(1, 1e7))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planning.brokers import BrokerSpec, brokers_for_rate, capacity, cores, plan_brokers
+from penstock.planning.brokers import BrokerSpec, brokers_for_rate, capacity, cross_zone_mb_s, plan_brokers
 from penstock.planning.catalogue import Catalogue, PlanError
+from penstock.planning.load import cores, iops, plan_memory, plan_network, plan_rates
 from penstock.planning.storage import GB, TB, metadata_bytes, plan_offsets, plan_storage
 
 CATALOGUE = Catalogue()
@@ -55,11 +56,13 @@ def test_open_segments_are_counted() -> None:
 
 
 def test_offsets_and_metadata_of_document_001() -> None:
-    offsets = plan_offsets(consumers=200_000, partitions_per_consumer=10, commits_per_s=1e6)
+    offsets = plan_offsets(CATALOGUE, consumers=200_000, partitions_per_consumer=10, commits_per_s=1e6)
     assert offsets.offset_bytes == pytest.approx(0.2 * GB)
     assert offsets.commit_bytes_per_s == pytest.approx(100e6)
     assert offsets.commit_bytes_per_day == pytest.approx(8.64 * TB)
-    assert metadata_bytes(topics=100_000, partitions=1e6, groups=10_000, brokers=100) == pytest.approx(6.6 * GB)
+    assert metadata_bytes(CATALOGUE, topics=100_000, partitions=1e6, groups=10_000, brokers=100) == pytest.approx(
+        6.6 * GB
+    )
 
 
 def test_throughput_of_document_000_is_limited_by_its_disk() -> None:
@@ -80,12 +83,39 @@ def test_brokers_of_document_003_both_ways() -> None:
 
 
 def test_cores_of_document_001() -> None:
-    assert cores(messages_per_s=10_000) == pytest.approx(12)
-    assert cores(messages_per_s=100_000) == pytest.approx(84)
+    assert cores(CATALOGUE, messages_per_s=10_000) == pytest.approx(12)
+    assert cores(CATALOGUE, messages_per_s=100_000) == pytest.approx(84)
+    assert cores(CATALOGUE, messages_per_s=100_000, io_scales=True) == pytest.approx(120)
+
+
+def test_rates_of_document_001() -> None:
+    plan = plan_rates(CATALOGUE, average_messages_per_s=3e6, peak_messages_per_s=10e6, partitions=1_000_000)
+    assert plan.messages_per_day == pytest.approx(259.2e9)
+    assert plan.burst_messages_per_s == pytest.approx(30e6)
+    assert (plan.average_per_partition, plan.peak_per_partition) == (3, 10)
+    assert any("exceeds the stated peak" in note for note in plan.notes)
+
+
+def test_network_of_document_001() -> None:
+    plan = plan_network(CATALOGUE, messages_per_s=10e6, message_bytes=1000, replication_factor=3, fan_out=2)
+    assert plan.inbound_bytes_per_s == pytest.approx(36e9)
+    assert plan.consumer_bytes_per_s == pytest.approx(24e9)
+    assert plan.internal_bytes_per_s == pytest.approx(20.1e9)
+    assert plan.outbound_bytes_per_s == pytest.approx(48e9)
+
+
+def test_memory_and_iops_of_document_001() -> None:
+    plan = plan_memory(CATALOGUE, producers=1000, consumers=2000)
+    assert plan.total_bytes == pytest.approx(120 * GB)
+    assert plan.heap_share == pytest.approx(0.133, rel=0.01)
+    assert iops(messages_per_s=10_000, replication_factor=3, read_messages_per_s=20_000) == 50_000
+    assert (
+        iops(messages_per_s=10_000, replication_factor=3, read_messages_per_s=20_000, messages_per_batch=10_000) == 5
+    ), "with the document's own batches"
 
 
 def test_brokers_from_a_message_rate() -> None:
-    assert brokers_for_rate(messages_per_s=1e6, tested_max_per_broker=100_000, utilisation=0.8) == 13
+    assert brokers_for_rate(messages_per_s=1e6, tested_messages_per_s=100_000, utilisation=0.8) == 13
 
 
 def test_partitions_can_be_what_limits_a_cluster() -> None:
@@ -123,6 +153,33 @@ def test_more_load_never_needs_fewer_brokers(a: float, b: float, factor: int, fa
         assert plan.utilisation_degraded <= CATALOGUE["brokers.utilisation_degraded"] + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("zones", "factor", "elsewhere"), [(3, 3, 2.0), (2, 3, 4 / 3), (3, 2, 1.0), (3, 5, 3.2), (1, 3, 0.0), (3, 1, 0.0)]
+)
+def test_followers_in_other_zones_are_counted_by_where_replicas_can_be(
+    zones: int, factor: int, elsewhere: float
+) -> None:
+    clients = 0.0 if zones == 1 else (zones - 1) / zones
+    assert cross_zone_mb_s(1, zones, factor, 0) == pytest.approx(elsewhere + clients)
+
+
+def test_readers_behind_the_page_cache_read_from_disk() -> None:
+    broker = BrokerSpec(network_mb_s=1250, disk_write_mb_s=500, disk_read_mb_s=100, page_cache_bytes=64 * GB)
+    near = plan_brokers(CATALOGUE, broker, ingest_mb_s=1000, reader_lags=[(1, 1)])
+    far = plan_brokers(CATALOGUE, broker, ingest_mb_s=1000, reader_lags=[(1, 86_400)])
+    assert (near.cold_share, far.cold_share) == (0, 1)
+    assert far.brokers > near.brokers
+    assert "disk reads" in far.binding
+    middle = plan_brokers(CATALOGUE, broker, ingest_mb_s=1000, reader_lags=[(1, near.page_cache_s)])
+    assert middle.cold_share == 0, "what is just inside the page cache is not read from disk"
+
+
+def test_a_tested_message_rate_limits_a_cluster_of_small_messages() -> None:
+    broker = BrokerSpec(network_mb_s=1250, disk_write_mb_s=500, disk_read_mb_s=1000, tested_messages_per_s=100_000)
+    plan = plan_brokers(CATALOGUE, broker, ingest_mb_s=100, messages_per_s=1e6)
+    assert (plan.binding, plan.brokers) == ("message rate at 70%", 15)
+
+
 def test_data_without_the_size_of_a_disk_is_refused() -> None:
     with pytest.raises(PlanError, match="size of a broker's disks"):
         plan_brokers(CATALOGUE, BROKER, ingest_mb_s=1, stored_bytes=TB)
@@ -132,11 +189,15 @@ def test_a_user_replaces_values_and_is_told_of_wrong_names() -> None:
     own = CATALOGUE.with_overrides("[partitions]\nminimum = 3\n[price]\nbroker = 321.5\n")
     assert (own["partitions.minimum"], own["price.broker"]) == (3, 321.5)
     assert own.replaced == {"partitions.minimum", "price.broker"}
-    with pytest.raises(PlanError, match="did you mean partitions.minimum"):
+    with pytest.raises(PlanError, match=r"line 2: partitions\.minimun .*did you mean partitions\.minimum"):
         CATALOGUE.with_overrides("[partitions]\nminimun = 3\n")
     with pytest.raises(PlanError, match="a number is needed"):
         CATALOGUE.with_overrides('[price]\nbroker = "cheap"\n')
-    with pytest.raises(PlanError, match="from 0 to 0.9"):
+    with pytest.raises(PlanError, match=r"from 0 to 0\.9"):
         CATALOGUE.with_overrides("[storage]\nheadroom = 2\n")
+    with pytest.raises(PlanError, match="a whole number is needed"):
+        CATALOGUE.with_overrides("[partitions]\nminimum = 2.5\n")
+    with pytest.raises(PlanError, match="it must be 0 or more"):
+        CATALOGUE.with_overrides("[price]\nbroker = inf\n")
     with pytest.raises(PlanError, match="not valid TOML"):
         CATALOGUE.with_overrides("[storage\n")

@@ -1,10 +1,10 @@
-"""The catalogue: every rule, threshold and price that the planner uses, with its source.
+"""The catalogue: what a value and a rule are, the values in force, and what all answers have in common.
 
-A `Value` is one number that a user may replace. A `Rule` is one formula or table: where it comes from, what it needs,
-what it says, and where its document slips. The functions of this package take their numbers from a `Catalogue` and name
-the rules they used, so that each answer can be traced back to a sentence of a document.
+A `Value` is one number that a user may replace. A `Rule` is one formula or table: its source, its inputs, what it says,
+and where its document slips. The functions of this package take their numbers from a `Catalogue` and name the rules
+they used, so that each answer can be traced back to a sentence of a document.
 
-Sources are the project's five seed documents, cited by number and section:
+Sources are the five documents that the project began with, cited by number and section:
 
     000  Scaling Considerations         003  Distributed Message Queue System Design
     001  Scale and Constraints          004  Chapter 15: Scaling & Optimization
@@ -14,11 +14,13 @@ Sources are the project's five seed documents, cited by number and section:
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from math import isfinite
 from types import MappingProxyType
-from typing import Final
+
+from penstock.planning.toml_lines import line_of
 
 
 class PlanError(Exception):
@@ -37,128 +39,46 @@ class Value:
     text: str
     minimum: float = 0.0
     maximum: float = float("inf")
+    whole: bool = False
+    """A number of things, which has no fraction."""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.value:,.10g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
+    """One formula or table of the documents."""
+
     name: str
     source: str
     formula: str
     text: str
+    inputs: tuple[tuple[str, str], ...] = ()
+    """Each input and its unit; see `units`."""
     slip: str = ""
     """What the document says otherwise, and why the planner does not."""
     values: tuple[str, ...] = ()
     """The values of the catalogue that it uses."""
 
 
-VALUES: Final[tuple[Value, ...]] = (
-    # ---- partitions
-    Value(
-        name="partitions.minimum", value=6, unit="partitions", minimum=1,
-        source="002, Partition Count Calculation", text="No topic gets fewer.",
-    ),
-    Value(
-        name="partitions.multiple", value=6, unit="partitions", minimum=1,
-        source="002, Topic Scaling Example", text="Counts are rounded up to a multiple of this: 6 divides among 2, 3 and 6 consumers.",
-    ),
-    Value(
-        name="partitions.consumer_multiple", value=2, unit="×", minimum=1,
-        source="002, Topic Scaling Example",
-        text="Partitions per planned consumer, so that a group can grow. 002 calls it Consumer_Replication_Factor.",
-    ),
-    Value(
-        name="partitions.headroom_low", value=2, unit="×", minimum=1,
-        source="000, Partition Scaling", text="A current load is multiplied by at least this; a peak load is taken as it is.",
-    ),
-    Value(
-        name="partitions.headroom_high", value=3, unit="×", minimum=1,
-        source="000, Partition Scaling", text="The generous end of the headroom for a current load.",
-    ),
-    Value(
-        name="partitions.diminishing", value=50, unit="partitions", minimum=1,
-        source="004, Partition Strategy", text="Beyond this a topic gains little from more partitions.",
-    ),
-    Value(
-        name="partitions.maximum", value=1000, unit="partitions", minimum=1,
-        source="000, Partition Scaling", text="The most that a topic should have.",
-    ),
-    Value(
-        name="partitions.per_broker", value=2000, unit="replicas per broker", minimum=1,
-        source="002, Broker Scaling Thresholds", text="Beyond this, brokers are added. Counted per broker process.",
-    ),
-    # ---- storage
-    Value(
-        name="storage.headroom", value=0.3, unit="share of the disk", maximum=0.9,
-        source="002, Vertical Scaling Guidelines", text="Kept free. 30 % means ÷ 0.7, which meets 002's 70 % trigger.",
-    ),
-    Value(
-        name="storage.index_share", value=0.1, unit="share of the data", maximum=1.0,
-        source="001, Message Storage", text="Offset and time indexes beside the data.",
-    ),
-    Value(
-        name="storage.segment_bytes", value=1_073_741_824, unit="bytes", minimum=1,
-        source="Kafka, segment.bytes", text="An active segment is not deleted until it is closed and its newest record has expired.",
-    ),
-    # ---- brokers
-    Value(
-        name="brokers.utilisation", value=0.7, unit="share", minimum=0.05, maximum=1.0,
-        source="002, Metrics for Capacity Planning", text="The load at peak that a broker is sized for.",
-    ),
-    Value(
-        name="brokers.utilisation_degraded", value=0.9, unit="share", minimum=0.05, maximum=1.0,
-        source="002, Broker Scaling Thresholds (emergency)", text="The load at peak that the survivors of a failure may carry.",
-    ),
-    Value(
-        name="brokers.rebuild_hours", value=8, unit="h", minimum=0.01,
-        source="Penstock", text="The longest time that copying a lost broker's data back may take.",
-    ),
-    Value(
-        name="brokers.minimum", value=3, unit="brokers", minimum=1,
-        source="004, Scale Milestones", text="The smallest cluster for production.",
-    ),
-    # ---- network and load
-    Value(
-        name="load.protocol_overhead", value=0.2, unit="share", maximum=5,
-        source="001, Inbound Traffic", text="Bytes on the wire beyond the records.",
-    ),
-    Value(
-        name="load.burst", value=10, unit="×", minimum=1,
-        source="001, Message Volume", text="A burst over the average rate.",
-    ),
-    # ---- cost, in US dollars a month
-    Value(name="price.broker", value=500, unit="$ per broker", source="001, Infrastructure Costs", text="Compute."),
-    Value(name="price.hot_gb", value=0.10, unit="$ per GB", source="000, Tiered Storage", text="Local disk: $100 per TB."),
-    Value(name="price.warm_gb", value=0.05, unit="$ per GB", source="000, Tiered Storage", text="Slower disk: $50 per TB."),
-    Value(name="price.cold_gb", value=0.02, unit="$ per GB", source="000, Tiered Storage", text="Object storage: $20 per TB."),
-    Value(name="price.egress_gb", value=0.05, unit="$ per GB", source="001, Infrastructure Costs", text="Traffic that leaves."),
-    Value(
-        name="price.cross_zone_gb", value=0.02, unit="$ per GB",
-        source="Penstock", text="Traffic between zones; clouds charge $0.01 on each side.",
-    ),
-    Value(name="price.load_balancer", value=50, unit="$ each", source="001, Infrastructure Costs", text="Load balancer."),
-    Value(name="price.load_balancers", value=10, unit="pieces", source="001, Infrastructure Costs", text="How many."),
-    Value(name="price.monitoring", value=5_000, unit="$", source="001, Infrastructure Costs", text="Monitoring."),
-    Value(name="price.engineering", value=50_000, unit="$", source="001, Operational Costs", text="Two engineers."),
-    Value(name="price.support", value=20_000, unit="$", source="001, Operational Costs", text="On call."),
-    Value(name="price.training", value=5_000, unit="$", source="001, Operational Costs", text="Training."),
-    Value(
-        name="price.spot_discount", value=0.7, unit="share", maximum=1.0,
-        source="000, Resource Right-Sizing", text="Saved by spot instances.",
-    ),
-    Value(
-        name="price.reserved_discount", value=0.4, unit="share", maximum=1.0,
-        source="000, Resource Right-Sizing", text="Saved by reserved instances.",
-    ),
-)  # fmt: skip
+def units(**inputs: str) -> tuple[tuple[str, str], ...]:
+    """The inputs of a rule with their units: `units(peak_mb_s="MB/s")`."""
+    return tuple(inputs.items())
+
+
+def _documented() -> Mapping[str, Value]:
+    from penstock.planning.values import VALUES
+
+    return MappingProxyType({value.name: value for value in VALUES})
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """The values in force: the documents' own, and what a user put in their place."""
 
-    values: Mapping[str, Value] = field(
-        default_factory=lambda: MappingProxyType({value.name: value for value in VALUES})
-    )
+    values: Mapping[str, Value] = field(default_factory=_documented)
     replaced: frozenset[str] = frozenset()
     """Names of the values that a user has set."""
 
@@ -167,9 +87,9 @@ class Catalogue:
 
     def count(self, name: str) -> int:
         """A value that is a number of things."""
-        value = self.values[name].value
-        assert value == int(value), f"{name} is {value}"
-        return int(value)
+        value = self.values[name]
+        assert value.whole, f"{name} is not declared as a whole number"
+        return int(value.value)
 
     def with_overrides(self, text: str, origin: str = "the overrides") -> Catalogue:
         """The catalogue with the values of a TOML document in place of the documents'. Raises PlanError."""
@@ -177,34 +97,45 @@ class Catalogue:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise PlanError(f"{origin} is not valid TOML: {error}") from None
+        return self.with_values(
+            dict(_flat(tables)),
+            lambda path: f"{origin}, line {line_of(text, path)}: {'.'.join(path)}",
+            origin,
+        )
+
+    def with_values(
+        self, given: Mapping[tuple[str, ...], object], told: Callable[[tuple[str, ...]], str], origin: str
+    ) -> Catalogue:
+        """The catalogue with some values replaced; `told` names an entry in an error."""
         values = dict(self.values)
         names = []
-        for name, number in _flat(tables):
+        for path, number in given.items():
+            name = ".".join(path)
             known = values.get(name)
             if known is None:
                 near = get_close_matches(name, values, 1)
                 hint = f"; did you mean {near[0]}?" if near else "; `penstock plan values` lists all names"
-                raise PlanError(f"{origin} sets {name}, which is not a value of the catalogue{hint}")
+                raise PlanError(f"{told(path)} is not a value of the catalogue{hint}")
             if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise PlanError(f"{origin} sets {name} to {number!r}: a number is needed ({known.unit})")
-            if not known.minimum <= number <= known.maximum:
-                raise PlanError(
-                    f"{origin} sets {name} to {number}: it must be from {known.minimum:g} to {known.maximum:g} ({known.unit})"
-                )
-            values[name] = Value(
-                name=name, value=number, unit=known.unit, source=origin, text=known.text,
-                minimum=known.minimum, maximum=known.maximum,
-            )  # fmt: skip
+                raise PlanError(f"{told(path)} is {number!r}: a number is needed ({known.unit})")
+            if not isfinite(number) or not known.minimum <= number <= known.maximum:
+                bound = f"from {known.minimum:g} to {known.maximum:g}"
+                if known.maximum == float("inf"):
+                    bound = f"{known.minimum:g} or more"
+                raise PlanError(f"{told(path)} is {number}: it must be {bound} ({known.unit})")
+            if known.whole and number != int(number):
+                raise PlanError(f"{told(path)} is {number}: a whole number is needed ({known.unit})")
+            values[name] = replace(known, value=number, source=origin)
             names.append(name)
         return Catalogue(MappingProxyType(values), self.replaced | frozenset(names))
 
 
-def _flat(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flat(tables: Mapping[str, object], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flat(value, (*prefix, key))
         else:
-            yield prefix + key, value
+            yield (*prefix, key), value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,19 +157,21 @@ def positive(**inputs: float) -> None:
 
 
 def not_negative(**inputs: float) -> None:
+    """Raises PlanError unless all of these inputs are zero or greater."""
     for name, value in inputs.items():
         if not 0 <= value < float("inf"):
             raise PlanError(f"{name} is {value:g}: a number of 0 or more is needed")
 
 
 def within(low: float, high: float, **inputs: float) -> None:
+    """Raises PlanError unless all of these inputs are between the bounds, bounds included."""
     for name, value in inputs.items():
         if not low <= value <= high:
             raise PlanError(f"{name} is {value:g}: a number from {low:g} to {high:g} is needed")
 
 
 def notes(*lines: str | None) -> tuple[str, ...]:
-    """The lines that there are."""
+    """The lines without those that are None."""
     return tuple(line for line in lines if line)
 
 

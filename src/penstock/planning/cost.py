@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, within
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units, within
 from penstock.planning.storage import DAY_S, GB, amount
 
 DAYS_PER_MONTH: Final = 30
@@ -18,15 +18,37 @@ COST: Final = Rule(
     source="001, Cost Analysis",
     formula="brokers, storage, egress, cross-zone traffic, load balancers, monitoring, people; ÷ messages a month",
     text="A month has 30 days. Storage and messages are computed from the average rate.",
-    slip="001 stores 2 PB where its own rates need 6 to 20 PB, and bills 500 TB of egress, a fifteenth of reading everything once. "
-    "At the average rate the total is $755 K, $0.097 per million messages, and with one full read $1.12 M, $0.144.",
-    values=("price.broker", "price.hot_gb", "price.egress_gb", "price.cross_zone_gb"),
+    inputs=units(
+        brokers="brokers",
+        stored_bytes="bytes, all copies",
+        messages_per_s="messages/s, on average",
+        message_bytes="bytes",
+        fan_out="consumer groups per record",
+        egress_bytes="bytes a month",
+        cross_zone_mb_s="MB/s, on average",
+    ),
+    slip="001 stores 2 PB where its own rates need 6 to 20 PB, and bills 500 TB of egress, a fifteenth of reading "
+    "everything once. At the average rate the total is $755 K, $0.097 per million messages, and with one full read "
+    "$1.12 M, $0.144. Its '$0.05 per billion' is $47.",
+    values=(
+        "price.broker",
+        "price.hot_gb",
+        "price.egress_gb",
+        "price.cross_zone_gb",
+        "price.load_balancer",
+        "price.load_balancers",
+        "price.monitoring",
+        "price.engineering",
+        "price.support",
+        "price.training",
+    ),
 )
 RIGHT_SIZING: Final = Rule(
     name="right-sizing",
     source="000, Resource Right-Sizing",
     formula="brokers × utilisation ÷ wanted utilisation",
     text="A cluster that is used to 40 % on average runs at 70 % on fewer brokers.",
+    inputs=units(brokers="brokers", utilisation="share, on average", wanted="share"),
     slip="000 says that 20 brokers at 40 % are 70 % on 12: they are 66.7 %.",
 )
 RETENTION_CLASSES: Final = Rule(
@@ -34,21 +56,27 @@ RETENTION_CLASSES: Final = Rule(
     source="000, Storage Optimization",
     formula="1 − days ÷ 7",
     text="Logs 1 day, events 3 days, the default 7, critical data 30.",
+    inputs=units(retention_days="days"),
     slip="One day instead of seven saves 85.7 %, not 85 %.",
+    values=("retention.logs_days", "retention.events_days", "retention.default_days", "retention.critical_days"),
 )
 TIERS: Final = Rule(
     name="tiers",
     source="000, Tiered Storage; 004, Tiered Storage",
     formula="bands of age: hot to 7 days, warm to 30, cold beyond; replicas in hot and warm, one copy in cold",
     text="Older data on cheaper storage.",
-    slip="000's $10, $5 and $2 per TB are $100, $50 and $20. 004's one day local of seven saves 85.7 % of the disk, not 90 %.",
-    values=("price.hot_gb", "price.warm_gb", "price.cold_gb"),
+    inputs=units(bytes_per_day="bytes, one copy", retention_days="days", replication_factor="copies"),
+    slip="000's $10, $5 and $2 per TB are $100, $50 and $20. 004 keeps one day local and seven remote: then the total "
+    "retention is 604,800,000 ms, not 86,400,000, and that saves 85.7 % of the disk, not 90 %.",
+    values=("price.hot_gb", "price.warm_gb", "price.cold_gb", "tiers.hot_days", "tiers.warm_days"),
 )
 PURCHASE: Final = Rule(
     name="purchase",
     source="000, Resource Right-Sizing",
     formula="compute × (1 − discount)",
-    text="Spot instances save 70 % and may be taken away at any time: for consumers and Spark, not for brokers. Reserved ones save 40 %.",
+    text="Spot instances save 70 % and may be taken away at any time: for consumers and Spark, not for brokers. "
+    "Reserved ones save 40 %.",
+    inputs=units(compute="$ a month"),
     values=("price.spot_discount", "price.reserved_discount"),
 )
 COMPRESSION: Final = Rule(
@@ -56,12 +84,42 @@ COMPRESSION: Final = Rule(
     source="000, Storage Optimization",
     formula="bytes ÷ ratio",
     text="snappy and lz4 about 2 : 1, gzip and zstd about 3 : 1. `penstock perf codecs` measures your own data.",
+    inputs=units(codec="name"),
+    values=("compression.snappy", "compression.lz4", "compression.gzip", "compression.zstd"),
+)
+OFF_PEAK: Final = Rule(
+    name="off-peak",
+    source="000, Resource Right-Sizing",
+    formula="(1 − hours at peak ÷ 24) × (1 − brokers off peak ÷ brokers) × compute",
+    text="Scaling down outside the busy hours. Brokers that hold data cannot be stopped like this: it pays for "
+    "consumers, "
+    "Spark and clusters with tiered storage.",
+    inputs=units(brokers="brokers", off_peak_brokers="brokers", peak_hours_per_day="h"),
+    values=("price.broker",),
 )
 
-COMPRESSION_RATIOS: Final = {"none": 1.0, "snappy": 2.0, "lz4": 2.0, "gzip": 3.0, "zstd": 3.0}
-RETENTION_DAYS: Final = {"logs": 1.0, "events": 3.0, "default": 7.0, "critical": 30.0}
-HOT_DAYS: Final = 7.0
-WARM_DAYS: Final = 30.0
+CODECS: Final = ("none", "snappy", "lz4", "gzip", "zstd")
+RETENTION_CLASSES_OF_000: Final = ("logs", "events", "default", "critical")
+
+
+def compression_ratio(catalogue: Catalogue, codec: str) -> float:
+    """How many bytes become one."""
+    if codec not in CODECS:
+        raise PlanError(f"there is no codec {codec}: use one of {', '.join(CODECS)}")
+    return 1.0 if codec == "none" else catalogue[f"compression.{codec}"]
+
+
+def retention_saving(catalogue: Catalogue, name: str) -> float:
+    """The share of the disk that a retention class saves beside the default; negative if it takes more."""
+    return 1 - catalogue[f"retention.{name}_days"] / catalogue["retention.default_days"]
+
+
+def off_peak_saving(catalogue: Catalogue, *, brokers: int, off_peak_brokers: int, peak_hours_per_day: float) -> float:
+    """$ a month that running fewer machines outside the busy hours saves."""
+    positive(brokers=brokers)
+    within(0, brokers, off_peak_brokers=off_peak_brokers)
+    within(0, 24, peak_hours_per_day=peak_hours_per_day)
+    return (brokers - off_peak_brokers) * catalogue["price.broker"] * (1 - peak_hours_per_day / 24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +184,19 @@ def plan_cost(
         messages_per_month=messages,
         per_million_messages=total / (messages / MILLION) if messages else 0.0,
         reasons=notes(
-            f"{brokers} brokers × ${price['price.broker']:,.0f}" + (" reserved" if reserved else "") + f" = ${compute:,.0f}",
+            f"{brokers} brokers × ${price['price.broker']:,.0f}{' reserved' if reserved else ''} = ${compute:,.0f}",
             f"{amount(stored_bytes)} × ${price['price.hot_gb']:g}/GB = ${storage:,.0f}",
             f"{amount(leaving)} of egress × ${price['price.egress_gb']:g}/GB = ${egress:,.0f}",
-            f"{amount(crossing)} between zones × ${price['price.cross_zone_gb']:g}/GB = ${cross_zone:,.0f}" if crossing else None,
+            f"{amount(crossing)} between zones × ${price['price.cross_zone_gb']:g}/GB = ${cross_zone:,.0f}"
+            if crossing
+            else None,
             f"load balancers ${balancers:,.0f}, monitoring ${price['price.monitoring']:,.0f}",
             f"people ${operations:,.0f}" if people else None,
             f"${total:,.0f} for {messages:,.0f} messages a month",
         ),
         notes=notes(
-            "Egress is taken as all data read by every group over the network that is billed; give --egress-bytes if most readers are inside."
-            if egress_bytes is None
+            "Egress is billed for all data, read by every group: give the bytes that leave if most readers are inside."
+            if egress_bytes is None and fan_out
             else None,
         ),
         rules=("cost", *(("purchase",) if reserved else ())),
@@ -188,10 +248,12 @@ def plan_tiers(
     bytes_per_day: float,
     retention_days: float,
     replication_factor: int = 3,
-    hot_days: float = HOT_DAYS,
-    warm_days: float = WARM_DAYS,
+    hot_days: float | None = None,
+    warm_days: float | None = None,
 ) -> TierPlan:
     """Bands of age: up to `hot_days` on local disks, up to `warm_days` on slower ones, the rest in object storage."""
+    hot_days = catalogue["tiers.hot_days"] if hot_days is None else hot_days
+    warm_days = catalogue["tiers.warm_days"] if warm_days is None else warm_days
     positive(bytes_per_day=bytes_per_day, retention_days=retention_days, replication_factor=replication_factor)
     not_negative(hot_days=hot_days, warm_days=warm_days)
     if warm_days < hot_days:
@@ -213,7 +275,8 @@ def plan_tiers(
         saved_share=1 - cost / all_hot if all_hot else 0.0,
         disk_saved_share=1 - (hot + warm) / everything,
         reasons=(
-            f"hot: {amount(hot)} in {replication_factor} copies, warm: {amount(warm)}, cold: {amount(cold)} in one copy",
+            f"hot: {amount(hot)} in {replication_factor} copies, warm: {amount(warm)}, "
+            f"cold: {amount(cold)} in one copy",
             f"${cost:,.0f} a month beside ${all_hot:,.0f} with everything on local disks",
         ),
         rules=("tiers",),

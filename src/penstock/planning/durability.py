@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import comb, inf, log10
 from typing import Final
 
-from penstock.planning.catalogue import Answer, PlanError, Rule, notes, positive, within
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, positive, units, within
 
 HOURS_PER_YEAR: Final = 8_766
 
@@ -25,8 +25,18 @@ DURABILITY: Final = Rule(
     source="001, Replication Configuration",
     formula="Σ over k ≥ m of C(n, k) (1 − q)^k q^(n − k) × k λ (λw)^(k − 1)",
     text="n replicas, m = min.insync.replicas (1 with acks=1), λ failures a year, w repair time, q share out of sync.",
-    slip="001 gives eleven nines for synchronous and four for asynchronous replication without saying for which failure rate and "
-    "repair time; here both are inputs.",
+    inputs=units(
+        replication_factor="copies",
+        min_insync_replicas="copies",
+        failures_per_year="per broker",
+        repair_hours="h",
+        lagging_share="share of the time",
+    ),
+    slip="001 gives eleven nines for synchronous and four for asynchronous replication without saying for which "
+    "failure "
+    "rate and repair time; here both are inputs. It waits for 'all replicas' in one place and a 'quorum (2/3)' in "
+    "another.",
+    values=("durability.failures_per_year", "durability.repair_hours"),
 )
 
 
@@ -44,15 +54,19 @@ class Durability(Answer):
 
 
 def estimate(
+    catalogue: Catalogue,
     *,
     replication_factor: int,
     min_insync_replicas: int = 1,
     acks_all: bool = True,
-    failures_per_year: float = 0.05,
-    repair_hours: float = 1.0,
+    failures_per_year: float | None = None,
+    repair_hours: float | None = None,
     lagging_share: float = 0.0,
 ) -> Durability:
     """`lagging_share`: of the time a replica is out of sync although it runs."""
+    if failures_per_year is None:
+        failures_per_year = catalogue["durability.failures_per_year"]
+    repair_hours = catalogue["durability.repair_hours"] if repair_hours is None else repair_hours
     positive(replication_factor=replication_factor, min_insync_replicas=min_insync_replicas, repair_hours=repair_hours)
     within(0, 100, failures_per_year=failures_per_year)
     within(0, 1, lagging_share=lagging_share)
@@ -86,7 +100,9 @@ def estimate(
         ),
         notes=notes(
             "Failures are taken as independent. Racks, power, software and operators are not in this figure.",
-            "acks=1 loses what its followers have not fetched yet, with every failure of a leader." if not acks_all else None,
+            "acks=1 loses what its followers have not fetched yet, with every failure of a leader."
+            if not acks_all
+            else None,
             "One replica: every failure of its disk loses data." if replication_factor == 1 else None,
         ),
         rules=("durability",),

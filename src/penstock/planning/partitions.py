@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from math import ceil, gcd
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units
 
 PARTITION_COUNT: Final = Rule(
     name="partition-count",
     source="002, Partition Count Calculation",
     formula="max(⌈peak ÷ throughput of one partition⌉, consumers × 2, 6), rounded up to a multiple of 6",
-    text="A topic needs enough partitions for its bytes and for its consumers. Each partition is read by one member of a group.",
+    text="A topic needs enough partitions for its bytes and for its consumers. "
+    "Each partition is read by one member of a group.",
+    inputs=units(peak_mb_s="MB/s", per_partition_mb_s="MB/s", consumers="members of the largest group"),
     slip="002's script divides with integers, which floors, and calls rounding up 'nearest'. Here both round up.",
     values=("partitions.minimum", "partitions.multiple", "partitions.consumer_multiple"),
 )
@@ -21,13 +23,16 @@ PARTITION_CLASSES: Final = Rule(
     source="002, Partition Scaling Guidelines",
     formula="a table: class by MB/s → partitions to start with, to grow to, and to add at a time",
     text="A second opinion, by traffic alone. Bounds belong to the higher class: 50 MB/s is High.",
-    slip="Its increment of 3 leaves the multiples of 6, and at 100 MB/s it says 24 where the formula of the same document gives 12.",
+    inputs=units(peak_mb_s="MB/s"),
+    slip="Its increment of 3 leaves the multiples of 6, and at 100 MB/s it says 24 where the formula of the same "
+    "document gives 12.",
 )
 PARTITION_HEADROOM: Final = Rule(
     name="partition-headroom",
     source="000, Partition Scaling; 003, Scaling Partitions",
     formula="2 to 3 × what the throughput needs",
     text="Partitions cannot be taken away, and adding some moves keys. So both documents advise to start with more.",
+    inputs=units(current_mb_s="MB/s", per_partition_mb_s="MB/s"),
     values=("partitions.headroom_low", "partitions.headroom_high"),
 )
 PARTITION_SIMPLE: Final = Rule(
@@ -35,9 +40,27 @@ PARTITION_SIMPLE: Final = Rule(
     source="000, Partition Scaling",
     formula="max(consumers, throughput ÷ 100 MB/s)",
     text="A quick estimate that takes 100 MB/s for one partition.",
+    inputs=units(peak_mb_s="MB/s", consumers="members of the largest group"),
+    slip="The documents give 10 (002, 003), 50 (003) and 100 MB/s (000, 004) for one partition: it depends on the "
+    "machine and the batches, so it is a required input, best measured with `penstock perf produce`.",
+    values=("partitions.simple_mb_s",),
 )
-
-SIMPLE_PARTITION_MB_S: Final = 100.0
+PARTITION_LIMITS: Final = Rule(
+    name="partition-limits",
+    source="000, Partition Scaling; 004, Partition Strategy",
+    formula="a warning above 50 partitions, and to split the topic above 1,000",
+    text="10 to 100 partitions are typical. Each one costs memory, files and time to elect a leader.",
+    inputs=units(partitions="partitions of one topic"),
+    values=("partitions.diminishing", "partitions.maximum"),
+)
+KEY_MOVES: Final = Rule(
+    name="key-moves",
+    source="000, Partition Scaling; 003, Scaling Partitions",
+    formula="1 − min(before, after) ÷ lcm(before, after)",
+    text="The share of keys that get another partition when the count changes, because a partition is hash(key) modulo "
+    "the count. The order of such a key's records is not kept across the change.",
+    inputs=units(before="partitions", after="partitions"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +95,17 @@ class PartitionPlan(Answer):
     throughput_factor: int
     consumer_factor: int
     binding: str
+    """Which factor decided."""
     class_name: str
     class_partitions: int
+    """What 002's table starts with."""
     class_maximum: int
     class_increment: int
     generous_low: int
+    """003's, with room for growth."""
     generous_high: int
     simple: int
+    """000's quick estimate."""
 
 
 def plan_partitions(
@@ -108,6 +135,7 @@ def plan_partitions(
     binding = next(name for name, factor in factors.items() if factor == needed)
     partitions = round_up(needed, multiple)
     by_class = class_of(peak_mb_s)
+    simple = max(consumers, ceil_ratio(peak_mb_s, catalogue["partitions.simple_mb_s"]))
     low, high = catalogue["partitions.headroom_low"], catalogue["partitions.headroom_high"]
     return PartitionPlan(
         needed=needed,
@@ -121,7 +149,7 @@ def plan_partitions(
         class_increment=by_class.increment,
         generous_low=ceil(throughput_factor * low),
         generous_high=ceil(throughput_factor * high),
-        simple=max(consumers, ceil_ratio(peak_mb_s, SIMPLE_PARTITION_MB_S)),
+        simple=simple,
         reasons=notes(
             f"current load × {headroom:g} = {peak_mb_s:g} MB/s" if headroom != 1 else None,
             f"throughput: {peak_mb_s:g} MB/s ÷ {per_partition_mb_s:g} MB/s per partition = {throughput_factor}",
@@ -132,10 +160,12 @@ def plan_partitions(
         notes=notes(
             f"002's table puts this topic in the class {by_class.name}: start with {by_class.start}, grow by "
             f"{by_class.increment} to {by_class.maximum}.",
-            f"003 would start with {ceil(throughput_factor * low)}–{ceil(throughput_factor * high)}, to leave room for growth.",
+            f"003 would start with {ceil(throughput_factor * low)}–{ceil(throughput_factor * high)}, "
+            "to leave room for growth.",
+            f"000's quick estimate, at {catalogue['partitions.simple_mb_s']:g} MB/s per partition: {simple}.",
             _count_warning(catalogue, partitions),
         ),
-        rules=("partition-count", "partition-classes", "partition-headroom", "partition-simple"),
+        rules=("partition-count", "partition-classes", "partition-headroom", "partition-simple", "partition-limits"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, Rule, not_negative, notes, positive, within
+from penstock.planning.catalogue import Answer, Catalogue, Rule, not_negative, notes, positive, units, within
 
 DAY_S: Final = 86_400
 GB: Final = 1_000_000_000
@@ -16,6 +16,15 @@ STORAGE: Final = Rule(
     source="000, Storage Calculation; 003, Storage Calculation",
     formula="messages/s × bytes × 86,400 × days × replication factor × overhead ÷ compression",
     text="Computed from the average rate. Message size is before compression. 1 KB = 1,000 bytes, as in the documents.",
+    inputs=units(
+        messages_per_s="messages/s, on average",
+        message_bytes="bytes",
+        retention_days="days",
+        replication_factor="copies",
+        overhead="×",
+        compression_ratio=": 1",
+    ),
+    values=("storage.index_share", "compression.snappy", "compression.lz4", "compression.gzip", "compression.zstd"),
     slip="000 reads 86.4 TB a day as 86.4 GB, and so asks for 2.2 TB per broker where 217.7 TB are needed.",
 )
 STORAGE_HEADROOM: Final = Rule(
@@ -23,13 +32,16 @@ STORAGE_HEADROOM: Final = Rule(
     source="002, Vertical Scaling Guidelines",
     formula="÷ (1 − headroom)",
     text="Disks are sized so that they are at most 70 % full: 21 TB of data need 30 TB of disk.",
+    inputs=units(total_bytes="bytes"),
     values=("storage.headroom",),
 )
 SEGMENT_SLACK: Final = Rule(
     name="segment-slack",
     source="Penstock",
     formula="half a segment × partitions × replication factor",
-    text="Retention removes closed segments only, so each replica keeps about half an active segment beyond its retention.",
+    text="Retention removes closed segments only, so each replica keeps about half an active segment beyond its "
+    "retention.",
+    inputs=units(partitions="partitions", replication_factor="copies"),
     values=("storage.segment_bytes",),
 )
 OFFSET_STORAGE: Final = Rule(
@@ -37,6 +49,8 @@ OFFSET_STORAGE: Final = Rule(
     source="001, Offset Storage",
     formula="consumers × partitions each × 100 bytes; commits/s × 100 bytes",
     text="Committed offsets live in a compacted topic: what is kept is one record per group and partition.",
+    inputs=units(consumers="consumers", partitions_per_consumer="partitions", commits_per_s="commits/s"),
+    values=("storage.offset_bytes",),
     slip="001 counts 6 GB for 30 days of history; 1 M commits/s × 100 bytes are 8.64 TB a day before compaction.",
 )
 METADATA_STORAGE: Final = Rule(
@@ -44,14 +58,10 @@ METADATA_STORAGE: Final = Rule(
     source="001, Metadata Storage",
     formula="topics × 10 KB + partitions × 5 KB + groups × 50 KB + brokers × 1 MB",
     text="Held in memory by every controller and broker.",
+    inputs=units(topics="topics", partitions="partitions", groups="groups", brokers="brokers"),
+    values=("metadata.topic_bytes", "metadata.partition_bytes", "metadata.group_bytes", "metadata.broker_bytes"),
     slip="001 also counts 100 GB of metadata per broker; its own sum is 6.6 GB for the whole cluster.",
 )
-
-OFFSET_BYTES: Final = 100
-TOPIC_METADATA_BYTES: Final = 10_000
-PARTITION_METADATA_BYTES: Final = 5_000
-GROUP_METADATA_BYTES: Final = 50_000
-BROKER_METADATA_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +127,16 @@ def plan_storage(
             f"× {replication_factor} replicas = {amount(replicated)}",
             f"× {overhead:g} (overhead) = {amount(total)}" if overhead is not None else None,
             f"+ {catalogue['storage.index_share']:.0%} for indexes = {amount(index)}" if index else None,
-            f"+ half an open segment for each of {partitions * replication_factor:,} replicas = {amount(slack)}" if slack else None,
+            f"+ half an open segment for each of {partitions * replication_factor:,} replicas = {amount(slack)}"
+            if slack
+            else None,
             f"÷ {1 - headroom:g} to stay below {1 - headroom:.0%} full = {amount(disk)} of disk",
         ),
         notes=notes(
             "The rate must be the average over the retention, not the peak.",
-            "Without the number of partitions the slack of open segments is not counted." if not partitions and overhead is None else None,
+            "Without the number of partitions the slack of open segments is not counted."
+            if not partitions and overhead is None
+            else None,
         ),
         rules=("storage", "storage-headroom", *(() if overhead is not None else ("segment-slack",))),
     )  # fmt: skip
@@ -137,29 +151,35 @@ class OffsetStorage(Answer):
     """Written before compaction."""
 
 
-def plan_offsets(*, consumers: float, partitions_per_consumer: float, commits_per_s: float) -> OffsetStorage:
+def plan_offsets(
+    catalogue: Catalogue, *, consumers: float, partitions_per_consumer: float, commits_per_s: float
+) -> OffsetStorage:
+    """What the committed offsets of all groups take."""
     not_negative(consumers=consumers, partitions_per_consumer=partitions_per_consumer, commits_per_s=commits_per_s)
-    kept = consumers * partitions_per_consumer * OFFSET_BYTES
-    rate = commits_per_s * OFFSET_BYTES
+    size = catalogue["storage.offset_bytes"]
+    kept = consumers * partitions_per_consumer * size
+    rate = commits_per_s * size
     return OffsetStorage(
         offset_bytes=kept,
         commit_bytes_per_s=rate,
         commit_bytes_per_day=rate * DAY_S,
         reasons=(
-            f"{consumers:,.0f} consumers × {partitions_per_consumer:g} partitions × {OFFSET_BYTES} bytes = {amount(kept)}",
-            f"{commits_per_s:,.0f} commits/s × {OFFSET_BYTES} bytes = {amount(rate)}/s, {amount(rate * DAY_S)} a day "
+            f"{consumers:,.0f} consumers × {partitions_per_consumer:g} partitions × {size:g} bytes = {amount(kept)}",
+            f"{commits_per_s:,.0f} commits/s × {size:g} bytes = {amount(rate)}/s, {amount(rate * DAY_S)} a day "
             "before compaction",
         ),
         rules=("offset-storage",),
     )
 
 
-def metadata_bytes(*, topics: float, partitions: float, groups: float, brokers: float) -> float:
+def metadata_bytes(catalogue: Catalogue, *, topics: float, partitions: float, groups: float, brokers: float) -> float:
+    """The cluster's metadata, which every node holds in memory."""
+    not_negative(topics=topics, partitions=partitions, groups=groups, brokers=brokers)
     return (
-        topics * TOPIC_METADATA_BYTES
-        + partitions * PARTITION_METADATA_BYTES
-        + groups * GROUP_METADATA_BYTES
-        + brokers * BROKER_METADATA_BYTES
+        topics * catalogue["metadata.topic_bytes"]
+        + partitions * catalogue["metadata.partition_bytes"]
+        + groups * catalogue["metadata.group_bytes"]
+        + brokers * catalogue["metadata.broker_bytes"]
     )
 
 

@@ -10,59 +10,103 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.planning.catalogue import Rule, not_negative, within
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units, within
+from penstock.planning.partitions import ceil_ratio
 
 VERTICAL_MATRIX: Final = Rule(
     name="vertical-matrix",
     source="002, Scaling Decision Matrix",
     formula="CPU × network, memory × GC pressure → what to scale",
-    text="For Penstock's brokers, which have no JVM, the event loop's stall at p99 (20 and 100 ms) stands for GC pressure, and "
-    "resident memory for the heap. Network bands are 50 and 70 %.",
+    text="For Penstock's brokers, which have no JVM, the event loop's stall at p99 (20 and 100 ms) stands for GC "
+    "pressure, and resident memory for the heap. Network bands are 50 and 70 %.",
+    inputs=units(cpu="share", network="share", memory="share", stall_p99_ms="ms"),
+    values=(
+        "band.cpu_medium",
+        "band.cpu_high",
+        "band.network_medium",
+        "band.network_high",
+        "band.memory_medium",
+        "band.memory_high",
+        "band.stall_p99_ms_medium",
+        "band.stall_p99_ms_high",
+    ),
 )
 VERTICAL_SIZES: Final = Rule(
     name="vertical-sizes",
     source="002, Vertical Scaling Guidelines; 001, Vertical Scaling",
     formula="a table: start, increment and maximum for each resource",
-    text="001 allows larger machines: 128 cores, 512 GB of memory, 100 Gbps.",
+    text="001 allows larger machines: 128 cores, 512 GB of memory, 100 Gbps, 1 M IOPS per drive.",
+    inputs=units(needed="cores, GB, TB, IO/s or Gbps"),
 )
 HORIZONTAL: Final = Rule(
     name="horizontal-thresholds",
     source="002, Broker Scaling Thresholds",
     formula="a table: warning, scaling, emergency",
     text="Message rate and utilisation in shares of what was tested, partitions per broker, request latency at p95.",
-    slip="70 % CPU is both the trigger of 002's metrics table and the warning of this one.",
+    inputs=units(
+        message_rate="share of the tested maximum",
+        partitions="replicas per broker",
+        request_p95_ms="ms",
+        utilisation="share, sustained",
+    ),
+    slip="70 % CPU is both the trigger of 002's metrics table and the warning of this one. 001's 30,000 replicas and "
+    "6,000 connections per broker exceed 002's emergency level of 2,500 and 003's limit of 1,000.",
+    values=tuple(
+        f"threshold.{metric}_{bound}"
+        for metric in ("message_rate", "partitions", "request_p95_ms", "utilisation")
+        for bound in ("warning", "scale", "emergency")
+    ),
+)
+CAPACITY_METRICS_RULE: Final = Rule(
+    name="capacity-metrics",
+    source="002, Metrics for Capacity Planning",
+    formula="a table: metric, how it is measured, what triggers scaling",
+    text="The nine metrics to watch.",
 )
 MILESTONES_RULE: Final = Rule(
     name="milestones",
     source="004, Scale Milestones",
     formula="a table: throughput → brokers and partitions per topic",
-    text="Where a cluster stands, and what the next step is.",
+    text="Where a cluster stands, and what the next step is. Bounds belong to the higher class: 100 MB/s is Large.",
+    inputs=units(mb_s="MB/s"),
 )
 REGISTRY: Final = Rule(
     name="registry-sizing",
     source="002, Schema Registry Sizing Guidelines",
     formula="a table: schemas → instances, memory, cores",
     text="5,000 schemas are in the higher class.",
+    inputs=units(schemas="active schemas"),
+    slip="5,000 is in two of its classes.",
 )
 REPLICATION: Final = Rule(
     name="replication-factor",
     source="000, Replication Factor Trade-offs",
     formula="a table: 1, 2, 3, 5",
     text="What each factor survives and costs.",
-    slip="'RF 3 survives 2' and 'RF 5 survives 4' are true of the data. With min.insync.replicas=2, acks=all keeps writing through 1 "
-    "and 3 failures.",
+    inputs=units(replication_factor="copies"),
+    slip="'RF 3 survives 2' and 'RF 5 survives 4' are true of the data. With min.insync.replicas=2, acks=all keeps "
+    "writing through 1 and 3 failures.",
 )
 REGIONS_RULE: Final = Rule(
     name="regions",
     source="002, Multi-Region Deployment Models",
-    formula="active-passive 2 ×; active-active own + all others; hub the sum of all; mesh own + N − 1 copies",
-    text="How much capacity each region needs, in shares of one region's load.",
+    formula="standby: the primary's load; active-active and mesh: own + all others'; hub: the sum; spokes: their own",
+    text="The load that each region must be able to take, and what is copied between them. In a mesh each region "
+    "copies "
+    "to N − 1 others.",
+    inputs=units(loads_mb_s="MB/s of each region"),
 )
 CONSUMERS: Final = Rule(
     name="consumer-scaling",
     source="002, Consumer Scaling Guidelines; 000, Consumer Scaling",
-    formula="a table: lag, CPU, throughput → warning and scaling",
-    text="Never more consumers than partitions: the rest are idle.",
+    formula="⌈load ÷ (benchmark of one consumer × 70 %)⌉, at most one per partition; a table: warning and scaling",
+    text="A static consumer count. More consumers than partitions are idle.",
+    inputs=units(mb_s="MB/s", per_consumer_mb_s="MB/s", partitions="partitions"),
+    values=tuple(
+        f"consumer.{metric}_{bound}"
+        for metric in ("lag_records", "lag_s", "cpu", "throughput")
+        for bound in ("warning", "scale")
+    ),
 )
 
 
@@ -102,16 +146,21 @@ MEMORY_STALLS: Final[dict[tuple[Level, Level], Action]] = {
 }  # fmt: skip
 
 
-def scale_cpu_or_network(*, cpu: float, network: float) -> Action:
-    """Shares of what there is, 0 to 1."""
+def _band(catalogue: Catalogue, name: str, value: float) -> Level:
+    return level(value, catalogue[f"band.{name}_medium"], catalogue[f"band.{name}_high"])
+
+
+def scale_cpu_or_network(catalogue: Catalogue, *, cpu: float, network: float) -> Action:
+    """Which of the two to scale; both are shares of what there is, 0 to 1."""
     within(0, 1, cpu=cpu, network=network)
-    return CPU_NETWORK[level(network, 0.5, 0.7), level(cpu, 0.5, 0.7)]
+    return CPU_NETWORK[_band(catalogue, "network", network), _band(catalogue, "cpu", cpu)]
 
 
-def scale_memory(*, memory: float, stall_p99_ms: float) -> Action:
+def scale_memory(catalogue: Catalogue, *, memory: float, stall_p99_ms: float) -> Action:
+    """Whether to scale memory."""
     within(0, 1, memory=memory)
     not_negative(stall_p99_ms=stall_p99_ms)
-    return MEMORY_STALLS[level(stall_p99_ms, 20, 100), level(memory, 0.6, 0.8)]
+    return MEMORY_STALLS[_band(catalogue, "stall_p99_ms", stall_p99_ms), _band(catalogue, "memory", memory)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,25 +200,33 @@ class Urgency(StrEnum):
 
 
 class Threshold(NamedTuple):
-    metric: str
-    unit: str
-    warning: float
-    scale: float
-    emergency: float
+    """One row of 002's table; the bounds are values of the catalogue."""
 
-    def judge(self, value: float) -> Urgency:
-        if value > self.emergency:
+    metric: str
+    text: str
+    unit: str
+
+    def bounds(self, catalogue: Catalogue) -> tuple[float, float, float]:
+        warning, scale, emergency = (
+            catalogue[f"threshold.{self.metric}_{bound}"] for bound in ("warning", "scale", "emergency")
+        )
+        return warning, scale, emergency
+
+    def judge(self, catalogue: Catalogue, value: float) -> Urgency:
+        not_negative(**{self.metric: value})
+        warning, scale, emergency = self.bounds(catalogue)
+        if value > emergency:
             return Urgency.EMERGENCY
-        if value > self.scale:
+        if value > scale:
             return Urgency.SCALE
-        return Urgency.WARNING if value > self.warning else Urgency.HEALTHY
+        return Urgency.WARNING if value > warning else Urgency.HEALTHY
 
 
 THRESHOLDS: Final = (
-    Threshold("message rate", "share of the tested maximum", 0.7, 0.8, 0.9),
-    Threshold("partitions", "replicas per broker", 1_500, 2_000, 2_500),
-    Threshold("request latency p95", "ms", 10, 20, 50),
-    Threshold("utilisation", "share, sustained", 0.7, 0.8, 0.9),
+    Threshold("message_rate", "message rate", "share of the tested maximum"),
+    Threshold("partitions", "partition count", "replicas per broker"),
+    Threshold("request_p95_ms", "request latency p95", "ms"),
+    Threshold("utilisation", "resource utilisation", "share, sustained"),
 )
 
 
@@ -252,7 +309,7 @@ def region_capacity(model: Region, loads_mb_s: Sequence[float]) -> list[float]:
     total = sum(loads_mb_s)
     match model:
         case Region.STANDBY:
-            # Every region can take over the first one's load.
+            # A standby must carry the whole load of the region that it replaces.
             return [max(loads_mb_s)] * len(loads_mb_s)
         case Region.ACTIVE | Region.MESH:
             # Own load, and a copy of everyone else's.
@@ -296,3 +353,132 @@ def useful_consumers(consumers: int, partitions: int) -> tuple[int, int]:
     """(busy, idle)"""
     busy = min(consumers, partitions)
     return busy, consumers - busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerPlan(Answer):
+    consumers: int
+    """How many to run."""
+    needed: int
+    """What the load asks for; more than `consumers` if there are not enough partitions."""
+    idle: int
+
+
+def plan_consumers(catalogue: Catalogue, *, mb_s: float, per_consumer_mb_s: float, partitions: int) -> ConsumerPlan:
+    """A static number of consumers (002) that stays below the warning level of the benchmark."""
+    not_negative(mb_s=mb_s)
+    positive(per_consumer_mb_s=per_consumer_mb_s, partitions=partitions)
+    share = catalogue["consumer.throughput_warning"]
+    needed = max(1, ceil_ratio(mb_s, per_consumer_mb_s * share))
+    busy, idle = useful_consumers(needed, partitions)
+    return ConsumerPlan(
+        consumers=busy,
+        needed=needed,
+        idle=idle,
+        reasons=(
+            f"{mb_s:g} MB/s ÷ ({per_consumer_mb_s:g} MB/s of one consumer × {share:.0%}) = {needed}",
+            f"at most one per partition: {partitions}",
+        ),
+        notes=notes(
+            f"{needed} consumers are needed and only {partitions} can work: add partitions." if idle else None,
+            "Add consumers when a group stays above "
+            f"{catalogue['consumer.lag_records_scale']:,.0f} records or {catalogue['consumer.lag_s_scale']:g} s of "
+            f"lag.",
+        ),
+        rules=("consumer-scaling",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionPlan(Answer):
+    model: str
+    capacity_mb_s: tuple[float, ...]
+    """What each region must be able to take."""
+    cross_region_mb_s: float
+
+
+def plan_regions(model: Region, loads_mb_s: Sequence[float]) -> RegionPlan:
+    """Capacity of each region; the first is the primary of a standby, or the hub."""
+    if len(loads_mb_s) < 2:
+        raise PlanError("a model of regions needs the load of at least two")
+    capacities, copied = region_capacity(model, loads_mb_s), cross_region_mb_s(model, loads_mb_s)
+    return RegionPlan(
+        model=str(model),
+        capacity_mb_s=tuple(capacities),
+        cross_region_mb_s=copied,
+        reasons=(
+            *(
+                f"region {number}: own load {load:g} MB/s, must take {most:g} MB/s"
+                for number, (load, most) in enumerate(zip(loads_mb_s, capacities, strict=True), 1)
+            ),
+            f"copied between regions: {copied:g} MB/s",
+        ),
+        notes=notes(
+            "Regions copy asynchronously: what was not copied yet is lost with a region. 000 accepts 100 to 300 ms.",
+        ),
+        rules=("regions",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingAdvice(Answer):
+    vertical: str
+    memory: str
+    horizontal: tuple[tuple[str, str], ...]
+    """Each metric that was given, and its urgency."""
+    worst: str
+
+
+def advise_scaling(
+    catalogue: Catalogue,
+    *,
+    cpu: float | None = None,
+    network: float | None = None,
+    memory: float | None = None,
+    stall_p99_ms: float | None = None,
+    message_rate: float | None = None,
+    partitions: float | None = None,
+    request_p95_ms: float | None = None,
+) -> ScalingAdvice:
+    """What 002's matrices and thresholds say about a broker. Measures that are not given are not judged."""
+    if (cpu is None) != (network is None):
+        raise PlanError("the matrix needs CPU and network utilisation together")
+    if (memory is None) != (stall_p99_ms is None):
+        raise PlanError("the matrix needs memory utilisation and the p99 of stalls together")
+    shares = [share for share in (cpu, network, memory) if share is not None]
+    measured = {
+        "message_rate": message_rate,
+        "partitions": partitions,
+        "request_p95_ms": request_p95_ms,
+        "utilisation": max(shares) if shares else None,
+    }
+    judged = []
+    reasons = []
+    for row in THRESHOLDS:
+        value = measured[row.metric]
+        if value is None:
+            continue
+        urgency = row.judge(catalogue, value)
+        judged.append((row.text, str(urgency)))
+        bounds = " / ".join(f"{bound:g}" for bound in row.bounds(catalogue))
+        reasons.append(f"{row.text}: {value:g} {row.unit} ({bounds}): {urgency}")
+    vertical = memory_action = "not judged"
+    if cpu is not None and network is not None:
+        vertical = str(scale_cpu_or_network(catalogue, cpu=cpu, network=network))
+        reasons.append(f"CPU {cpu:.0%} and network {network:.0%}: {vertical}")
+    if memory is not None and stall_p99_ms is not None:
+        memory_action = str(scale_memory(catalogue, memory=memory, stall_p99_ms=stall_p99_ms))
+        reasons.append(f"memory {memory:.0%} and stalls of {stall_p99_ms:g} ms at p99: {memory_action}")
+    if not reasons:
+        raise PlanError("nothing to judge: give at least one measure")
+    order = list(Urgency)
+    worst = max((urgency for _, urgency in judged), key=lambda one: order.index(Urgency(one)), default=order[0])
+    return ScalingAdvice(
+        vertical=vertical,
+        memory=memory_action,
+        horizontal=tuple(judged),
+        worst=str(worst),
+        reasons=tuple(reasons),
+        notes=notes("Utilisation must be sustained: a peak of minutes is not a trigger."),
+        rules=("vertical-matrix", "horizontal-thresholds"),
+    )
