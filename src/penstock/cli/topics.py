@@ -245,7 +245,9 @@ def alter(
     cluster = Cluster(bootstrap_server, command_config, timeout)
     result: dict[str, object] = {"topic": name}
     if partitions is not None:
-        result["impact"] = _increase(cluster, name, partitions, yes=yes, dry_run=dry_run, sample=sample, quiet=json)
+        result["impact"] = increase_partitions(
+            cluster, name, partitions, yes=yes, dry_run=dry_run, sample=sample, quiet=json
+        )
     if config or delete_config:
         alter_configs(
             cluster,
@@ -308,9 +310,10 @@ def delete(
     raise_first(failures)
 
 
-def _increase(
+def increase_partitions(
     cluster: Cluster, name: str, partitions: int, *, yes: bool, dry_run: bool, sample: int, quiet: bool
 ) -> dict[str, object]:
+    """Adds partitions to a topic, after the report of what that does and a question. Returns the report."""
     from penstock.cli.library import NewPartitions
     from penstock.cli.sampling import dependent_groups, newest_keys
 

@@ -98,7 +98,7 @@ class Catalogue:
         except tomllib.TOMLDecodeError as error:
             raise PlanError(f"{origin} is not valid TOML: {error}") from None
         return self.with_values(
-            dict(_flat(tables)),
+            dict(leaves(tables)),
             lambda path: f"{origin}, line {line_of(text, path)}: {'.'.join(path)}",
             origin,
         )
@@ -130,10 +130,11 @@ class Catalogue:
         return Catalogue(MappingProxyType(values), self.replaced | frozenset(names))
 
 
-def _flat(tables: Mapping[str, object], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+def leaves(tables: Mapping[str, object], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The entries of a TOML document, each with the path of keys that leads to it."""
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, (*prefix, key))
+            yield from leaves(value, (*prefix, key))
         else:
             yield (*prefix, key), value
 

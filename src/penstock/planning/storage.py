@@ -38,11 +38,11 @@ STORAGE_HEADROOM: Final = Rule(
 SEGMENT_SLACK: Final = Rule(
     name="segment-slack",
     source="Penstock",
-    formula="half a segment × partitions × replication factor",
+    formula="min(half a segment, what a partition takes in half of segment.ms) × partitions × replication factor",
     text="Retention removes closed segments only, so each replica keeps about half an active segment beyond its "
     "retention.",
     inputs=units(partitions="partitions", replication_factor="copies"),
-    values=("storage.segment_bytes",),
+    values=("storage.segment_bytes", "storage.segment_days"),
 )
 OFFSET_STORAGE: Final = Rule(
     name="offset-storage",
@@ -102,7 +102,9 @@ def plan_storage(
     index = slack = 0.0
     if overhead is None:
         index = replicated * catalogue["storage.index_share"]
-        slack = partitions * replication_factor * catalogue["storage.segment_bytes"] / 2
+        if partitions:
+            by_time = per_day / partitions * catalogue["storage.segment_days"]
+            slack = partitions * replication_factor * min(catalogue["storage.segment_bytes"], by_time) / 2
         total = replicated + index + slack
     else:
         within(1, 10, overhead=overhead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units, within
@@ -347,6 +348,59 @@ def milestone(mb_s: float) -> tuple[Milestone, Milestone | None]:
 
 def registry_size(schemas: int) -> RegistrySize:
     return row_for(REGISTRY_SIZES, schemas, [one.from_schemas for one in REGISTRY_SIZES])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryPlan(Answer):
+    instances: int
+    memory_gb: int
+    """Of each instance."""
+    cores: int
+    """Of each instance."""
+
+
+def plan_registry(schemas: int) -> RegistryPlan:
+    """The size of a schema registry."""
+    size = registry_size(schemas)
+    last = size is REGISTRY_SIZES[-1]
+    return RegistryPlan(
+        instances=size.instances,
+        memory_gb=size.memory_gb,
+        cores=size.cores,
+        reasons=(f"{schemas:,} schemas are in the class from {size.from_schemas:,} on",),
+        notes=notes("002 says nine or more: measure before you go far beyond 10,000 schemas." if last else None),
+        rules=("registry-sizing",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MilestonePlan(Answer):
+    scale: str
+    brokers: str
+    partitions_per_topic: str
+    next_scale: str
+    next_from_mb_s: float
+
+
+def plan_milestone(mb_s: float) -> MilestonePlan:
+    """Where a load stands in 004's table, and the next step."""
+    here, after = milestone(mb_s)
+    return MilestonePlan(
+        scale=here.name,
+        brokers=here.brokers,
+        partitions_per_topic=here.partitions,
+        next_scale=after.name if after else "none: this is the largest",
+        next_from_mb_s=after.from_mb_s if after else inf,
+        reasons=notes(
+            f"{mb_s:g} MB/s is in the class {here.name}, from {here.from_mb_s:g} MB/s on",
+            f"the next, {after.name}, begins at {after.from_mb_s:g} MB/s: {after.brokers} brokers, "
+            f"{after.partitions} partitions per topic"
+            if after
+            else None,
+        ),
+        notes=notes("A table of rough classes: `penstock plan brokers` computes with your hardware."),
+        rules=("milestones",),
+    )
 
 
 def useful_consumers(consumers: int, partitions: int) -> tuple[int, int]:

@@ -76,6 +76,10 @@ def _storage() -> Iterator[Value]:
         text="An active segment is not deleted until it is closed and its newest record has expired.",
     )  # fmt: skip
     yield Value(
+        name="storage.segment_days", value=7, unit="days", minimum=0.001,
+        source="Kafka, segment.ms", text="An active segment is closed after this time, however small it is.",
+    )  # fmt: skip
+    yield Value(
         name="storage.offset_bytes", value=100, unit="bytes", source="001, Offset Storage", text="One committed offset."
     )
     for name, size, text in (
