@@ -200,12 +200,15 @@ def plan_brokers(
     zones: int = 1,
     partitions: int = 0,
     replicas: int | None = None,
+    replicas_max: int = 1,
     stored_bytes: float = 0.0,
     rebuild_mb_s: float | None = None,
 ) -> BrokerPlan:
     """How many brokers a load at peak needs.
 
-    `ingest_mb_s` is what all producers send. `stored_bytes` are all copies, without headroom. `reader_lags` has pairs
+    `ingest_mb_s` is what all producers send. `stored_bytes` are all copies, without headroom. Where topics differ,
+    `replication_factor` is the average by bytes, `replicas` counts all replicas, and `replicas_max` is the largest
+    factor. `reader_lags` has pairs
     of fan-out and how many seconds these readers are behind: those that are further behind than the page cache reaches
     read from disk. More brokers have more page cache, so the count is raised until it satisfies itself.
     """
@@ -231,7 +234,7 @@ def plan_brokers(
             encryption_cost=catalogue["brokers.encryption_cost"],
         )
         constraints = {
-            "the minimum": max(catalogue.count("brokers.minimum"), ceil(replication_factor)),
+            "the minimum": max(catalogue.count("brokers.minimum"), ceil(replication_factor), replicas_max),
             **_for_load(catalogue, broker, one, ingest_mb_s, messages_per_s, zones),
             "partitions per broker": ceil_ratio(copies, catalogue["partitions.per_broker"]),
             **_for_data(catalogue, broker, stored_bytes, rate),

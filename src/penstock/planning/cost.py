@@ -33,6 +33,7 @@ COST: Final = Rule(
     values=(
         "price.broker",
         "price.hot_gb",
+        "price.cold_gb",
         "price.egress_gb",
         "price.cross_zone_gb",
         "price.load_balancer",
@@ -145,6 +146,7 @@ def plan_cost(
     brokers: int,
     stored_bytes: float,
     messages_per_s: float,
+    cold_bytes: float = 0.0,
     message_bytes: float = 1_000,
     fan_out: float = 1.0,
     egress_bytes: float | None = None,
@@ -152,15 +154,23 @@ def plan_cost(
     reserved: bool = False,
     people: bool = True,
 ) -> CostPlan:
-    """`messages_per_s` is the average. `egress_bytes` a month; without it `fan_out` reads of everything leave."""
+    """`messages_per_s` is the average. `egress_bytes` a month; without it `fan_out` reads of everything leave.
+
+    `cold_bytes` are in object storage, beside the `stored_bytes` on local disks.
+    """
     positive(brokers=brokers)
     not_negative(
-        stored_bytes=stored_bytes, messages_per_s=messages_per_s, fan_out=fan_out, cross_zone_mb_s=cross_zone_mb_s
+        stored_bytes=stored_bytes,
+        cold_bytes=cold_bytes,
+        messages_per_s=messages_per_s,
+        fan_out=fan_out,
+        cross_zone_mb_s=cross_zone_mb_s,
     )
     positive(message_bytes=message_bytes)
     price = catalogue
     compute = brokers * price["price.broker"] * (1 - price["price.reserved_discount"] if reserved else 1)
-    storage = stored_bytes / GB * price["price.hot_gb"]
+    cold = cold_bytes / GB * price["price.cold_gb"]
+    storage = stored_bytes / GB * price["price.hot_gb"] + cold
     leaving = messages_per_s * message_bytes * MONTH_S * fan_out if egress_bytes is None else egress_bytes
     not_negative(egress_bytes=leaving)
     egress = leaving / GB * price["price.egress_gb"]
@@ -185,7 +195,8 @@ def plan_cost(
         per_million_messages=total / (messages / MILLION) if messages else 0.0,
         reasons=notes(
             f"{brokers} brokers × ${price['price.broker']:,.0f}{' reserved' if reserved else ''} = ${compute:,.0f}",
-            f"{amount(stored_bytes)} × ${price['price.hot_gb']:g}/GB = ${storage:,.0f}",
+            f"{amount(stored_bytes)} × ${price['price.hot_gb']:g}/GB = ${storage - cold:,.0f}",
+            f"{amount(cold_bytes)} in object storage × ${price['price.cold_gb']:g}/GB = ${cold:,.0f}" if cold else None,
             f"{amount(leaving)} of egress × ${price['price.egress_gb']:g}/GB = ${egress:,.0f}",
             f"{amount(crossing)} between zones × ${price['price.cross_zone_gb']:g}/GB = ${cross_zone:,.0f}"
             if crossing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, gcd
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units
 
@@ -108,6 +108,32 @@ class PartitionPlan(Answer):
     """000's quick estimate."""
 
 
+class PartitionCount(NamedTuple):
+    needed: int
+    partitions: int
+    throughput_factor: int
+    consumer_factor: int
+    binding: str
+
+
+def count_partitions(
+    catalogue: Catalogue, *, peak_mb_s: float, per_partition_mb_s: float, consumers: int
+) -> PartitionCount:
+    """The count alone, for plans of many topics."""
+    positive(peak_mb_s=peak_mb_s, per_partition_mb_s=per_partition_mb_s)
+    not_negative(consumers=consumers)
+    throughput_factor = ceil_ratio(peak_mb_s, per_partition_mb_s)
+    consumer_factor = ceil(consumers * catalogue["partitions.consumer_multiple"])
+    minimum = catalogue.count("partitions.minimum")
+    needed, binding = throughput_factor, "throughput"
+    if consumer_factor > needed:
+        needed, binding = consumer_factor, "consumers"
+    if minimum > needed:
+        needed, binding = minimum, "the minimum"
+    partitions = round_up(needed, catalogue.count("partitions.multiple"))
+    return PartitionCount(needed, partitions, throughput_factor, consumer_factor, binding)
+
+
 def plan_partitions(
     catalogue: Catalogue,
     *,
@@ -125,15 +151,10 @@ def plan_partitions(
         headroom = catalogue["partitions.headroom_low"]
         positive(current_mb_s=current_mb_s)
         peak_mb_s = current_mb_s * headroom
-    positive(peak_mb_s=peak_mb_s, per_partition_mb_s=per_partition_mb_s)
-    not_negative(consumers=consumers)
+    needed, partitions, throughput_factor, consumer_factor, binding = count_partitions(
+        catalogue, peak_mb_s=peak_mb_s, per_partition_mb_s=per_partition_mb_s, consumers=consumers
+    )
     minimum, multiple = catalogue.count("partitions.minimum"), catalogue.count("partitions.multiple")
-    throughput_factor = ceil_ratio(peak_mb_s, per_partition_mb_s)
-    consumer_factor = ceil(consumers * catalogue["partitions.consumer_multiple"])
-    factors = {"throughput": throughput_factor, "consumers": consumer_factor, "the minimum": minimum}
-    needed = max(factors.values())
-    binding = next(name for name, factor in factors.items() if factor == needed)
-    partitions = round_up(needed, multiple)
     by_class = class_of(peak_mb_s)
     simple = max(consumers, ceil_ratio(peak_mb_s, catalogue["partitions.simple_mb_s"]))
     low, high = catalogue["partitions.headroom_low"], catalogue["partitions.headroom_high"]

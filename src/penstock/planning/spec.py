@@ -140,6 +140,10 @@ class ClusterSpec:
     egress_share: float = 1.0
     reserved: bool = False
     people: bool = True
+    local_days: float = inf
+    """With tiered storage: the age from which records are only in object storage."""
+    nearest_reads: bool = False
+    """Consumers read from a replica in their own zone."""
 
 
 def read_spec(text: str, catalogue: Catalogue, origin: str = "the spec") -> tuple[ClusterSpec, Catalogue]:

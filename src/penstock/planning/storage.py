@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.planning.catalogue import Answer, Catalogue, Rule, not_negative, notes, positive, units, within
 
@@ -80,21 +80,29 @@ class StoragePlan(Answer):
     disk_bytes_per_broker: float
 
 
-def plan_storage(
+class StoredBytes(NamedTuple):
+    per_day: float
+    retained: float
+    replicated: float
+    index: float
+    slack: float
+    total: float
+
+
+def count_bytes(
     catalogue: Catalogue,
     *,
     messages_per_s: float,
     message_bytes: float,
     retention_days: float,
-    replication_factor: int = 3,
-    compression_ratio: float = 1.0,
-    overhead: float | None = None,
-    partitions: int = 0,
-    brokers: int = 1,
-) -> StoragePlan:
-    """`overhead` multiplies literally and stands for indexes and slack; without it both are computed."""
+    replication_factor: int,
+    compression_ratio: float,
+    overhead: float | None,
+    partitions: int,
+) -> StoredBytes:
+    """The bytes alone, for plans of many topics; see `plan_storage`."""
     not_negative(messages_per_s=messages_per_s, retention_days=retention_days, partitions=partitions)
-    positive(message_bytes=message_bytes, replication_factor=replication_factor, brokers=brokers)
+    positive(message_bytes=message_bytes, replication_factor=replication_factor)
     within(1, 1_000, compression_ratio=compression_ratio)
     per_day = messages_per_s * message_bytes * DAY_S / compression_ratio
     retained = per_day * retention_days
@@ -109,6 +117,33 @@ def plan_storage(
     else:
         within(1, 10, overhead=overhead)
         total = replicated * overhead
+    return StoredBytes(per_day, retained, replicated, index, slack, total)
+
+
+def plan_storage(
+    catalogue: Catalogue,
+    *,
+    messages_per_s: float,
+    message_bytes: float,
+    retention_days: float,
+    replication_factor: int = 3,
+    compression_ratio: float = 1.0,
+    overhead: float | None = None,
+    partitions: int = 0,
+    brokers: int = 1,
+) -> StoragePlan:
+    """`overhead` multiplies literally and stands for indexes and slack; without it both are computed."""
+    positive(brokers=brokers)
+    per_day, retained, replicated, index, slack, total = count_bytes(
+        catalogue,
+        messages_per_s=messages_per_s,
+        message_bytes=message_bytes,
+        retention_days=retention_days,
+        replication_factor=replication_factor,
+        compression_ratio=compression_ratio,
+        overhead=overhead,
+        partitions=partitions,
+    )
     headroom = catalogue["storage.headroom"]
     disk = total / (1 - headroom)
     return StoragePlan(
