@@ -30,6 +30,8 @@ from penstock.planning import tables as planning_tables
 from penstock.planning.catalogue import Rule
 from penstock.planning.partitions import CLASSES as PARTITION_CLASSES
 from penstock.planning.rules import SUBJECTS
+from penstock.planning.spec import TABLES as SPEC_TABLES
+from penstock.planning.spec import Entry as SpecEntry
 from penstock.planning.tradeoffs import CONFLICTS, TRADE_OFFS
 from penstock.planning.values import VALUES
 
@@ -109,7 +111,7 @@ def configuration() -> str:
 
 
 def planning() -> str:
-    parts = [GENERATED, PLANNING_HEAD, RULES_HEAD]
+    parts = [GENERATED, PLANNING_HEAD, SPEC_HEAD, *_spec_tables(), RULES_HEAD]
     for subject, rules in SUBJECTS.items():
         parts += [f"### {subject}", *(_rule(rule) for rule in rules)]
     parts += [TABLES_HEAD, *_planning_tables(), CONFLICTS_HEAD, _table(("subject", "one says", "the other says"), CONFLICTS)]
@@ -127,6 +129,19 @@ def _rule(rule: Rule) -> str:
     if rule.values:
         lines.append("Values: " + ", ".join(f"`{name}`" for name in rule.values) + ".")
     return "\n\n".join(lines)
+
+
+def _spec_tables() -> Iterator[str]:
+    for name, entries in SPEC_TABLES.items():
+        yield f"**`[[{name}]]`**" if name == "topics" else f"**`[{name}]`**"
+        rows = [(f"`{key}`", one.unit, _spec_default(one), one.text) for key, one in entries.items()]
+        yield _table(("entry", "unit", "default", "what it is"), rows)
+
+
+def _spec_default(entry: SpecEntry) -> str:
+    if entry.optional:
+        return "not set"
+    return "required" if entry.default is None else str(entry.default).lower()
 
 
 def _planning_tables() -> Iterator[str]:
@@ -352,6 +367,17 @@ minimum = 3
 
 Units are decimal: 1 KB = 1,000 bytes. Names of inputs carry their unit. A *peak* is taken as it is; a *current* load gets
 headroom. Storage is computed from the average rate, network and brokers from the peak."""
+
+SPEC_HEAD = """## A whole cluster
+
+`penstock plan cluster spec.toml` plans a whole design: partitions per topic, brokers, disks, network and cost, with the constraint
+that decides, alternatives, and what a change would do ("twice the retention adds 3 brokers and $1,500 a month").
+[`examples/cluster.toml`](../examples/cluster.toml) is one to start from. `--html FILE` writes a report with charts that loads nothing
+from elsewhere. `--from-cluster HOST:PORT` takes topics, sizes and rates from a running cluster, Penstock or Apache Kafka;
+`--spec-out FILE` writes them as a spec to complete and keep.
+
+An entry that is unknown, out of bounds or contradicts another is refused with its line. `[values.price]` and other tables under
+`[values]` replace values of the catalogue, as `--values` does."""
 
 RULES_HEAD = """## Rules"""
 

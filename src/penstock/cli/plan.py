@@ -11,6 +11,8 @@ from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import print_json, print_table
 from penstock.cli.plan_answers import ValuesFile, catalogue_of, plan_errors, show
+from penstock.cli.plan_cluster import EXAMPLES as CLUSTER_EXAMPLES
+from penstock.cli.plan_cluster import cluster
 from penstock.cli.plan_partitions import EXAMPLES as PARTITIONS_EXAMPLES
 from penstock.cli.plan_partitions import partitions
 from penstock.planning import cost as costs
@@ -28,6 +30,7 @@ ReplicationFactor = Annotated[int, typer.Option("--replication-factor", min=1, h
 MessageBytes = Annotated[float, typer.Option("--message-bytes", help="Average size of a message, before compression.")]
 FanOut = Annotated[float, typer.Option("--fan-out", help="How many consumer groups read each record.")]
 
+app.command(epilog=CLUSTER_EXAMPLES)(cluster)
 app.command(epilog=PARTITIONS_EXAMPLES)(partitions)
 
 

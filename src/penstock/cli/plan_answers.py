@@ -46,6 +46,11 @@ LABELS = {
     "utilisation_degraded": "utilisation after a failure",
     "ingest_mb_s_per_broker": "ingest of one broker, at most",
     "page_cache_s": "page cache reaches back",
+    "disk_bytes": "disk to buy",
+    "disk_bytes_per_broker": "disk to buy per broker",
+    "cold_bytes": "in object storage",
+    "cold_share": "reads from disk",
+    "rebuild_hours": "time to rebuild a broker",
 }
 SHARES = ("share", "utilisation", "utilisation_degraded")
 
@@ -141,10 +146,13 @@ def worded(name: str) -> str:
     """The name of a field, for a person: units are told by the value."""
     if name in LABELS:
         return LABELS[name]
-    for unit in ("_bytes_per_s", "_bytes", "_mb_s", "_hours", "_s"):
-        if name.endswith(unit) and name not in ("messages_per_s", "bytes_per_day"):
+    for unit in ("_bytes_per_s", "_messages_per_s"):
+        if name.endswith(unit):
+            return name.removesuffix("_per_s").replace("_", " ").removesuffix(" bytes")
+    for unit in ("_bytes", "_mb_s", "_hours", "_s"):
+        if name.endswith(unit):
             return name.removesuffix(unit).replace("_", " ")
-    return name.replace("_", " ")
+    return name.replace("_", " ").replace("bytes per", "per")
 
 
 def text(name: str, value: object) -> str:
@@ -158,6 +166,8 @@ def text(name: str, value: object) -> str:
         return "unlimited"
     if name in MONEY:
         return f"${value:,.3f}" if name == "per_million_messages" else f"${value:,.0f}"
+    if name.endswith("messages_per_s"):
+        return f"{value:,.0f}/s"
     if name.endswith("_bytes_per_s"):
         return f"{amount(value)}/s"
     if "bytes" in name:

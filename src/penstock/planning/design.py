@@ -251,8 +251,8 @@ def _topic(catalogue: Catalogue, topic: TopicSpec, local_days: float) -> TopicPl
         decided_by=binding,
         replication_factor=topic.replication_factor,
         peak_mb_s=topic.peak_mb_s * topic.count,
-        stored_bytes=stored.total * topic.count,
-        cold_bytes=stored.per_day * (topic.retention_days - local) * topic.count,
+        stored_bytes=stored.total_bytes * topic.count,
+        cold_bytes=stored.per_day_bytes * (topic.retention_days - local) * topic.count,
     )
 
 
@@ -339,10 +339,11 @@ def _alternatives(catalogue: Catalogue, spec: ClusterSpec) -> Iterator[tuple[str
     )
     yield "doubling the network", lambda one: _broker(one, network_mb_s=one.broker.network_mb_s * 2)
     if any(topic.compression_ratio == 1 for topic in spec.topics):
+        ratio = catalogue["compression.zstd"]
         yield (
-            "compression of 3 : 1 (zstd) where there is none",
+            f"compressing {ratio:g} : 1 (zstd) what is not compressed",
             lambda one: _topics(
-                one, lambda topic: replace(topic, compression_ratio=3.0) if topic.compression_ratio == 1 else topic
+                one, lambda topic: replace(topic, compression_ratio=ratio) if topic.compression_ratio == 1 else topic
             ),
         )
     if any(topic.retention_days > 1 for topic in spec.topics) and spec.local_days == inf:

@@ -81,12 +81,12 @@ class StoragePlan(Answer):
 
 
 class StoredBytes(NamedTuple):
-    per_day: float
-    retained: float
-    replicated: float
-    index: float
-    slack: float
-    total: float
+    per_day_bytes: float
+    retained_bytes: float
+    replicated_bytes: float
+    index_bytes: float
+    slack_bytes: float
+    total_bytes: float
 
 
 def count_bytes(
