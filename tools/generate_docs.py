@@ -29,6 +29,7 @@ from penstock.config.definitions import INT32_MAX, INT64_MAX, Value, render
 from penstock.planning import tables as planning_tables
 from penstock.planning.catalogue import Rule
 from penstock.planning.partitions import CLASSES as PARTITION_CLASSES
+from penstock.planning.presets import PRESETS
 from penstock.planning.rules import SUBJECTS
 from penstock.planning.spec import TABLES as SPEC_TABLES
 from penstock.planning.spec import Entry as SpecEntry
@@ -114,7 +115,7 @@ def planning() -> str:
     parts = [GENERATED, PLANNING_HEAD, SPEC_HEAD, *_spec_tables(), RULES_HEAD]
     for subject, rules in SUBJECTS.items():
         parts += [f"### {subject}", *(_rule(rule) for rule in rules)]
-    parts += [TABLES_HEAD, *_planning_tables(), CONFLICTS_HEAD, _table(("subject", "one says", "the other says"), CONFLICTS)]
+    parts += [PRESETS_HEAD, *_presets(), TABLES_HEAD, *_planning_tables(), CONFLICTS_HEAD, _table(("subject", "one says", "the other says"), CONFLICTS)]
     rows = [(f"`{one.name}`", one.shown, one.unit, one.source, one.text) for one in VALUES]
     parts += [VALUES_HEAD, _table(("name", "value", "unit", "source", "what it is"), rows)]
     return "\n\n".join(parts) + "\n"
@@ -129,6 +130,15 @@ def _rule(rule: Rule) -> str:
     if rule.values:
         lines.append("Values: " + ", ".join(f"`{name}`" for name in rule.values) + ".")
     return "\n\n".join(lines)
+
+
+def _presets() -> Iterator[str]:
+    for one in PRESETS:
+        yield f"**{one.name}** ({one.source}). {one.purpose}"
+        rows = [("topic", "replication factor", str(one.replication_factor), "")]
+        for kind, settings in (("topic", one.topic), ("producer", one.producer), ("consumer", one.consumer)):
+            rows += [(kind, f"`{setting.name}`", f"`{setting.value}`", setting.why) for setting in settings]
+        yield _table(("of", "setting", "value", "why"), rows)
 
 
 def _spec_tables() -> Iterator[str]:
@@ -380,6 +390,12 @@ An entry that is unknown, out of bounds or contradicts another is refused with i
 `[values]` replace values of the catalogue, as `--values` does."""
 
 RULES_HEAD = """## Rules"""
+
+PRESETS_HEAD = """## Presets
+
+`penstock topics create orders --preset events` creates a topic with the settings of a preset; what you give yourself outranks it.
+`penstock plan preset events` prints the settings of its clients for Java, librdkafka and `penstock.client`, with the trade-offs
+behind them and, with `--jvm`, the flags of Apache Kafka's JVM. `penstock perf produce` and `consume` take `--preset` too."""
 
 TABLES_HEAD = """## Tables"""
 

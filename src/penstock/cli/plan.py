@@ -15,6 +15,8 @@ from penstock.cli.plan_cluster import EXAMPLES as CLUSTER_EXAMPLES
 from penstock.cli.plan_cluster import cluster
 from penstock.cli.plan_partitions import EXAMPLES as PARTITIONS_EXAMPLES
 from penstock.cli.plan_partitions import partitions
+from penstock.cli.plan_presets import EXAMPLES as PRESET_EXAMPLES
+from penstock.cli.plan_presets import show_preset
 from penstock.planning import cost as costs
 from penstock.planning import tables
 from penstock.planning.brokers import BrokerSpec, plan_brokers
@@ -32,6 +34,7 @@ FanOut = Annotated[float, typer.Option("--fan-out", help="How many consumer grou
 
 app.command(epilog=CLUSTER_EXAMPLES)(cluster)
 app.command(epilog=PARTITIONS_EXAMPLES)(partitions)
+app.command("preset", epilog=PRESET_EXAMPLES)(show_preset)
 
 
 @app.command(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from penstock.planning import brokers, cost, durability, load, partitions, storage, tables, tradeoffs
+from penstock.planning import brokers, cost, durability, load, partitions, presets, storage, tables, tradeoffs
 from penstock.planning.catalogue import Rule
 
 SUBJECTS: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
@@ -49,6 +49,7 @@ SUBJECTS: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
             tables.REPLICATION,
             durability.DURABILITY,
             tradeoffs.TRADE_OFFS_RULE,
+            presets.PRESETS_RULE,
             tradeoffs.LATENCY,
         ),
         "Cost": (
