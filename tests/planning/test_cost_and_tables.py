@@ -134,7 +134,7 @@ def test_regions_of_document_002() -> None:
 
 
 def test_consumers_beyond_the_partitions_are_idle() -> None:
-    assert useful_consumers(20, 10) == (10, 10), "000"
+    assert [useful_consumers(count, 10) for count in (1, 5, 10, 20)] == [(1, 0), (5, 0), (10, 0), (10, 10)], "000"
     assert useful_consumers(15, 10) == (10, 5), "003"
 
 

@@ -27,6 +27,17 @@ def test_the_example_of_document_003() -> None:
     assert (plan.needed, plan.partitions, plan.binding) == (50, 54, "throughput")
 
 
+@pytest.mark.parametrize(("mb_s", "partitions"), [(100, 1), (300, 3), (1000, 10)])
+def test_the_examples_of_document_004(mb_s: float, partitions: int) -> None:
+    plan = plan_partitions(CATALOGUE, peak_mb_s=mb_s, per_partition_mb_s=100)
+    assert plan.throughput_factor == partitions
+
+
+def test_the_example_of_document_000() -> None:
+    """10 → 20 partitions: half of the keys move."""
+    assert key_impact(10, 20).moved_share == pytest.approx(0.5)
+
+
 def test_the_script_floors_where_a_partition_more_is_needed() -> None:
     assert plan_partitions(CATALOGUE, peak_mb_s=125, per_partition_mb_s=10).needed == 13
 

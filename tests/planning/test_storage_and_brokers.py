@@ -71,7 +71,24 @@ def test_throughput_of_document_000_is_limited_by_its_disk() -> None:
     assert found.ingest_mb_s == pytest.approx(500 / 3)
     limits = dict(found.limits)
     assert limits["network in"] == pytest.approx(1250 / 3), "000's 416 MB/s"
-    assert 10 * found.ingest_mb_s / 0.001 == pytest.approx(1_666_667, rel=1e-4), "ten brokers, 1 KB messages"
+    per_s = [found.ingest_mb_s * 1e6 / size for size in (1_000, 10_000, 100_000)]
+    assert per_s == pytest.approx([166_667, 16_667, 1_667], rel=1e-3), "messages of 1, 10 and 100 KB"
+    assert [10 * one for one in per_s[:2]] == pytest.approx([1_666_667, 166_667], rel=1e-4), "ten brokers"
+    assert 2 * limits["network in"] == pytest.approx(833, rel=1e-3), "what replication would take of 1,250 MB/s out"
+
+
+def test_partitions_of_document_001_hold_gigabytes_and_not_a_hundred() -> None:
+    sizes = [
+        plan_storage(CATALOGUE, messages_per_s=rate, message_bytes=1000, retention_days=7).retained_bytes / 1e6
+        for rate in (3e6, 10e6)
+    ]
+    assert sizes == pytest.approx([1.8 * GB, 6.05 * GB], rel=0.01)
+
+
+def test_the_other_example_of_document_003_exceeds_its_own_brokers() -> None:
+    full = CATALOGUE.with_overrides("[brokers]\nutilisation = 1.0\nutilisation_degraded = 1.0\n")
+    broker = BrokerSpec(network_mb_s=1e6, disk_write_mb_s=50 * 3, disk_read_mb_s=1e6)
+    assert plan_brokers(full, broker, ingest_mb_s=500).brokers > 3, "three brokers are said to take 500 MB/s"
 
 
 def test_brokers_of_document_003_both_ways() -> None:
