@@ -365,7 +365,7 @@ penstock plan brokers --ingest-mb-s 500 --network-mb-s 1250 --disk-write-mb-s 50
 ```
 
 Other questions: `cost`, `tiers`, `right-size`, `consumers`, `registry`, `regions`, `durability`, `milestones`, `scaling`,
-`values`. All take `--json`, and `--values FILE.toml` to put your own thresholds and prices in place of those below:
+`sizes`, `load`, `values`. All take `--json`, and `--values FILE.toml` to put your own thresholds and prices in place of those below:
 
 ```toml
 [price]

@@ -52,6 +52,20 @@ def test_a_person_gets_figures_reasons_notes_and_sources(run: Run) -> None:
         ("milestones --mb-s 100", "scale", "large"),
         ("milestones --mb-s 5000", "next_from_mb_s", None),
         ("scaling --cpu 0.9 --network 0.1", "vertical", "scale CPU"),
+        ("sizes --cores 9 --memory-gb 200", "sizes", {"cpu": 12, "memory": None}),
+        ("sizes --cores 100 --large", "fits", True),
+        (
+            "right-size --brokers 20 --utilisation 0.4 --off-peak-brokers 6 --peak-hours-per-day 12",
+            "off_peak_saving",
+            1500,
+        ),
+        ("storage --messages-per-s 1 --message-bytes 1 --retention-class logs", "retained_bytes", 86_400),
+        (
+            "load --average-messages-per-s 3e6 --peak-messages-per-s 1e7 --message-bytes 1000 --brokers 100 "
+            "--partitions 1000000 --fan-out 2 --producers 100000 --consumers 200000",
+            "memory_bytes_per_broker",
+            120e9,
+        ),
     ],
 )
 def test_every_question_has_an_answer_for_scripts_and_one_for_people(
@@ -87,6 +101,10 @@ def test_questions_that_make_no_sense_are_refused(run: Run, tmp_path: Path) -> N
     negative = run("plan", "milestones", "--mb-s", "-1")
     assert negative.code == exit_codes.USAGE
     assert run("plan", "durability", "--acks", "2").code == exit_codes.USAGE
+    storage = ("plan", "storage", "--messages-per-s", "1", "--message-bytes", "1")
+    assert run(*storage).code == exit_codes.USAGE
+    assert "use one of logs" in run(*storage, "--retention-class", "log").messages
+    assert run("plan", "sizes").code == exit_codes.USAGE
     assert run(*PARTITIONS, "--values", tmp_path / "none.toml").code == exit_codes.USAGE
 
 

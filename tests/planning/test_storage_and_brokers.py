@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.planning.brokers import BrokerSpec, brokers_for_rate, capacity, cross_zone_mb_s, plan_brokers
 from penstock.planning.catalogue import Catalogue, PlanError
-from penstock.planning.load import cores, iops, plan_memory, plan_network, plan_rates
+from penstock.planning.load import cores, iops, plan_load, plan_memory, plan_network, plan_rates
 from penstock.planning.storage import GB, TB, metadata_bytes, plan_offsets, plan_storage
 
 CATALOGUE = Catalogue()
@@ -103,6 +103,20 @@ def test_cores_of_document_001() -> None:
     assert cores(CATALOGUE, messages_per_s=10_000) == pytest.approx(12)
     assert cores(CATALOGUE, messages_per_s=100_000) == pytest.approx(84)
     assert cores(CATALOGUE, messages_per_s=100_000, io_scales=True) == pytest.approx(120)
+
+
+def test_the_whole_load_of_document_001() -> None:
+    plan = plan_load(
+        CATALOGUE, average_messages_per_s=3e6, peak_messages_per_s=10e6, message_bytes=1000, brokers=100,
+        partitions=1_000_000, fan_out=2, topics=100_000, groups=10_000, producers=100_000, consumers=200_000,
+        partitions_per_consumer=10, commits_per_s=1e6, messages_per_batch=10_000,
+    )  # fmt: skip
+    assert (plan.cores_per_broker, plan.cores_per_broker_scaled) == (pytest.approx(84), pytest.approx(120))
+    assert plan.iops_per_broker == 30
+    assert plan.memory_bytes_per_broker == pytest.approx(120 * GB)
+    assert (plan.offset_bytes, plan.metadata_bytes) == (pytest.approx(0.2 * GB), pytest.approx(6.6 * GB))
+    with pytest.raises(PlanError, match="below the average"):
+        plan_load(CATALOGUE, average_messages_per_s=2, peak_messages_per_s=1, message_bytes=1, brokers=1, partitions=1)
 
 
 def test_rates_of_document_001() -> None:

@@ -21,6 +21,7 @@ from penstock.planning import cost as costs
 from penstock.planning import tables
 from penstock.planning.brokers import BrokerSpec, plan_brokers
 from penstock.planning.durability import estimate
+from penstock.planning.load import plan_load
 from penstock.planning.storage import GB, plan_storage
 
 app = typer.Typer(
@@ -126,7 +127,11 @@ def brokers(
 def storage(
     messages_per_s: Annotated[float, typer.Option("--messages-per-s", help="Messages, on average.")],
     message_bytes: MessageBytes,
-    retention_days: Annotated[float, typer.Option("--retention-days", help="How long records are kept.")],
+    retention_days: Annotated[float | None, typer.Option("--retention-days", help="How long records are kept.")] = None,
+    retention_class: Annotated[
+        str | None,
+        typer.Option("--retention-class", metavar="CLASS", help="logs, events, default or critical, instead of days."),
+    ] = None,
     replication_factor: ReplicationFactor = 3,
     compression: Annotated[
         str, typer.Option("--compression", metavar="CODEC", help="none, snappy, lz4, gzip or zstd.")
@@ -147,11 +152,12 @@ def storage(
     catalogue = catalogue_of(values)
     with plan_errors():
         ratio = costs.compression_ratio(catalogue, compression) if compression_ratio is None else compression_ratio
+        days = costs.retention_days(catalogue, retention_days, retention_class)
         answer = plan_storage(
             catalogue,
             messages_per_s=messages_per_s,
             message_bytes=message_bytes,
-            retention_days=retention_days,
+            retention_days=days,
             replication_factor=replication_factor,
             compression_ratio=ratio,
             overhead=overhead,
@@ -247,13 +253,24 @@ def right_size(
     brokers_: Annotated[int, typer.Option("--brokers", min=1, help="Brokers now.")],
     utilisation: Annotated[float, typer.Option("--utilisation", help="Average utilisation now, from 0 to 1.")],
     wanted: Annotated[float, typer.Option("--wanted", help="Utilisation to reach, from 0 to 1.")] = 0.7,
+    off_peak_brokers: Annotated[
+        int | None, typer.Option("--off-peak-brokers", min=0, help="Machines outside the busy hours, if fewer.")
+    ] = None,
+    peak_hours_per_day: Annotated[float, typer.Option("--peak-hours-per-day", help="Busy hours of a day.")] = 12.0,
     values: ValuesFile = None,
     json: Json = False,
 ) -> None:
     """Brokers that carry the same load at a better utilisation."""
     catalogue = catalogue_of(values)
     with plan_errors():
-        answer = costs.right_size(catalogue, brokers=brokers_, utilisation=utilisation, wanted=wanted)
+        answer = costs.right_size(
+            catalogue,
+            brokers=brokers_,
+            utilisation=utilisation,
+            wanted=wanted,
+            off_peak_brokers=off_peak_brokers,
+            peak_hours_per_day=peak_hours_per_day,
+        )
     show("Right-sizing", answer, catalogue, json=json)
 
 
@@ -393,6 +410,82 @@ def scaling(
             request_p95_ms=request_p95_ms,
         )
     show("Scaling", answer, catalogue, json=json)
+
+
+@app.command(
+    epilog=examples(
+        (
+            "penstock plan load --average-messages-per-s 3e6 --peak-messages-per-s 1e7 --message-bytes 1000 --brokers "
+            "100 "
+            "--partitions 1000000 --fan-out 2",
+            "document 001's case",
+        ),
+    )
+)
+def load(
+    average_messages_per_s: Annotated[float, typer.Option("--average-messages-per-s", help="Messages, on average.")],
+    peak_messages_per_s: Annotated[float, typer.Option("--peak-messages-per-s", help="Messages, at peak.")],
+    message_bytes: MessageBytes,
+    brokers_: Annotated[int, typer.Option("--brokers", min=1, help="Brokers that share the load.")],
+    partitions_: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of all topics.")],
+    replication_factor: ReplicationFactor = 3,
+    fan_out: FanOut = 1.0,
+    cold_share: Annotated[float, typer.Option("--cold-share", help="Share of reads that miss the page cache.")] = 0.0,
+    messages_per_batch: Annotated[float, typer.Option("--messages-per-batch", help="For disk operations.")] = 1.0,
+    topics: Annotated[int, typer.Option("--topics", min=0, help="For metadata.")] = 0,
+    groups: Annotated[int, typer.Option("--groups", min=0, help="For metadata.")] = 0,
+    producers: Annotated[int, typer.Option("--producers", min=0, help="Connected at the same time.")] = 0,
+    consumers_: Annotated[int, typer.Option("--consumers", min=0, help="Connected at the same time.")] = 0,
+    partitions_per_consumer: Annotated[float, typer.Option("--partitions-per-consumer", help="For offsets.")] = 1.0,
+    commits_per_s: Annotated[float, typer.Option("--commits-per-s", help="Commits of offsets.")] = 0.0,
+    values: ValuesFile = None,
+    json: Json = False,
+) -> None:
+    """Network, CPU, memory, disk operations, offsets and metadata of a load, by document 001's factors."""
+    catalogue = catalogue_of(values)
+    with plan_errors():
+        answer = plan_load(
+            catalogue,
+            average_messages_per_s=average_messages_per_s,
+            peak_messages_per_s=peak_messages_per_s,
+            message_bytes=message_bytes,
+            brokers=brokers_,
+            partitions=partitions_,
+            replication_factor=replication_factor,
+            fan_out=fan_out,
+            cold_share=cold_share,
+            messages_per_batch=messages_per_batch,
+            topics=topics,
+            groups=groups,
+            producers=producers,
+            consumers=consumers_,
+            partitions_per_consumer=partitions_per_consumer,
+            commits_per_s=commits_per_s,
+        )
+    show("Load", answer, catalogue, json=json)
+
+
+@app.command(
+    epilog=examples(
+        ("penstock plan sizes --cores 20 --memory-gb 70", "the next sizes in document 002's steps"),
+        ("penstock plan sizes --cores 100 --large", "up to document 001's larger machines"),
+    )
+)
+def sizes(
+    cores: Annotated[float | None, typer.Option("--cores", help="Cores that a broker needs.")] = None,
+    memory_gb: Annotated[float | None, typer.Option("--memory-gb", help="Memory that it needs.")] = None,
+    heap_gb: Annotated[float | None, typer.Option("--heap-gb", help="JVM heap, for Apache Kafka.")] = None,
+    disk_tb: Annotated[float | None, typer.Option("--disk-tb", help="Disk that it needs.")] = None,
+    iops: Annotated[float | None, typer.Option("--iops", help="Disk operations per second.")] = None,
+    network_gbps: Annotated[float | None, typer.Option("--network-gbps", help="Network that it needs.")] = None,
+    large: Annotated[bool, typer.Option("--large", help="Up to 128 cores, 512 GB and 100 Gbps (001).")] = False,
+    json: Json = False,
+) -> None:
+    """The next size of a broker, or that one broker is not enough."""
+    given = {"cpu": cores, "memory": memory_gb, "heap": heap_gb, "disk": disk_tb, "iops": iops, "network": network_gbps}
+    with plan_errors():
+        answer = tables.plan_sizes({name: size for name, size in given.items() if size is not None}, large=large)
+    show("Sizes", answer, catalogue_of(None), json=json)
 
 
 @app.command(

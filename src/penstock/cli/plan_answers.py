@@ -31,6 +31,7 @@ MONEY = frozenset(
     (
         "compute", "storage", "egress", "cross_zone", "load_balancers", "monitoring", "infrastructure", "operations",
         "total", "per_million_messages", "saved_per_month", "cost", "cost_all_hot",
+        "reserved_saving", "spot_saving", "off_peak_saving",
     )
 )  # fmt: skip
 """Fields that are US dollars."""

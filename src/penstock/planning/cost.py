@@ -110,6 +110,17 @@ def compression_ratio(catalogue: Catalogue, codec: str) -> float:
     return 1.0 if codec == "none" else catalogue[f"compression.{codec}"]
 
 
+def retention_days(catalogue: Catalogue, days: float | None, name: str | None) -> float:
+    """The days given, or those of a retention class. Raises PlanError unless it is one of the two."""
+    if (days is None) == (name is None):
+        raise PlanError("give either the days or the class of the retention, and not both")
+    if days is not None:
+        return days
+    if name not in RETENTION_CLASSES_OF_000:
+        raise PlanError(f"there is no retention class {name}: use one of {', '.join(RETENTION_CLASSES_OF_000)}")
+    return catalogue[f"retention.{name}_days"]
+
+
 def retention_saving(catalogue: Catalogue, name: str) -> float:
     """The share of the disk that a retention class saves beside the default; negative if it takes more."""
     return 1 - catalogue[f"retention.{name}_days"] / catalogue["retention.default_days"]
@@ -219,26 +230,51 @@ class RightSizing(Answer):
     brokers: int
     utilisation: float
     saved_per_month: float
+    reserved_saving: float
+    """$ a month that reserving the remaining brokers saves as well."""
+    spot_saving: float
+    """The same for spot instances, which suit consumers and not brokers."""
+    off_peak_saving: float
 
 
-def right_size(catalogue: Catalogue, *, brokers: int, utilisation: float, wanted: float = 0.7) -> RightSizing:
-    """How many brokers carry the same load at the wanted utilisation."""
+def right_size(
+    catalogue: Catalogue,
+    *,
+    brokers: int,
+    utilisation: float,
+    wanted: float = 0.7,
+    off_peak_brokers: int | None = None,
+    peak_hours_per_day: float = 24.0,
+) -> RightSizing:
+    """How many brokers carry the same load at the wanted utilisation, and what else would save."""
     positive(brokers=brokers)
     within(0.01, 1, utilisation=utilisation)
     within(0.05, 1, wanted=wanted)
     fewest = max(catalogue.count("brokers.minimum"), ceil(round(brokers * utilisation / wanted, 9)))
     after = min(brokers, fewest) if utilisation < wanted else fewest
     saved = (brokers - after) * catalogue["price.broker"]
+    compute = after * catalogue["price.broker"]
+    off_peak = 0.0
+    if off_peak_brokers is not None:
+        off_peak = off_peak_saving(
+            catalogue, brokers=after, off_peak_brokers=off_peak_brokers, peak_hours_per_day=peak_hours_per_day
+        )
     return RightSizing(
         brokers=after,
         utilisation=brokers * utilisation / after,
         saved_per_month=saved,
+        reserved_saving=compute * catalogue["price.reserved_discount"],
+        spot_saving=compute * catalogue["price.spot_discount"],
+        off_peak_saving=off_peak,
         reasons=(
             f"{brokers} brokers × {utilisation:.0%} = {brokers * utilisation:g} brokers' worth of load",
             f"÷ {wanted:.0%} = {after} brokers at {brokers * utilisation / after:.1%}",
         ),
-        notes=notes("Average utilisation hides peaks: check the peak against 90 % with one broker gone."),
-        rules=("right-sizing",),
+        notes=notes(
+            "Average utilisation hides peaks: check the peak against 90 % with one broker gone.",
+            "Spot instances may be taken away at any time: for consumers and Spark, not for brokers.",
+        ),
+        rules=("right-sizing", "purchase", *(("off-peak",) if off_peak_brokers is not None else ())),
     )
 
 

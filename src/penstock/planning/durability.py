@@ -17,6 +17,7 @@ from math import comb, inf, log10
 from typing import Final
 
 from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, positive, units, within
+from penstock.planning.tables import REPLICATION_FACTORS
 
 HOURS_PER_YEAR: Final = 8_766
 
@@ -99,11 +100,19 @@ def estimate(
             *(f"records in {count} replicas: {loss:.2e} a year" for count, loss in by_copies.items()),
         ),
         notes=notes(
+            next(
+                (
+                    f"Replication factor {row.factor} (000): {row.advantages}; {row.drawbacks}."
+                    for row in REPLICATION_FACTORS
+                    if row.factor == replication_factor
+                ),
+                None,
+            ),
             "Failures are taken as independent. Racks, power, software and operators are not in this figure.",
             "acks=1 loses what its followers have not fetched yet, with every failure of a leader."
             if not acks_all
             else None,
             "One replica: every failure of its disk loses data." if replication_factor == 1 else None,
         ),
-        rules=("durability",),
+        rules=("durability", "replication-factor"),
     )  # fmt: skip

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from penstock.planning.catalogue import Answer, Catalogue, Rule, not_negative, notes, positive, units
-from penstock.planning.storage import DAY_S, GB, amount
+from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units, within
+from penstock.planning.storage import DAY_S, GB, amount, metadata_bytes, plan_offsets
 
 REFERENCE_MESSAGES_PER_S: Final = 10_000
 """The rate of one broker for which 001 gives two cores for network and two for disk."""
@@ -226,3 +226,118 @@ def iops(
     not_negative(messages_per_s=messages_per_s, read_messages_per_s=read_messages_per_s)
     positive(replication_factor=replication_factor, messages_per_batch=messages_per_batch)
     return ceil((messages_per_s * replication_factor + read_messages_per_s) / messages_per_batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan(Answer):
+    """What a load asks of a cluster, and of each of its brokers."""
+
+    messages_per_day: float
+    burst_messages_per_s: float
+    average_per_partition: float
+    peak_per_partition: float
+    inbound_bytes_per_s: float
+    outbound_bytes_per_s: float
+    internal_bytes_per_s: float
+    cores_per_broker: float
+    """By 001's factors, with fixed cores for network and disk."""
+    cores_per_broker_scaled: float
+    """With cores for network and disk that grow with the rate."""
+    iops_per_broker: int
+    memory_bytes_per_broker: float
+    offset_bytes: float
+    commit_bytes_per_s: float
+    metadata_bytes: float
+
+
+def plan_load(
+    catalogue: Catalogue,
+    *,
+    average_messages_per_s: float,
+    peak_messages_per_s: float,
+    message_bytes: float,
+    brokers: int,
+    partitions: int,
+    replication_factor: int = 3,
+    fan_out: float = 1.0,
+    cold_share: float = 0.0,
+    messages_per_batch: float = 1.0,
+    topics: int = 0,
+    groups: int = 0,
+    producers: int = 0,
+    consumers: int = 0,
+    partitions_per_consumer: float = 1.0,
+    commits_per_s: float = 0.0,
+) -> LoadPlan:
+    """All of document 001's figures for one load. Clients are spread evenly over the brokers."""
+    positive(brokers=brokers)
+    if peak_messages_per_s < average_messages_per_s:
+        raise PlanError(
+            f"the peak ({peak_messages_per_s:g} messages/s) is below the average ({average_messages_per_s:g})"
+        )
+    within(0, 1, cold_share=cold_share)
+    rates = plan_rates(
+        catalogue,
+        average_messages_per_s=average_messages_per_s,
+        peak_messages_per_s=peak_messages_per_s,
+        partitions=partitions,
+    )
+    network = plan_network(
+        catalogue,
+        messages_per_s=peak_messages_per_s,
+        message_bytes=message_bytes,
+        replication_factor=replication_factor,
+        fan_out=fan_out,
+    )
+    memory = plan_memory(catalogue, producers=ceil(producers / brokers), consumers=ceil(consumers / brokers))
+    offsets = plan_offsets(
+        catalogue,
+        consumers=consumers,
+        partitions_per_consumer=partitions_per_consumer,
+        commits_per_s=commits_per_s,
+    )
+    each = peak_messages_per_s / brokers
+    fixed = cores(catalogue, messages_per_s=each)
+    scaled = cores(catalogue, messages_per_s=each, io_scales=True)
+    operations = iops(
+        messages_per_s=each,
+        replication_factor=replication_factor,
+        read_messages_per_s=each * fan_out * cold_share,
+        messages_per_batch=messages_per_batch,
+    )
+    metadata = metadata_bytes(catalogue, topics=topics, partitions=partitions, groups=groups, brokers=brokers)
+    return LoadPlan(
+        messages_per_day=rates.messages_per_day,
+        burst_messages_per_s=rates.burst_messages_per_s,
+        average_per_partition=rates.average_per_partition,
+        peak_per_partition=rates.peak_per_partition,
+        inbound_bytes_per_s=network.inbound_bytes_per_s,
+        outbound_bytes_per_s=network.outbound_bytes_per_s,
+        internal_bytes_per_s=network.internal_bytes_per_s,
+        cores_per_broker=fixed,
+        cores_per_broker_scaled=scaled,
+        iops_per_broker=operations,
+        memory_bytes_per_broker=memory.total_bytes,
+        offset_bytes=offsets.offset_bytes,
+        commit_bytes_per_s=offsets.commit_bytes_per_s,
+        metadata_bytes=metadata,
+        reasons=(
+            *rates.reasons,
+            *network.reasons,
+            f"CPU of one broker: {each:,.0f} messages/s × 001's factors = {fixed:,.3g} cores, {scaled:,.3g} if network "
+            f"and "
+            "disk grow with the rate",
+            f"disk operations of one broker: {each:,.0f} messages/s × {replication_factor} copies and cold reads, "
+            f"÷ {messages_per_batch:g} messages per batch = {operations:,}",
+            *memory.reasons,
+            *offsets.reasons,
+            f"metadata: {amount(metadata)}",
+        ),
+        notes=notes(
+            *rates.notes,
+            "One message per batch is 001's way to count, and far more than batches need."
+            if messages_per_batch == 1
+            else None,
+        ),
+        rules=("rates", "network", "cpu", "iops", "memory", "offset-storage", "metadata-storage"),
+    )

@@ -5,7 +5,7 @@ Where a look-up takes a number, bounds belong to the higher class.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -535,4 +535,35 @@ def advise_scaling(
         reasons=tuple(reasons),
         notes=notes("Utilisation must be sustained: a peak of minutes is not a trigger."),
         rules=("vertical-matrix", "horizontal-thresholds"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizePlan(Answer):
+    sizes: tuple[tuple[str, float | None], ...]
+    """Each resource and the size to take; None where one broker cannot have so much."""
+    fits: bool
+
+
+def plan_sizes(needed: Mapping[str, float], *, large: bool = False) -> SizePlan:
+    """The next sizes of a broker in 002's steps; with `large` up to 001's maxima."""
+    if not needed:
+        raise PlanError("nothing to size: give at least one resource")
+    not_negative(**needed)
+    rows = {size.resource: size for size in SIZES}
+    sizes = tuple((name, rows[name].next_size(amount, large=large)) for name, amount in needed.items())
+    reasons = []
+    for name, size in sizes:
+        row = rows[name]
+        most = row.maximum_large if large else row.maximum
+        told = f"{size:g} {row.unit}" if size is not None else f"more than {most:g} {row.unit}: add brokers instead"
+        reasons.append(
+            f"{name}: {needed[name]:g} needed, from {row.start:g} in steps of {row.increment:g} to {most:g}: {told}"
+        )
+    return SizePlan(
+        sizes=sizes,
+        fits=all(size is not None for _, size in sizes),
+        reasons=tuple(reasons),
+        notes=notes("Keep a JVM's heap at 50 to 70 % of the memory (002)." if "heap" in needed else None),
+        rules=("vertical-sizes",),
     )
