@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.commands import Commands
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import note, plural, print_json, print_line, print_table
 from penstock.planning.host import State, fix_script, judge
 
-app = typer.Typer(no_args_is_help=True, help="Check a machine that is to run a broker.")
+app = Commands(help="Check a machine that is to run a broker.")
 
 DATA_DEFAULT = Path("data")
 

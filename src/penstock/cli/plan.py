@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import exit_codes
+from penstock.cli.commands import Commands
 from penstock.cli.errors import CliError
 from penstock.cli.options import Json, examples
 from penstock.cli.output import print_json, print_table
@@ -24,8 +25,7 @@ from penstock.planning.durability import estimate
 from penstock.planning.load import plan_load
 from penstock.planning.storage import GB, plan_storage
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = Commands(
     help="Compute what a load needs: partitions, brokers, disks, cost. Every answer tells its reasons and sources.",
 )
 

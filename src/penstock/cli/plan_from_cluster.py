@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import client
 from penstock.cli import exit_codes
-from penstock.cli.cluster_port import ProtocolPort
 from penstock.cli.connection import Cluster
 from penstock.cli.errors import CliError
 from penstock.cli.output import note, plural
 from penstock.cli.protocol import reach
 from penstock.cli.sampling import topics_of_groups
 from penstock.client import EARLIEST, LATEST
+from penstock.ops.cluster_port import ProtocolPort
 
 if TYPE_CHECKING:
     from penstock.balance import ClusterModel, Partition
