@@ -83,8 +83,14 @@ def test_scaling_down_outside_the_busy_hours_saves_its_share() -> None:
 def test_tiers_of_document_004() -> None:
     plan = plan_tiers(CATALOGUE, bytes_per_day=GB, retention_days=7, hot_days=1, warm_days=1)
     assert plan.disk_saved_share == pytest.approx(6 / 7)
-    assert plan.saved_share == pytest.approx(0.80, abs=0.01)
+    assert plan.saved_share == pytest.approx(0.80)
     assert plan.cold_bytes == pytest.approx(6 * GB), "one copy"
+    tiered = plan_tiers(CATALOGUE, bytes_per_day=GB, retention_days=7, hot_days=1, warm_days=1, cold_holds_all=True)
+    assert tiered.cold_bytes == pytest.approx(7 * GB), "closed segments are copied while they are still local"
+    assert tiered.saved_share == pytest.approx(0.79, abs=0.001)
+    assert tiered.disk_saved_share == pytest.approx(6 / 7)
+    young = plan_tiers(CATALOGUE, bytes_per_day=GB, retention_days=5, cold_holds_all=True)
+    assert young.cold_bytes == 0, "nothing is old enough"
     with pytest.raises(PlanError, match="warm_days"):
         plan_tiers(CATALOGUE, bytes_per_day=GB, retention_days=7, hot_days=3, warm_days=1)
 

@@ -228,6 +228,10 @@ def tiers(
     warm_days: Annotated[
         float | None, typer.Option("--warm-days", help="Age up to which it is on slower ones.")
     ] = None,
+    cold_holds_all: Annotated[
+        bool,
+        typer.Option("--cold-holds-all", help="Object storage has young records too, as with Kafka's tiered storage."),
+    ] = False,
     values: ValuesFile = None,
     json: Json = False,
 ) -> None:
@@ -241,6 +245,7 @@ def tiers(
             replication_factor=replication_factor,
             hot_days=hot_days,
             warm_days=warm_days,
+            cold_holds_all=cold_holds_all,
         )
     show("Tiers", answer, catalogue, json=json)
 

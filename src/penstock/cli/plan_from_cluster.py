@@ -6,7 +6,9 @@ What a cluster does not tell (network, disk speed, prices) stays for the user to
 
 from __future__ import annotations
 
+import json
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +57,11 @@ def spec_of(
     origin: str,
 ) -> str:
     """`base` (hardware, prices) with the topics of the cluster as TOML."""
-    if "[[topics]]" in base:
+    try:
+        has_topics = "topics" in tomllib.loads(base)
+    except tomllib.TOMLDecodeError as error:
+        raise CliError(f"{origin} is not valid TOML: {error}", exit_codes.USAGE) from None
+    if has_topics:
         raise CliError(
             f"{origin} has topics of its own: with --from-cluster they come from the cluster", exit_codes.USAGE
         )
@@ -80,7 +86,8 @@ def topic_lines(topic: TopicFacts, peak_factor: float) -> Iterator[str]:
     over_retention = topic.records / (topic.retention_days * DAY_MS / 1000)
     average = max(topic.watched_per_s, over_retention)
     yield "[[topics]]"
-    yield f'name = "{topic.name}"'
+    # JSON writes a text as TOML does, so that a name cannot end the string.
+    yield f"name = {json.dumps(topic.name)}"
     yield f"average_messages_per_s = {average:.6g}"
     yield f"peak_messages_per_s = {average * peak_factor:.6g}"
     yield f"message_bytes = {max(1.0, topic.stored_bytes / topic.records):.6g}"

@@ -297,8 +297,13 @@ def plan_tiers(
     replication_factor: int = 3,
     hot_days: float | None = None,
     warm_days: float | None = None,
+    cold_holds_all: bool = False,
 ) -> TierPlan:
-    """Bands of age: up to `hot_days` on local disks, up to `warm_days` on slower ones, the rest in object storage."""
+    """Bands of age: up to `hot_days` on local disks, up to `warm_days` on slower ones, the rest in object storage.
+
+    With `cold_holds_all` object storage has the younger records too, as with Kafka's tiered storage, which copies a
+    segment there as soon as it is closed.
+    """
     hot_days = catalogue["tiers.hot_days"] if hot_days is None else hot_days
     warm_days = catalogue["tiers.warm_days"] if warm_days is None else warm_days
     positive(bytes_per_day=bytes_per_day, retention_days=retention_days, replication_factor=replication_factor)
@@ -308,6 +313,8 @@ def plan_tiers(
     hot = bytes_per_day * min(retention_days, hot_days) * replication_factor
     warm = bytes_per_day * max(0.0, min(retention_days, warm_days) - hot_days) * replication_factor
     cold = bytes_per_day * max(0.0, retention_days - warm_days)
+    if cold and cold_holds_all:
+        cold = bytes_per_day * retention_days
     everything = bytes_per_day * retention_days * replication_factor
     cost = (
         hot * catalogue["price.hot_gb"] + warm * catalogue["price.warm_gb"] + cold * catalogue["price.cold_gb"]

@@ -252,7 +252,8 @@ def _topic(catalogue: Catalogue, topic: TopicSpec, local_days: float) -> TopicPl
         replication_factor=topic.replication_factor,
         peak_mb_s=topic.peak_mb_s * topic.count,
         stored_bytes=stored.total_bytes * topic.count,
-        cold_bytes=stored.per_day_bytes * (topic.retention_days - local) * topic.count,
+        # Tiered storage copies a segment as soon as it is closed, so object storage holds the local days as well.
+        cold_bytes=stored.per_day_bytes * topic.retention_days * topic.count if local < topic.retention_days else 0.0,
     )
 
 
