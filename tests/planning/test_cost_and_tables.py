@@ -16,6 +16,7 @@ from penstock.planning.cost import (
     right_size,
 )
 from penstock.planning.durability import estimate
+from penstock.planning.scaling import advise_scaling, plan_consumers, plan_regions
 from penstock.planning.storage import GB, TB
 from penstock.planning.tables import (
     CPU_NETWORK,
@@ -25,11 +26,8 @@ from penstock.planning.tables import (
     Action,
     Region,
     Urgency,
-    advise_scaling,
     cross_region_mb_s,
     milestone,
-    plan_consumers,
-    plan_regions,
     region_capacity,
     registry_size,
     scale_cpu_or_network,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.planning.catalogue import Catalogue, PlanError
-from penstock.planning.partitions import class_of, key_impact, plan_partitions
+from penstock.planning.partitions import class_of, plan_partitions, share_moved
 
 CATALOGUE = Catalogue()
 loads = st.floats(0.1, 10_000)
@@ -35,7 +35,7 @@ def test_the_examples_of_document_004(mb_s: float, partitions: int) -> None:
 
 def test_the_example_of_document_000() -> None:
     """10 → 20 partitions: half of the keys move."""
-    assert key_impact(10, 20).moved_share == pytest.approx(0.5)
+    assert share_moved(10, 20) == pytest.approx(0.5)
 
 
 def test_the_script_floors_where_a_partition_more_is_needed() -> None:
@@ -95,4 +95,4 @@ def test_more_load_never_needs_fewer_partitions(a: float, b: float, per_partitio
 def test_the_share_of_moved_keys_is_what_counting_gives(before: int, after: int) -> None:
     hashes = range(before * after)
     moved = sum(1 for number in hashes if number % before != number % after)
-    assert key_impact(before, after).moved_share == pytest.approx(moved / len(hashes))
+    assert share_moved(before, after) == pytest.approx(moved / len(hashes))

@@ -19,11 +19,12 @@ from penstock.cli.plan_partitions import partitions
 from penstock.cli.plan_presets import EXAMPLES as PRESET_EXAMPLES
 from penstock.cli.plan_presets import show_preset
 from penstock.planning import cost as costs
-from penstock.planning import tables
+from penstock.planning import scaling as scaling_rules
 from penstock.planning.brokers import BrokerSpec, plan_brokers
 from penstock.planning.durability import estimate
 from penstock.planning.load import plan_load
 from penstock.planning.storage import GB, plan_storage
+from penstock.planning.tables import Region
 
 app = Commands(
     help="Compute what a load needs: partitions, brokers, disks, cost. Every answer tells its reasons and sources.",
@@ -292,7 +293,7 @@ def consumers(
     """Consumers that a group needs, and how many would be idle."""
     catalogue = catalogue_of(values)
     with plan_errors():
-        answer = tables.plan_consumers(
+        answer = scaling_rules.plan_consumers(
             catalogue, mb_s=mb_s, per_consumer_mb_s=per_consumer_mb_s, partitions=partitions_
         )
     show("Consumers", answer, catalogue, json=json)
@@ -305,7 +306,7 @@ def registry(
 ) -> None:
     """Size of a schema registry."""
     with plan_errors():
-        answer = tables.plan_registry(schemas)
+        answer = scaling_rules.plan_registry(schemas)
     show("Schema registry", answer, catalogue_of(None), json=json)
 
 
@@ -318,7 +319,7 @@ def registry(
     )
 )
 def regions(
-    model: Annotated[tables.Region, typer.Option("--model", help="How regions share data.")],
+    model: Annotated[Region, typer.Option("--model", help="How regions share data.")],
     load_mb_s: Annotated[
         list[float],
         typer.Option("--load-mb-s", help="What producers send in a region; give it once for each, the main one first."),
@@ -327,7 +328,7 @@ def regions(
 ) -> None:
     """Capacity of each region, and the traffic between them."""
     with plan_errors():
-        answer = tables.plan_regions(model, load_mb_s)
+        answer = scaling_rules.plan_regions(model, load_mb_s)
     show("Regions", answer, catalogue_of(None), json=json)
 
 
@@ -376,7 +377,7 @@ def milestones(
 ) -> None:
     """Where a cluster stands on its way, and what the next step is."""
     with plan_errors():
-        answer = tables.plan_milestone(mb_s)
+        answer = scaling_rules.plan_milestone(mb_s)
     show("Milestones", answer, catalogue_of(None), json=json)
 
 
@@ -404,7 +405,7 @@ def scaling(
     """What to scale, by measures of a broker."""
     catalogue = catalogue_of(values)
     with plan_errors():
-        answer = tables.advise_scaling(
+        answer = scaling_rules.advise_scaling(
             catalogue,
             cpu=cpu,
             network=network,
@@ -489,7 +490,7 @@ def sizes(
     """The next size of a broker, or that one broker is not enough."""
     given = {"cpu": cores, "memory": memory_gb, "heap": heap_gb, "disk": disk_tb, "iops": iops, "network": network_gbps}
     with plan_errors():
-        answer = tables.plan_sizes({name: size for name, size in given.items() if size is not None}, large=large)
+        answer = scaling_rules.plan_sizes({name: size for name, size in given.items() if size is not None}, large=large)
     show("Sizes", answer, catalogue_of(None), json=json)
 
 

@@ -3,7 +3,7 @@
     catalogue   `Value`: a number that a user may replace. `Rule`: a formula or table. `Catalogue`: the values in force
     values      all values: thresholds, factors and prices, each with its unit and source
     rules       `RULES`: all rules, each with its source, inputs, formula, text and where its document slips
-    partitions, storage, load, brokers, cost, durability, tables, tradeoffs
+    partitions, storage, load, brokers, cost, durability, tables, scaling, tradeoffs
                 the rules and the functions that apply them, by subject
     spec        reads a whole design from TOML and refuses what it does not understand
     design      plans that design: brokers, disks, network, cost, the binding constraint, alternatives, sensitivity

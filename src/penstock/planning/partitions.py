@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, gcd
+from math import ceil, lcm
 from typing import Final, NamedTuple
 
 from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, not_negative, notes, positive, units
@@ -198,19 +198,14 @@ def _count_warning(catalogue: Catalogue, partitions: int) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyImpact:
-    """What a change of the partition count does to keys, where a partition is hash(key) modulo the count."""
+def share_moved(before: int, after: int) -> float:
+    """The share of keys that go to another partition when the count changes from `before` to `after`.
 
-    moved_share: float
-    """Keys that go to another partition from then on. Their order across the change is not kept."""
-
-
-def key_impact(before: int, after: int) -> KeyImpact:
-    """Of `lcm` hashes in a row, exactly the first `min(before, after)` have the same remainder under both counts."""
+    A partition is hash(key) modulo the count. Of `lcm` hashes in a row, exactly the first `min(before, after)` have the
+    same remainder under both counts.
+    """
     positive(before=before, after=after)
-    lcm = before * after // gcd(before, after)
-    return KeyImpact(1 - min(before, after) / lcm)
+    return 1 - min(before, after) / lcm(before, after)
 
 
 def ceil_ratio(amount: float, per_unit: float) -> int:
