@@ -108,6 +108,8 @@ def test_the_matrices_are_document_002s() -> None:
 def test_sizes_grow_by_their_increments_up_to_a_maximum() -> None:
     cpu = next(size for size in SIZES if size.resource == "cpu")
     assert (cpu.next_size(3), cpu.next_size(9), cpu.next_size(33), cpu.next_size(33, large=True)) == (8, 12, None, 36)
+    disk = next(size for size in SIZES if size.resource == "disk")
+    assert (disk.next_size(1.2), disk.next_size(1.5), disk.next_size(1e300)) == (1.5, 1.5, None)
 
 
 def test_thresholds_of_document_002() -> None:

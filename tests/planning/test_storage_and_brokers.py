@@ -205,6 +205,12 @@ def test_readers_behind_the_page_cache_read_from_disk() -> None:
     assert middle.cold_share == 0, "what is just inside the page cache is not read from disk"
 
 
+def test_absurd_numbers_are_refused_and_not_computed_with() -> None:
+    for absurd in ({"zones": 10**9}, {"replication_factor": 10**9}, {"fan_out": float("nan")}, {"partitions": -1}):
+        with pytest.raises(PlanError, match="is needed"):
+            plan_brokers(CATALOGUE, BROKER, ingest_mb_s=1, **absurd)
+
+
 def test_a_tested_message_rate_limits_a_cluster_of_small_messages() -> None:
     broker = BrokerSpec(network_mb_s=1250, disk_write_mb_s=500, disk_read_mb_s=1000, tested_messages_per_s=100_000)
     plan = plan_brokers(CATALOGUE, broker, ingest_mb_s=100, messages_per_s=1e6)

@@ -23,6 +23,8 @@ from penstock.planning.storage import amount
 
 MB: Final = 1_000_000
 HOUR_S: Final = 3_600
+ZONES_MAX: Final = 100
+COPIES_MAX: Final = 100
 
 BROKER_CAPACITY: Final = Rule(
     name="broker-capacity",
@@ -212,7 +214,9 @@ def plan_brokers(
     of fan-out and how many seconds these readers are behind: those that are further behind than the page cache reaches
     read from disk. More brokers have more page cache, so the count is raised until it satisfies itself.
     """
-    positive(ingest_mb_s=ingest_mb_s, zones=zones)
+    positive(ingest_mb_s=ingest_mb_s)
+    within(1, ZONES_MAX, zones=zones)
+    within(1, COPIES_MAX, replication_factor=replication_factor)
     not_negative(partitions=partitions, stored_bytes=stored_bytes, messages_per_s=messages_per_s)
     if reader_lags:
         fan_out = sum(readers for readers, _ in reader_lags)

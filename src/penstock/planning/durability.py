@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import comb, inf, log10
 from typing import Final
 
+from penstock.planning.brokers import COPIES_MAX
 from penstock.planning.catalogue import Answer, Catalogue, PlanError, Rule, notes, positive, units, within
 from penstock.planning.tables import REPLICATION_FACTORS
 
@@ -68,7 +69,8 @@ def estimate(
     if failures_per_year is None:
         failures_per_year = catalogue["durability.failures_per_year"]
     repair_hours = catalogue["durability.repair_hours"] if repair_hours is None else repair_hours
-    positive(replication_factor=replication_factor, min_insync_replicas=min_insync_replicas, repair_hours=repair_hours)
+    within(1, COPIES_MAX, replication_factor=replication_factor)
+    positive(min_insync_replicas=min_insync_replicas, repair_hours=repair_hours)
     within(0, 100, failures_per_year=failures_per_year)
     within(0, 1, lagging_share=lagging_share)
     if min_insync_replicas > replication_factor:

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from math import inf, isfinite
 from typing import Any, Final
 
-from penstock.planning.brokers import MB, BrokerSpec
+from penstock.planning.brokers import COPIES_MAX, MB, ZONES_MAX, BrokerSpec
 from penstock.planning.catalogue import Catalogue, PlanError, leaves
 from penstock.planning.cost import CODECS, compression_ratio
 from penstock.planning.storage import GB
@@ -46,8 +46,12 @@ class Entry:
 
 CLUSTER: Final[Mapping[str, Entry]] = {
     "name": Entry(unit="text", text="A name for the report.", default="cluster"),
-    "zones": Entry(unit="zones", text="Zones that brokers are spread over.", default=1, minimum=1, whole=True),
-    "replication_factor": Entry(unit="copies", text="Of topics that say nothing.", default=3, minimum=1, whole=True),
+    "zones": Entry(
+        unit="zones", text="Zones that brokers are spread over.", default=1, minimum=1, maximum=ZONES_MAX, whole=True
+    ),
+    "replication_factor": Entry(
+        unit="copies", text="Of topics that say nothing.", default=3, minimum=1, maximum=COPIES_MAX, whole=True
+    ),
     "per_partition_mb_s": Entry(
         unit="MB/s", text="What one partition takes, measured with `penstock perf produce`.", above_zero=True
     ),
@@ -74,7 +78,7 @@ TOPIC: Final[Mapping[str, Entry]] = {
     "message_bytes": Entry(unit="bytes", text="Average size of a message, before compression.", above_zero=True),
     "retention_days": Entry(unit="days", text="How long records are kept.", above_zero=True),
     "replication_factor": Entry(
-        unit="copies", text="The cluster's if not given.", optional=True, minimum=1, whole=True
+        unit="copies", text="The cluster's if not given.", optional=True, minimum=1, maximum=COPIES_MAX, whole=True
     ),
     "compression": Entry(unit="codec", text="none, snappy, lz4, gzip or zstd.", optional=True),
     "compression_ratio": Entry(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.planning.catalogue import Catalogue, Rule, not_negative, units, within
@@ -174,10 +175,10 @@ class Size:
 
     def next_size(self, needed: float, *, large: bool = False) -> float | None:
         """The smallest size of the table that has so much; None if the resource must be spread over more brokers."""
-        size = self.start
         most = self.maximum_large if large else self.maximum
-        while size < needed:
-            size += self.increment
+        if needed > most:
+            return None
+        size = self.start + max(0, ceil(round((needed - self.start) / self.increment, 9))) * self.increment
         return size if size <= most else None
 
 
