@@ -67,7 +67,7 @@ def test_packages_import_only_what_their_layer_allows(package: str) -> None:
             assert targets <= allowed, f"{path}:{line}: {package} may not know {targets - allowed}"
 
 
-@pytest.mark.parametrize("package", [*ENGINE, "lag", "perf", "balance"])
+@pytest.mark.parametrize("package", [*ENGINE, "lag", "perf", "balance", "planning"])
 def test_the_engine_reaches_the_world_only_through_the_runtime(package: str) -> None:
     for path in modules(package):
         for line, module, names in imports(path):

@@ -52,12 +52,14 @@ PLATFORM = (
     _package("lag", "how far consumers are behind, and what that means; pure", "wire"),
     _package("balance", "where partitions should be, and moving them there; pure"),
     _package("ops", "operating any Kafka cluster through its protocol", "balance", "client", "wire"),
+    _package("planning", "capacity, cost and settings, computed from rules that are data; pure"),
     _package("perf", "what performance tests count and report; pure", "wire"),
     _package("chaos", "breaks clusters under load and accounts for every record", "client", "wire"),
     _package(
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
+        "planning",
     ),
 )
 PIPELINE = (

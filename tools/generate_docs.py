@@ -8,6 +8,7 @@
 - `docs/compatibility.md` from the table of served APIs in `penstock.wire.apis`
 - the table of packages in `CONTRIBUTING.md` from `tools/architecture.py`
 - the list in `docs/decisions/README.md` from the decisions beside it
+- `docs/planning.md` from the rules and values of `penstock.planning`
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -25,6 +26,15 @@ import architecture
 from penstock.config import INERT, NOT_YET, TOPIC, WITHOUT_MEANING, Definition, Kind, UpdateMode
 from penstock.config.broker_table import BROKER, SECTIONS, SYNONYM_CHAIN
 from penstock.config.definitions import INT32_MAX, INT64_MAX, Value, render
+from penstock.planning import tables as planning_tables
+from penstock.planning.catalogue import Rule
+from penstock.planning.partitions import CLASSES as PARTITION_CLASSES
+from penstock.planning.presets import PRESETS
+from penstock.planning.rules import SUBJECTS
+from penstock.planning.spec import TABLES as SPEC_TABLES
+from penstock.planning.spec import Entry as SpecEntry
+from penstock.planning.tradeoffs import CONFLICTS, TRADE_OFFS
+from penstock.planning.values import VALUES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CONTRIBUTING = DOCS.parent / "CONTRIBUTING.md"
@@ -55,6 +65,7 @@ def pages() -> dict[Path, str]:
         DOCS / "configuration.md": configuration(),
         CONTRIBUTING: contributing(),
         DOCS / "decisions" / "README.md": decisions(),
+        DOCS / "planning.md": planning(),
     }
     if importlib.util.find_spec("penstock.wire.apis") is not None:
         from penstock.wire import apis
@@ -98,6 +109,90 @@ def configuration() -> str:
     parts += [WITHOUT_MEANING_HEAD, _without_meaning_table()]
     parts += [INERT_HEAD, _inert_table()]
     return "\n\n".join(parts) + "\n"
+
+
+def planning() -> str:
+    parts = [GENERATED, PLANNING_HEAD, SPEC_HEAD, *_spec_tables(), RULES_HEAD]
+    for subject, rules in SUBJECTS.items():
+        parts += [f"### {subject}", *(_rule(rule) for rule in rules)]
+    parts += [PRESETS_HEAD, *_presets(), TABLES_HEAD, *_planning_tables(), CONFLICTS_HEAD, _table(("subject", "one says", "the other says"), CONFLICTS)]
+    rows = [(f"`{one.name}`", one.shown, one.unit, one.source, one.text) for one in VALUES]
+    parts += [VALUES_HEAD, _table(("name", "value", "unit", "source", "what it is"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rule(rule: Rule) -> str:
+    lines = [f"**{rule.name}** ({rule.source})", f"    {rule.formula}", rule.text]
+    if rule.inputs:
+        lines.append("Inputs: " + ", ".join(f"`{name}` ({unit})" for name, unit in rule.inputs) + ".")
+    if rule.slip:
+        lines.append(f"*Where the document slips*: {rule.slip}")
+    if rule.values:
+        lines.append("Values: " + ", ".join(f"`{name}`" for name in rule.values) + ".")
+    return "\n\n".join(lines)
+
+
+def _presets() -> Iterator[str]:
+    for one in PRESETS:
+        yield f"**{one.name}** ({one.source}). {one.purpose}"
+        rows = [("topic", "replication factor", str(one.replication_factor), "")]
+        for kind, settings in (("topic", one.topic), ("producer", one.producer), ("consumer", one.consumer)):
+            rows += [(kind, f"`{setting.name}`", f"`{setting.value}`", setting.why) for setting in settings]
+        yield _table(("of", "setting", "value", "why"), rows)
+
+
+def _spec_tables() -> Iterator[str]:
+    for name, entries in SPEC_TABLES.items():
+        yield f"**`[[{name}]]`**" if name == "topics" else f"**`[{name}]`**"
+        rows = [(f"`{key}`", one.unit, _spec_default(one), one.text) for key, one in entries.items()]
+        yield _table(("entry", "unit", "default", "what it is"), rows)
+
+
+def _spec_default(entry: SpecEntry) -> str:
+    if entry.optional:
+        return "not set"
+    return "required" if entry.default is None else str(entry.default).lower()
+
+
+def _planning_tables() -> Iterator[str]:
+    yield "**Partition classes** (002)"
+    yield _table(
+        ("class", "from MB/s", "start with", "grow to", "add at a time"),
+        [(one.name, f"{one.from_mb_s:g}", str(one.start), str(one.maximum), str(one.increment)) for one in PARTITION_CLASSES],
+    )
+    yield "**Milestones** (004)"
+    yield _table(
+        ("scale", "from MB/s", "brokers", "partitions per topic"),
+        [(one.name, f"{one.from_mb_s:g}", one.brokers, one.partitions) for one in planning_tables.MILESTONES],
+    )
+    yield "**Schema registry** (002)"
+    yield _table(
+        ("from schemas", "instances", "memory each", "cores each"),
+        [
+            (f"{one.from_schemas:,}", str(one.instances), f"{one.memory_gb} GB", str(one.cores))
+            for one in planning_tables.REGISTRY_SIZES
+        ],
+    )
+    yield "**Replication factor** (000)"
+    yield _table(
+        ("copies", "data survives the loss of", "for", "against"),
+        [
+            (str(one.factor), f"{one.data_survives} brokers", one.advantages, one.drawbacks)
+            for one in planning_tables.REPLICATION_FACTORS
+        ],
+    )
+    yield "**Sizes of a broker** (002; 001's maximum beside it)"
+    yield _table(
+        ("resource", "unit", "start", "increment", "maximum", "001"),
+        [
+            (one.resource, one.unit, *(f"{size:,g}" for size in (one.start, one.increment, one.maximum, one.maximum_large)))
+            for one in planning_tables.SIZES
+        ],
+    )
+    yield "**Metrics of capacity** (002)"
+    yield _table(("metric", "measured as", "scale when"), planning_tables.CAPACITY_METRICS)
+    yield "**Trade-offs** (003)"
+    yield _table(("between", "priority", "settings"), TRADE_OFFS)
 
 
 def compatibility(table: str) -> str:
@@ -256,6 +351,62 @@ Kafka lets operators change these at run time, so runbooks set them. They tune m
 Penstock accepts them in the file and at run time, checks and stores the value, and writes a warning to the log. `kafka-configs
 --describe` shows the value, and its documentation field says that it has no effect."""
 
+PLANNING_HEAD = """# Planning
+
+`penstock plan` answers what a cluster needs, what it costs and what limits it. Every answer has its reasons, and names the
+rules behind it. The rules come from five documents, cited by number: 000 Scaling Considerations, 001 Scale and Constraints,
+002 Event Broker Scaling, 003 Distributed Message Queue System Design, 004 Scaling & Optimization. Where a document's own
+arithmetic is wrong, the planner uses the right figure, and this page tells the slip.
+
+```
+penstock plan partitions --peak-mb-s 100 --per-partition-mb-s 10 --consumers 5
+penstock plan storage --messages-per-s 1000000 --message-bytes 1000 --retention-days 7 --replication-factor 3 --overhead 1.2
+penstock plan brokers --ingest-mb-s 500 --network-mb-s 1250 --disk-write-mb-s 500 --zones 3
+```
+
+Other questions: `cost`, `tiers`, `right-size`, `consumers`, `registry`, `regions`, `durability`, `milestones`, `scaling`,
+`sizes`, `load`, `values`. All take `--json`, and `--values FILE.toml` to put your own thresholds and prices in place of those below:
+
+```toml
+[price]
+broker = 320          # $ a month
+hot_gb = 0.08
+[partitions]
+minimum = 3
+```
+
+Units are decimal: 1 KB = 1,000 bytes. Names of inputs carry their unit. A *peak* is taken as it is; a *current* load gets
+headroom. Storage is computed from the average rate, network and brokers from the peak."""
+
+SPEC_HEAD = """## A whole cluster
+
+`penstock plan cluster spec.toml` plans a whole design: partitions per topic, brokers, disks, network and cost, with the constraint
+that decides, alternatives, and what a change would do ("twice the retention adds 3 brokers and $1,500 a month").
+[`examples/cluster.toml`](../examples/cluster.toml) is one to start from. `--html FILE` writes a report with charts that loads nothing
+from elsewhere. `--from-cluster HOST:PORT` takes topics, sizes and rates from a running cluster, Penstock or Apache Kafka;
+`--spec-out FILE` writes them as a spec to complete and keep.
+
+An entry that is unknown, out of bounds or contradicts another is refused with its line. `[values.price]` and other tables under
+`[values]` replace values of the catalogue, as `--values` does."""
+
+RULES_HEAD = """## Rules"""
+
+PRESETS_HEAD = """## Presets
+
+`penstock topics create orders --preset events` creates a topic with the settings of a preset; what you give yourself outranks it.
+`penstock plan preset events` prints the settings of its clients for Java, librdkafka and `penstock.client`, with the trade-offs
+behind them and, with `--jvm`, the flags of Apache Kafka's JVM. `penstock perf produce` and `consume` take `--preset` too."""
+
+TABLES_HEAD = """## Tables"""
+
+CONFLICTS_HEAD = """## Where documents disagree
+
+The planner does not choose silently: it shows both, or asks for the figure."""
+
+VALUES_HEAD = """## Values
+
+Each may be replaced in the file that `--values` names: the word before the dot is the table."""
+
 COMPATIBILITY_HEAD = """# Compatibility
 
 Penstock speaks Apache Kafka's protocol. These are the requests it answers, and in which versions: the oldest that Kafka
@@ -342,8 +493,8 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---" for _ in head], *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 

@@ -11,7 +11,6 @@ from penstock.cli.impact import (
     murmur2,
     murmur2_partition,
     report,
-    share_moved,
 )
 
 KEYS = [f"key-{number}".encode() for number in range(2000)]
@@ -35,13 +34,6 @@ def text_of(sample: list[tuple[bytes | None, int]], now: int = 4, then: int = 8)
 )
 def test_murmur2_is_javas(text: bytes, expected: int) -> None:
     assert murmur2(text) == expected & 0xFFFFFFFF
-
-
-@pytest.mark.parametrize(("now", "then"), [(1, 2), (3, 4), (4, 8), (6, 9), (7, 12), (1, 100)])
-def test_the_share_of_keys_that_move_is_as_counted(now: int, then: int) -> None:
-    hashes = range(now * then)
-    counted = sum(number % now != number % then for number in hashes) / len(hashes)
-    assert share_moved(now, then) == pytest.approx(counted)
 
 
 @pytest.mark.parametrize(

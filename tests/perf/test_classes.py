@@ -31,6 +31,20 @@ def test_the_tail_decides_and_the_safest_level_is_judged() -> None:
     assert found[1].limit_ms == 20
 
 
+def test_levels_of_acks_are_judged_by_their_tail_as_document_003_does() -> None:
+    tail = Histogram([1_000] * 90 + [15_000] * 10)
+    found = verdicts({"1": tail, "all": tail}, {"1": tail, "all": tail}, 3)
+    assert of(found, "acks=1") == ["missed"], "15 ms at p99 is beyond 5 to 10 ms, whatever the median is"
+    assert of(found, "acks=all") == ["met"]
+    assert {one.measure for one in found if one.subject.startswith("acks=")} == {"p99 until acknowledged"}
+
+
+def test_the_budget_names_the_stages_of_document_001() -> None:
+    some = Histogram([1_000])
+    note = verdicts({"all": some}, {"all": some}, 3)[0].note
+    assert note == "2 ms to the broker, 3 ms to the replicas, 2 ms to the consumer"
+
+
 def test_what_was_not_measured_is_not_judged() -> None:
     some = Histogram([1000])
     assert of(verdicts({"1": some}, {"1": some}, 3), "replication") == ["not measured"]

@@ -16,11 +16,13 @@ from penstock.cli import (
     configs,
     exit_codes,
     groups,
+    host,
     leaders,
     log,
     metadata,
     perf,
     pipeline,
+    plan,
     profile,
     reassign,
     tables,
@@ -143,6 +145,8 @@ app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
 app.add_typer(tables.app, name="tables", rich_help_panel=PIPELINES)
 app.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=PIPELINES)(doctor)
+app.add_typer(plan.app, name="plan", rich_help_panel=TOOLS)
+app.add_typer(host.app, name="host", rich_help_panel=TOOLS)
 app.add_typer(perf.app, name="perf", rich_help_panel=TOOLS)
 app.command(epilog=CHAOS_EXAMPLES, rich_help_panel=TOOLS)(chaos)
 app.add_typer(log.app, name="log", rich_help_panel=TOOLS)

@@ -24,6 +24,6 @@ DECLINED = 9
 """The question whether to go on was answered with no."""
 UNHEALTHY = 10
 """What was to be checked is not well: `groups describe --check`, `cluster describe --check`, `reassign verify`,
-`doctor`, `chaos`, `demo`."""
+`doctor`, `chaos`, `demo`, `host check`."""
 INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells count it."""

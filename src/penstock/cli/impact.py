@@ -11,7 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import lcm
+
+from penstock.planning.partitions import share_moved
 
 MATCH_MIN = 0.95
 """The share of sampled keys that must lie where a partitioner would put them, for it to be taken for the topic's."""
@@ -153,11 +154,6 @@ def report(
         groups=groups,
         groups_unknown=groups_unknown,
     )
-
-
-def share_moved(partitions_now: int, partitions_then: int) -> float:
-    """The share of keys whose hash leaves another rest. Of every lcm(now, then) hashes, `now` keep theirs."""
-    return 1 - partitions_now / lcm(partitions_now, partitions_then)
 
 
 def _partitioner_of(placed: dict[bytes, int], partitions: int) -> str | None:

@@ -30,6 +30,7 @@ from penstock.cli.perf_options import (
     client_settings,
     cluster_of,
 )
+from penstock.cli.plan_presets import PresetName, client_preset
 from penstock.perf.lines import MEBIBYTE, consumer_head, consumer_progress, consumer_total
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def consume(
         DATE_FORMAT
     ),
     hide_header: Annotated[bool, typer.Option("--hide-header", help="No head above the columns.")] = False,
+    preset: PresetName = None,
     command_property: CommandProperty = None,
     more_properties: MoreProperties = None,
     command_config: CommandConfig = None,
@@ -91,7 +93,8 @@ def consume(
         date_text(datetime.now(), date_format)
     except ValueError as error:
         raise CliError(f"--date-format: {error}", exit_codes.USAGE) from None
-    settings = client_settings(command_property, more_properties, "--command-property")
+    given = client_settings(command_property, more_properties, "--command-property")
+    settings = {**client_preset(preset, "consumer"), **given}
     cluster = cluster_of(bootstrap_server, command_config, settings, DEFAULT_TIMEOUT_S)
     statistics = Statistics(wanted=print_metrics)
     if topic is not None:

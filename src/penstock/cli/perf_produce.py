@@ -31,6 +31,7 @@ from penstock.cli.perf_options import (
     client_settings,
     cluster_of,
 )
+from penstock.cli.plan_presets import PresetName, client_preset
 from penstock.perf import Histogram
 from penstock.perf.lines import MEBIBYTE, PERCENTS, producer_total, producer_window
 from penstock.perf.payloads import Payloads, of_list, of_numbers, of_size, split_payloads
@@ -84,6 +85,7 @@ def produce(
         int | None, typer.Option("--transaction-duration-ms", min=1, help="How long a transaction is open.")
     ] = None,
     reporting_interval: ReportingInterval = DEFAULT_REPORTING_INTERVAL_MS,
+    preset: PresetName = None,
     command_property: CommandProperty = None,
     more_properties: MoreProperties = None,
     command_config: CommandConfig = None,
@@ -97,7 +99,8 @@ def produce(
 
     if warmup_records >= num_records:
         raise CliError("--warmup-records must be fewer than --num-records", exit_codes.USAGE)
-    settings = client_settings(command_property, more_properties, "--command-property")
+    given = client_settings(command_property, more_properties, "--command-property")
+    settings = {**client_preset(preset, "producer"), **given}
     cluster = cluster_of(bootstrap_server, command_config, settings, DEFAULT_TIMEOUT_S)
     payloads = _payloads(record_size, payload_file, unescape(payload_delimiter), payload_monotonic, quiet=json)
     statistics = Statistics(wanted=print_metrics)

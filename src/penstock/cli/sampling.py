@@ -51,27 +51,11 @@ def newest_keys(cluster: Cluster, topic: str, partitions: int, limit: int) -> It
 
 def dependent_groups(cluster: Cluster, topic: str) -> tuple[list[DependentGroup], str]:
     """The groups that have a position in the topic; or, where the cluster cannot tell, the reason."""
-    from penstock.cli.library import ConsumerGroupTopicPartitions
-
-    admin = cluster.admin
     try:
-        listed = cluster.wait(admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups")
-        if listed.errors and not listed.valid:
-            error = listed.errors[0]
-            return [], cluster.failure(getattr(error, "args", [error])[0], "list the groups").message
-        names = sorted(group.group_id for group in listed.valid)
-        reading = []
-        for name in names:
-            # One group per request is all the library takes.
-            futures = admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
-            )
-            position = cluster.wait(futures[name], f"ask for the positions of {name}")
-            if any(place.topic == topic for place in position.topic_partitions or []):
-                reading.append(name)
+        reading = [group for group, topics in topics_of_groups(cluster).items() if topic in topics]
         if not reading:
             return [], ""
-        described = admin.describe_consumer_groups(reading, request_timeout=cluster.timeout_s)
+        described = cluster.admin.describe_consumer_groups(reading, request_timeout=cluster.timeout_s)
         groups = []
         for name, future in described.items():
             group = cluster.wait(future, f"describe the group {name}")
@@ -81,3 +65,23 @@ def dependent_groups(cluster: Cluster, topic: str) -> tuple[list[DependentGroup]
         if error.code == exit_codes.UNREACHABLE:
             raise
         return [], error.message
+
+
+def topics_of_groups(cluster: Cluster) -> dict[str, frozenset[str]]:
+    """Each consumer group, and the topics in which it has a position."""
+    from penstock.cli.library import ConsumerGroupTopicPartitions
+
+    admin = cluster.admin
+    listed = cluster.wait(admin.list_consumer_groups(request_timeout=cluster.timeout_s), "list the groups")
+    if listed.errors and not listed.valid:
+        error = listed.errors[0]
+        raise cluster.failure(getattr(error, "args", [error])[0], "list the groups")
+    found = {}
+    for name in sorted(group.group_id for group in listed.valid):
+        # One group per request is all the library takes.
+        futures = admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
+        )
+        position = cluster.wait(futures[name], f"ask for the positions of {name}")
+        found[name] = frozenset(str(place.topic) for place in position.topic_partitions or [])
+    return found

@@ -23,6 +23,7 @@ from penstock.cli.options import (
     examples,
 )
 from penstock.cli.output import Cell, note, plural, print_json, print_line, print_table
+from penstock.cli.plan_presets import PresetName, topic_preset
 
 if TYPE_CHECKING:
     from penstock.cli.library import TopicDescription
@@ -46,6 +47,7 @@ Config = Annotated[
     epilog=examples(
         ("penstock topics create orders", "with the cluster's defaults"),
         ("penstock topics create orders --partitions 12 --config retention.ms=86400000", "12 partitions, kept a day"),
+        ("penstock topics create orders --preset events", "replicas and settings for a purpose"),
         ("penstock topics create orders --if-not-exists", "for scripts that run more than once"),
     )
 )
@@ -62,6 +64,7 @@ def create(
         ),
     ] = None,
     config: Config = None,
+    preset: PresetName = None,
     replica_assignment: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Brokers of each partition: in 1:2,2:3 brokers 1 and 2 hold the first one."),
@@ -85,6 +88,9 @@ def create(
             exit_codes.USAGE,
         )
     settings = parse_settings(config or [], "--config")
+    if preset is not None:
+        copies = len(assignment[0]) if assignment else replication_factor
+        replication_factor, settings = topic_preset(preset, copies, settings)
     if assignment is None:
         new = [NewTopic(name, partitions or -1, replication_factor or -1, config=settings) for name in names]
     else:
@@ -245,7 +251,9 @@ def alter(
     cluster = Cluster(bootstrap_server, command_config, timeout)
     result: dict[str, object] = {"topic": name}
     if partitions is not None:
-        result["impact"] = _increase(cluster, name, partitions, yes=yes, dry_run=dry_run, sample=sample, quiet=json)
+        result["impact"] = increase_partitions(
+            cluster, name, partitions, yes=yes, dry_run=dry_run, sample=sample, quiet=json
+        )
     if config or delete_config:
         alter_configs(
             cluster,
@@ -308,9 +316,10 @@ def delete(
     raise_first(failures)
 
 
-def _increase(
+def increase_partitions(
     cluster: Cluster, name: str, partitions: int, *, yes: bool, dry_run: bool, sample: int, quiet: bool
 ) -> dict[str, object]:
+    """Adds partitions to a topic, after the report of what that does and a question. Returns the report."""
     from penstock.cli.library import NewPartitions
     from penstock.cli.sampling import dependent_groups, newest_keys
 
