@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.run-ready
 DEV := $(VENV)/.dev-ready
 KERNELS := hatch_build.py src/penstock/kernel/record_walk.py src/penstock/kernel/record_walk.pxd src/penstock/kernel/compiling.py
+DOCS_VENV := .venv-docs
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run broker test test-long sim fuzz compat lint types unit setup bench bench-spark docs lock clean
+.PHONY: help run broker test test-long sim fuzz compat lint types unit setup bench bench-spark docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -58,11 +59,14 @@ bench-spark: $(DEV) ## Spark's source, sinks and tables, beside Spark's own Kafk
 docs: $(DEV) ## write the generated pages under docs/ again
 	@$(BIN)/python tools/generate_docs.py
 
+docs-site: $(DOCS_VENV)/.ready ## the documentation as a site with search, in build/site (index.html opens in a browser)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict && echo "penstock: open build/site/index.html"
+
 lock: $(DEV) ## pin the newest packages that pyproject.toml allows
 	@./tools/lock.sh $(BIN)
 
 clean: ## remove what was built or fetched, but no data
-	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(DOCS_VENV) build/site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(RUN): requirements/run.lock pyproject.toml $(KERNELS)
 	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/run.lock
@@ -71,3 +75,8 @@ $(RUN): requirements/run.lock pyproject.toml $(KERNELS)
 $(DEV): requirements/dev.lock pyproject.toml $(KERNELS)
 	@./tools/prepare.sh $(PYTHON) $(VENV) requirements/dev.lock
 	@touch $@ $(RUN)
+
+$(DOCS_VENV)/.ready: requirements/docs.lock
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.lock
+	@touch $@

@@ -1,8 +1,8 @@
 """`python -m bench.memory`: what a broker takes at most, attacked in each of the ways that cost memory.
 
 Every attack gets a broker of its own with the same topics. Beside its largest resident memory (RSS) stands the bound
-that docs/operations.md gives for it ("Memory"), worked out from the limits of this version. RSS above the bound is
-printed in red: then the formula is wrong, or the broker is.
+that docs/how-to/operations.md gives for it ("Memory"), worked out from the limits of this version. RSS above the bound
+is printed in red: then the formula is wrong, or the broker is.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def watch(pid: int, seconds: float) -> float:
 
 
 def bound_bytes(kind: str, answer_bytes: int) -> int:
-    """What this kind of clients may cost, beside the broker itself: the terms of docs/operations.md that apply."""
+    """The memory that clients of this kind may cost, by the terms of docs/how-to/operations.md."""
     connections = KINDS[kind].connections
     bound = ALLOCATOR_BYTES + connections * CONNECTION_BYTES
     if kind in RECEIVING:

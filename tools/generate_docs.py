@@ -4,8 +4,8 @@
     python tools/generate_docs.py            writes them
     python tools/generate_docs.py --check    fails if a page is not what it would write
 
-- `docs/configuration.md` from the tables of `penstock.config`
-- `docs/compatibility.md` from the table of served APIs in `penstock.wire.apis`
+- `docs/reference/configuration.md` from the tables of `penstock.config`
+- `docs/reference/compatibility.md` from the table of served APIs in `penstock.wire.apis`
 - the table of packages in `CONTRIBUTING.md` from `tools/architecture.py`
 - the list in `docs/decisions/README.md` from the decisions beside it
 - `docs/planning.md` from the rules and values of `penstock.planning`
@@ -62,7 +62,7 @@ def main() -> int:
 def pages() -> dict[Path, str]:
     """Each generated page with its text."""
     generated = {
-        DOCS / "configuration.md": configuration(),
+        DOCS / "reference" / "configuration.md": configuration(),
         CONTRIBUTING: contributing(),
         DOCS / "decisions" / "README.md": decisions(),
         DOCS / "planning.md": planning(),
@@ -72,7 +72,7 @@ def pages() -> dict[Path, str]:
 
         markdown_table: Callable[[], str] | None = getattr(apis, "markdown_table", None)
         if markdown_table is not None:
-            generated[DOCS / "compatibility.md"] = compatibility(markdown_table())
+            generated[DOCS / "reference" / "compatibility.md"] = compatibility(markdown_table())
     return generated
 
 
@@ -302,7 +302,7 @@ and is reported (`request not answered`). What is left is a coordinator that sta
 
 **Pauses of producers under several faults at once** are mostly the cluster's: in four runs of `penstock chaos --overlap 3` a probe without any
 backlog waited as long as librdkafka in nearly all pauses. Where it did not, librdkafka had a backlog: with 80,000 records under way it
-resumed 18 s after the probe (33.3 s beside 15.0 s), in another pause 10 s (20.8 s beside 10.6 s) ([chaos.md](chaos.md#the-load-and-the-account)).
+resumed 18 s after the probe (33.3 s beside 15.0 s), in another pause 10 s (20.8 s beside 10.6 s) ([chaos.md](../how-to/chaos.md#the-load-and-the-account)).
 
 ## Clients that are tested
 

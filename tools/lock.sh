@@ -9,3 +9,4 @@ hatchling
 setuptools" | "${compile[@]}" pyproject.toml - --extra spark --extra java --output-file requirements/run.lock
 "${compile[@]}" pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
 echo "uv" | "${compile[@]}" - --output-file requirements/uv.lock
+echo "mkdocs-material" | "${compile[@]}" - --python-version 3.11 --output-file requirements/docs.lock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.cli import exit_codes
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
 
 def test_every_exit_code_is_explained() -> None:

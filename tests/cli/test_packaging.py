@@ -19,7 +19,7 @@ def test_the_package_and_the_code_agree_on_name_and_version() -> None:
 
 
 def test_nothing_tells_users_to_install_the_unrelated_project() -> None:
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*")]
     pages += [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]
     wrong = [
         f"{page.relative_to(ROOT)}: {match.group()}"

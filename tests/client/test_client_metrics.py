@@ -19,7 +19,7 @@ from penstock.client.metrics import ConsumerMetrics, ProducerMetrics
 from penstock.client.options import consumer_options, producer_options
 from support.waiting import wait_until
 
-DOCS = Path(__file__).parents[2] / "docs" / "client.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 
 
 def window(average: float, count: int, maximum: float = 0) -> dict[str, float]:
@@ -141,7 +141,7 @@ def test_the_page_lists_every_metric() -> None:
                        "kafka_consumer_consumer_coordinator_metrics_"):  # fmt: skip
             short = short.removeprefix(prefix)
         short = short.removesuffix("_total") if short != "commit_failed_total" else short
-        assert f"`{short.removesuffix('_rate')}" in text, f"docs/client.md does not name {short}"
+        assert f"`{short.removesuffix('_rate')}" in text, f"docs/reference/client.md does not name {short}"
 
 
 def test_the_documents_values_are_the_defaults() -> None:

@@ -1,4 +1,4 @@
-"""What docs/client.md shows is what works: its examples, copied out and run."""
+"""What docs/reference/client.md shows is what works: its examples, copied out and run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from penstock.client import Consumer, ProcessingFailed, Producer
 from support.waiting import wait_until
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "client.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 

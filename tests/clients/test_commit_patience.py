@@ -1,8 +1,8 @@
 """How long librdkafka's synchronous commit waits for an answer that does not come.
 
 It asks three times, each time for `socket.timeout.ms`: three minutes by default, in which the member stays in its group
-and reads nothing. docs/compatibility.md says so; when this fails, change that. A broker must therefore answer every
-commit, with an error if need be (tests/broker/test_answers_in_time.py).
+and reads nothing. docs/reference/compatibility.md says so; when this fails, change that. A broker must therefore answer
+every commit, with an error if need be (tests/broker/test_answers_in_time.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A broker stores a batch once for each producer epoch and sequence. If a client gives a batch a new epoch without knowing
 whether it was stored, it is stored twice, and no broker can tell. librdkafka does so (confluentinc/librdkafka#4953),
-Java does not. docs/client.md says so: when the second test fails, change that.
+Java does not. docs/reference/client.md says so: when the second test fails, change that.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 
 def test_every_property_is_documented() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     shown = [name for name, definition in {**BROKER, **TOPIC}.items() if not definition.hidden]
     for name in (*shown, *INERT, *NOT_YET, *WITHOUT_MEANING):
         assert f"`{name}`" in page

@@ -309,7 +309,7 @@ def test_the_page_explains_every_option_and_topic() -> None:
     from penstock.cli.demo import demo
     from penstock.demo.topics import TOPICS
 
-    page = (Path(__file__).resolve().parents[2] / "docs" / "demo.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "demo.md").read_text(encoding="utf-8")
     for name in inspect.signature(demo).parameters:
         assert f"--{name.replace('_', '-')}" in page, name
     for topic in TOPICS:

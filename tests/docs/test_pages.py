@@ -10,7 +10,7 @@ from docs.blocks import blocks_of, missing_output
 from docs.running import ROOT, Reader, own_network
 from support.spark import require_spark
 
-PAGES = ("README.md", "docs/quickstart.md")
+PAGES = ("README.md", "docs/tutorials/quickstart.md")
 # `make run` takes its options from here. Without Spark it starts in a second.
 WITHOUT_SPARK = {"DEMO": "--no-spark"}
 

@@ -109,7 +109,7 @@ def test_the_package_registers_the_plugin_under_the_name_of_its_module() -> None
 
 
 def test_the_examples_of_the_documentation_work(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "testing.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "testing.md").read_text()
     examples = re.findall(r"<!-- run -->\n```python\n(.*?)```", page, re.DOTALL)
     assert len(examples) == page.count("```python"), "every example is run"
     for number, example in enumerate(examples):
@@ -127,4 +127,4 @@ def test_the_page_tells_of_what_there_is(name: str) -> None:
     from penstock.testing import Cluster, Node
 
     assert hasattr(Cluster, name) or hasattr(Node, name)
-    assert name in (ROOT / "docs" / "testing.md").read_text()
+    assert name in (ROOT / "docs" / "how-to" / "testing.md").read_text()

@@ -115,7 +115,7 @@ def chaos(
         str | None,
         typer.Option(
             metavar="COMMAND", rich_help_panel=LOAD,
-            help="Produce with this program instead of librdkafka; docs/chaos.md says what it must do.",
+            help="Produce with this program instead of librdkafka; docs/how-to/chaos.md says what it must do.",
         ),
     ] = None,
     value_bytes: Annotated[int, typer.Option(min=0, max=1_000_000, rich_help_panel=LOAD, help="Of a record.")] = 200,

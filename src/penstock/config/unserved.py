@@ -301,7 +301,7 @@ METRICS = "use `penstock server --metrics HOST:PORT`, a Prometheus endpoint"
 COORDINATOR_LOOP = "coordinators run on the event loop; for more cores use `penstock up --brokers N`"
 _PURGATORY = "waiting requests are removed as soon as they are answered, so there is no purging"
 _ZOOKEEPER = "there is no ZooKeeper; the controller quorum stores the metadata (process.roles, node.id)"
-_VERSION = "supported protocol versions are listed in `docs/compatibility.md` and need no setting"
+_VERSION = "supported protocol versions are listed in `docs/reference/compatibility.md` and need no setting"
 
 WITHOUT_MEANING: dict[str, str] = {
     "auto.include.jmx.reporter": METRICS,

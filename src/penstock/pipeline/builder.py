@@ -74,7 +74,7 @@ def define(
     properties: Mapping[str, str] = NOTHING,
     spark: Mapping[str, str] = NOTHING,
 ) -> PipelineBuilder:
-    """Begins a pipeline; see `PipelineBuilder` for what it may have, and `docs/pipelines.md` for the words."""
+    """Begins a pipeline; `PipelineBuilder` lists its parts, and `docs/reference/pipelines.md` explains the words."""
     place = _caller()
     if isinstance(trigger, str):
         try:

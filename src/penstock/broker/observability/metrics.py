@@ -1,7 +1,7 @@
 """The broker's counters, under the names known to Kafka operators (as the usual JMX exporters print them).
 
 On the hot path a counter is an attribute that is incremented. Everything else (rates, percentiles, gauges) is computed
-at each scrape. `docs/metrics.md` lists every metric with its healthy range.
+at each scrape. `docs/reference/metrics.md` lists every metric with its healthy range.
 """
 
 from __future__ import annotations
