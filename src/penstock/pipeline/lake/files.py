@@ -1,9 +1,9 @@
 """The tasks' part: Arrow batches → Parquet files that nobody sees yet.
 
 Measured against Spark's own Parquet writer, writing through pyarrow inside `mapInArrow` takes 0.6 to 0.7 of the
-processor time (docs/reference/lake.md has the figures), and the names and statistics of the files come back with the
-task's result: there is no directory to list, no rename, and no `_SUCCESS`. Spark takes the result of one attempt of each task
-and no more, which is what makes speculation and retries harmless.
+processor time (docs/reference/lake.md has the figures). The names and statistics of the files come back with the
+task's result: there is no directory to list, no rename, and no `_SUCCESS`. Spark takes the result of one attempt of
+each task and no more, which is what makes speculation and retries harmless.
 """
 
 from __future__ import annotations
