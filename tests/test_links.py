@@ -6,6 +6,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import architecture
+
+import penstock
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LISTED = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
@@ -56,3 +60,8 @@ def test_the_index_links_to_every_page_but_single_decisions() -> None:
     linked = {path for path, _ in LINK.findall(text_of(DOCS / "index.md"))}
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} - {"index.md"} <= linked
+
+
+def test_the_map_in_the_package_names_every_package() -> None:
+    named = set(re.findall(r"`(\w+)`", penstock.__doc__ or ""))
+    assert {package.name for package in architecture.PACKAGES} <= named

@@ -8,7 +8,7 @@
 - `docs/reference/compatibility.md` from the table of served APIs in `penstock.wire.apis`
 - the table of packages in `CONTRIBUTING.md` from `tools/architecture.py`
 - the list in `docs/decisions/README.md` from the decisions beside it
-- `docs/planning.md` from the rules and values of `penstock.planning`
+- the counts at the top of `docs/status.md` from its rows
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from penstock.planning.values import VALUES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CONTRIBUTING = DOCS.parent / "CONTRIBUTING.md"
+STATUS = DOCS / "status.md"
 GENERATED = "<!-- Written by tools/generate_docs.py; change the tables in the code and run it again. -->"
 
 
@@ -65,7 +66,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "configuration.md": configuration(),
         CONTRIBUTING: contributing(),
         DOCS / "decisions" / "README.md": decisions(),
-        DOCS / "planning.md": planning(),
+        STATUS: status(),
     }
     if importlib.util.find_spec("penstock.wire.apis") is not None:
         from penstock.wire import apis
@@ -91,6 +92,34 @@ def decisions() -> str:
         assert int(number) == int(path.name[:4]), f"{path.name} is headed as decision {number}"
         rows.append(f"| [{number}]({path.name}) | {name} | {date} |")
     return DECISIONS_HEAD + "\n".join(rows) + "\n"
+
+
+def status() -> str:
+    """The page as it is, with its rows counted anew."""
+    page = STATUS.read_text(encoding="utf-8")
+    head, rest = page.split("<!-- counts -->")
+    _, tail = rest.split("<!-- /counts -->")
+    states = [state for _, state in status_rows(tail)]
+    kinds = [judged(state) for state in states]
+    rows = "\n".join(f"| {kind} | {kinds.count(kind)} |" for kind in STATE_KINDS)
+    counts = f"| state | rows |\n|---|---:|\n{rows}\n| **all** | **{len(kinds)}** |"
+    return f"{head}<!-- counts -->\n{counts}\n<!-- /counts -->{tail}"
+
+
+def status_rows(page: str) -> list[tuple[str, str]]:
+    """The id and the state of each row of the specification."""
+    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| [A-Z]+\d+ \|", line)]
+    return [(row[0], row[2].strip(" |")) for row in cells]
+
+
+STATE_KINDS = ("works", "works in part", "not yet")
+
+
+def judged(state: str) -> str:
+    """The kind of a state. A state with a restriction, such as "works for groups", counts as "works in part"."""
+    if state in ("works", "measured"):
+        return "works"
+    return "not yet" if state == "not yet" else "works in part"
 
 
 DECISIONS_HEAD = """# Decisions

@@ -1,10 +1,14 @@
 """Penstock: an event-streaming platform in Python that speaks Apache Kafka's protocol.
 
-Three layers; `tests/test_architecture.py` enforces which may import which:
+Four groups of packages (`tools/architecture.py` says what each is for and may import; a test enforces it):
 
-- the engine (`runtime`, `wire`, `config`, `log`, `raft`, `metadata`, `replication`, `broker`) is the broker;
-- the platform (`cli`, `client`, `console`, …) talks to brokers through Kafka's protocol only;
-- the pipeline (`pipeline`) runs on Spark and talks to brokers through Kafka's protocol only.
+- engine, the brokers: `runtime`, `kernel`, `wire`, `config`, `telemetry`, `log`, `raft`, `metadata`, `replication`,
+  `coordinators`, `broker`;
+- rehearsal, brokers under test: `sim` (whole clusters in virtual time), `testing` (real brokers inside pytest);
+- platform, for any Kafka cluster: `client`, `lag`, `balance`, `ops`, `perf`, `chaos`, `cli`;
+- pipeline, on Spark: `arrow`, `spark`, `pipeline`, `demo`.
+
+Platform and pipeline reach brokers through Kafka's protocol only. `docs/design.md` explains why.
 """
 
 __version__ = "0.2.0"
