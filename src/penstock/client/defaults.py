@@ -1,7 +1,8 @@
 """Default settings of `Producer` and `Consumer`, each with its reason.
 
 The values are those of Kafka's documentation and ours. librdkafka's differ in places (batches of 1 MB, a queue of 1 GB,
-keys partitioned by crc32), so all of them are set explicitly. `docs/reference/client.md` shows these tables, which a test checks.
+keys partitioned by crc32), so all of them are set explicitly. `docs/reference/client.md` shows these tables; a test
+checks it.
 """
 
 from __future__ import annotations

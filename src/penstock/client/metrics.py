@@ -4,8 +4,8 @@
     kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="…"}
 
 Most values come from librdkafka's statistics, every `statistics.interval.ms`; a rate is computed between the last two.
-The rest is counted here and always current. Pure: the owner passes in statistics and times. `docs/reference/client.md` lists
-every metric, and says which ones librdkafka can only approximate.
+The rest is counted here and always current. Pure: the owner passes in statistics and times. `docs/reference/client.md`
+lists every metric, and says which ones librdkafka can only approximate.
 """
 
 from __future__ import annotations
