@@ -65,3 +65,16 @@ def test_the_index_links_to_every_page_but_single_decisions() -> None:
 def test_the_map_in_the_package_names_every_package() -> None:
     named = set(re.findall(r"`(\w+)`", penstock.__doc__ or ""))
     assert {package.name for package in architecture.PACKAGES} <= named
+
+
+def test_the_walk_of_a_produce_names_methods_that_exist() -> None:
+    (walk,) = re.findall(r"## A Produce.*?```mermaid\n(.*?)```", text_of(DOCS / "design.md"), re.DOTALL)
+    steps = re.findall(r"\b([A-Z]\w+)\.(\w+)", walk)
+    assert len(steps) > 10
+    sources = [text_of(path) for path in (ROOT / "src" / "penstock").rglob("*.py")]
+    missing = [
+        f"{owner}.{method}"
+        for owner, method in steps
+        if not any(f"class {owner}" in source and f"def {method}(" in source for source in sources)
+    ]
+    assert not missing
