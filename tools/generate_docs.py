@@ -8,6 +8,7 @@
 - `docs/reference/compatibility.md` from the table of served APIs in `penstock.wire.apis`
 - the table of packages in `CONTRIBUTING.md` from `tools/architecture.py`
 - the list in `docs/decisions/README.md` from the decisions beside it
+- `docs/reference/planning.md` from the rules and values of `penstock.planning`
 - the counts at the top of `docs/status.md` from its rows
 """
 
@@ -66,6 +67,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "configuration.md": configuration(),
         CONTRIBUTING: contributing(),
         DOCS / "decisions" / "README.md": decisions(),
+        DOCS / "reference" / "planning.md": planning(),
         STATUS: status(),
     }
     if importlib.util.find_spec("penstock.wire.apis") is not None:
@@ -411,7 +413,7 @@ SPEC_HEAD = """## A whole cluster
 
 `penstock plan cluster spec.toml` plans a whole design: partitions per topic, brokers, disks, network and cost, with the constraint
 that decides, alternatives, and what a change would do ("twice the retention adds 3 brokers and $1,500 a month").
-[`examples/cluster.toml`](../examples/cluster.toml) is one to start from. `--html FILE` writes a report with charts that loads nothing
+[`examples/cluster.toml`](../../examples/cluster.toml) is one to start from. `--html FILE` writes a report with charts that loads nothing
 from elsewhere. `--from-cluster HOST:PORT` takes topics, sizes and rates from a running cluster, Penstock or Apache Kafka;
 `--spec-out FILE` writes them as a spec to complete and keep.
 

@@ -61,7 +61,7 @@ def run_tests(
             raise CliError(
                 f"there is no fixture file for {file}",
                 exit_codes.NOT_FOUND,
-                f"write {file.with_suffix('.test')}; docs/pipelines.md shows one",
+                f"write {file.with_suffix('.test')}; docs/reference/pipelines.md shows one",
             )
         cases: list[tuple[Path, Case]] = [(path, case) for path in paths for case in read_cases(path)]
         chosen = [(path, case) for path, case in cases if only is None or only.lower() in case.name.lower()]

@@ -44,7 +44,7 @@ def cluster(
     spec: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SPEC.toml]", help="The design; docs/planning.md lists its entries.", show_default=False
+            metavar="[SPEC.toml]", help="The design; docs/reference/planning.md lists its entries.", show_default=False
         ),
     ] = None,
     from_cluster: Annotated[

@@ -14,7 +14,7 @@
 Every function takes plain numbers whose names carry their unit, takes thresholds and prices from a `Catalogue`, and
 returns an `Answer`: the figures, the reasons in order, notes, and the names of the rules used. An input that makes no
 sense raises `PlanError` with a sentence for the user. Nothing here reads a file, a clock or a socket; the commands of
-`penstock.cli` do that. `docs/planning.md` is generated from `VALUES` and `RULES`.
+`penstock.cli` do that. `docs/reference/planning.md` is generated from `VALUES` and `RULES`.
 
 Units are decimal, as in the documents: 1 KB = 1,000 bytes, 1 MB/s = 1,000,000 bytes per second.
 """

@@ -1,4 +1,4 @@
-"""All rules, by name: the registry behind `docs/planning.md` and the sources that commands print."""
+"""All rules, by name: the registry behind `docs/reference/planning.md` and the sources that commands print."""
 
 from __future__ import annotations
 
