@@ -195,7 +195,7 @@ class _HeterogeneousAssignment:
         return free
 
     def _assign(self, free: dict[bytes, list[int]]) -> None:
-        """Give free partitions to the least loaded; topics with few subscribers first, as they have the least choice."""
+        """Give free partitions to the least loaded; topics with few subscribers first, as they have less choice."""
         sizes = [0] * len(self.heaps)
         for number in self.class_of:
             sizes[number] += 1
