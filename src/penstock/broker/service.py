@@ -31,7 +31,7 @@ from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
 from penstock.broker.refusals import refusal
 from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import SERVED, ApiKey, ServedApi, api_name
@@ -71,7 +71,7 @@ DECODERS = {ApiKey.OFFSET_COMMIT: decode_commit}
 RawHandler = Callable[[Request], None]
 """A handler that parses the frame and sends the answer itself."""
 
-Handler = Callable[[Request, Any], Message | Asked | Awaitable[Message]]
+Handler = Callable[[Request, Any], Message | PendingReply | Awaitable[Message]]
 """A handler that also gets the decoded body."""
 
 
@@ -284,7 +284,7 @@ class Service:
         else:
             request.body = api.request()
         result = self._handled(api, request)
-        if isinstance(result, Asked):
+        if isinstance(result, PendingReply):
             if result.error is not None:
                 raise result.error
             if result.answer is None:
@@ -326,7 +326,7 @@ class Service:
                 return
             slot.handled_ms = self.now_ms()
             result = self._handled(api, request)
-            if isinstance(result, Asked):
+            if isinstance(result, PendingReply):
                 result.then(partial(self._settled, api, slot, request))
                 return
         except Exception as error:
@@ -337,7 +337,7 @@ class Service:
         else:
             await self._finish(api, slot, request, result)
 
-    def _handled(self, api: Api, request: Request) -> Message | Asked | Awaitable[Message]:
+    def _handled(self, api: Api, request: Request) -> Message | PendingReply | Awaitable[Message]:
         """Check the request at the gate and call the handler. If either refuses it, return the error answer."""
         assert api.handler is not None
         try:
@@ -353,18 +353,18 @@ class Service:
         assert request.body is not None
         return refusal(request.row, request.version, request.body, error.code, error.message)
 
-    def _settled(self, api: Api, slot: Slot, request: Request, asked: Asked) -> None:
+    def _settled(self, api: Api, slot: Slot, request: Request, pending_reply: PendingReply) -> None:
         """Send a coordinator's reply, which may come late: the connection may be closed by then."""
         try:
-            if asked.answer is None:
-                raise asked.error or AssertionError("settled with neither an answer nor an error")
+            if pending_reply.answer is None:
+                raise pending_reply.error or AssertionError("settled with neither an answer nor an error")
             if slot.connection.closed:
                 return
-            out = self._framed(api, request, asked.answer)
+            out = self._framed(api, request, pending_reply.answer)
             if len(out) <= limits.LARGE_ANSWER_BYTES:
                 slot.send(out)
             else:
-                self._runtime.spawn(self._answer(api, slot, request, asked.answer), api.name)
+                self._runtime.spawn(self._answer(api, slot, request, pending_reply.answer), api.name)
         except Exception as error:
             self._request_failed(api, slot.connection, error)
 

@@ -97,7 +97,7 @@ class Courier(Protocol):
         """Send the request, and resend it until it is answered or cancelled. Call `then` with the answer."""
 
 
-class Asked:
+class PendingReply:
     """The reply to a request to a shard: available at once, or later."""
 
     __slots__ = ("_then", "answer", "error", "refused")
@@ -108,13 +108,13 @@ class Asked:
         self.answer: Message | None = None
         self.error: Exception | None = None
         """The exception that the shard raised; then there is no answer."""
-        self._then: Callable[[Asked], None] | None = None
+        self._then: Callable[[PendingReply], None] | None = None
 
     @property
     def is_settled(self) -> bool:
         return self.answer is not None or self.error is not None
 
-    def then(self, callback: Callable[[Asked], None]) -> None:
+    def then(self, callback: Callable[[PendingReply], None]) -> None:
         """Call back when there is an answer or an error; at once if there is one already."""
         assert self._then is None, "a request has one callback"
         if self.is_settled:
@@ -164,9 +164,9 @@ class ShardHost(Generic[S]):
         self._on_failure = on_failure
         self.timers = Timers(loop, clock, self._time_has_come)
         self._turn = HostTurn(self, CoordinatorEpoch(journal.leader_epoch), image())
-        self._waiting: dict[Asked, None] = {}
+        self._waiting: dict[PendingReply, None] = {}
         """Requests without an answer yet."""
-        self._held: deque[tuple[int, Asked, Message, float]] = deque()
+        self._held: deque[tuple[int, PendingReply, Message, float]] = deque()
         """Answers, each with the high watermark that it waits for, and since when it waits."""
         self._asks: dict[Key, Ask] = {}
         """Requests to other brokers that have no answer yet."""
@@ -197,11 +197,11 @@ class ShardHost(Generic[S]):
         """Whether requests that must write can be served now. If not, they are refused at once."""
         return self.state is not State.ACTIVE or self._journal.is_writable
 
-    def unavailable(self, refused: Callable[[ErrorCode], Message]) -> Asked:
+    def unavailable(self, refused: Callable[[ErrorCode], Message]) -> PendingReply:
         """Refuse a write because too few replicas are in sync; the client retries. Reads are still served."""
-        asked = Asked(refused)
-        asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return asked
+        pending_reply = PendingReply(refused)
+        pending_reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return pending_reply
 
     @property
     def waiting(self) -> int:
@@ -252,8 +252,8 @@ class ShardHost(Generic[S]):
         self._held.clear()
         waiting, self._waiting = self._waiting, {}
         self.shard.on_resigned()
-        for asked in waiting:
-            asked.refuse(ErrorCode.NOT_COORDINATOR)
+        for pending_reply in waiting:
+            pending_reply.refuse(ErrorCode.NOT_COORDINATOR)
 
     def _fail(self, error: Exception) -> None:
         self.resign()
@@ -266,13 +266,13 @@ class ShardHost(Generic[S]):
         call: Callable[[Turn, Ticket], None],
         refused: Callable[[ErrorCode], Message],
         claim: Writer | None = None,
-    ) -> Asked:
+    ) -> PendingReply:
         """Let the shard decide. The answer is sent when all records that the decision depends on are committed, which
         is often at once.
 
         `claim`: the producer or marker for which the decision writes. If the log refuses it, the request is refused.
         """
-        asked = Asked(refused)
+        pending_reply = PendingReply(refused)
         code = ErrorCode.NONE
         if claim is not None and self.state is State.ACTIVE:
             code = self._refusal_of(claim)
@@ -280,21 +280,21 @@ class ShardHost(Generic[S]):
             loading = self.state is State.LOADING
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
         if code:
-            asked.refuse(code)
-            return asked
-        self._waiting[asked] = None
+            pending_reply.refuse(code)
+            return pending_reply
+        self._waiting[pending_reply] = None
         turn = self._begin(claim)
         try:
-            call(turn, asked)
+            call(turn, pending_reply)
         except Exception as error:
             turn.is_open = False
-            del self._waiting[asked]
+            del self._waiting[pending_reply]
             self._fail(error)
-            asked.settle(None, error)
-            return asked
+            pending_reply.settle(None, error)
+            return pending_reply
         turn.is_open = False
-        self._take(turn, asked)
-        return asked
+        self._take(turn, pending_reply)
+        return pending_reply
 
     def _refusal_of(self, claim: Writer) -> ErrorCode:
         # The check needs all earlier transactional records in the log. Appending them may send answers, and clients
@@ -336,13 +336,13 @@ class ShardHost(Generic[S]):
         turn.is_open = False
         self._take(turn)
 
-    def _take(self, turn: HostTurn, asked: Asked | None = None) -> None:
+    def _take(self, turn: HostTurn, pending_reply: PendingReply | None = None) -> None:
         """Queue the records, replies and requests of the decision, after those of earlier decisions."""
         if turn.records:
             size_max = self._journal.batch_bytes_max - HEADER_SIZE
             size = max([turn.bytes, *(size for _, _, size in turn.runs)]) if turn.runs else turn.bytes
             if size > size_max:
-                self._refuse_as_too_large(size, size_max, asked)
+                self._refuse_as_too_large(size, size_max, pending_reply)
                 return
             for writer, records, size in turn.runs:
                 if not self._queue(writer, records, size, size_max):
@@ -352,7 +352,7 @@ class ShardHost(Generic[S]):
             if self._flush_timer is None:
                 self._flush_later()
         for ticket, response in turn.replies:
-            assert isinstance(ticket, Asked)
+            assert isinstance(ticket, PendingReply)
             self._held.append((self.decided_end, ticket, response, turn.now_ms))
         for ask in turn.asks:
             self._asks[ask.key] = ask
@@ -373,14 +373,14 @@ class ShardHost(Generic[S]):
         self.decided_end += len(records)
         return True
 
-    def _refuse_as_too_large(self, size: int, size_max: int, asked: Asked | None) -> None:
+    def _refuse_as_too_large(self, size: int, size_max: int, pending_reply: PendingReply | None) -> None:
         """Reply with a non-retriable error: each retry would reload the shard for all its clients."""
-        if asked is not None:
-            del self._waiting[asked]
+        if pending_reply is not None:
+            del self._waiting[pending_reply]
         text = f"the records of one request take {size} bytes, but a batch of the topic may have at most {size_max}"
         self._fail(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text))
-        if asked is not None:
-            asked.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if pending_reply is not None:
+            pending_reply.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     # ---- writing
 
@@ -441,10 +441,10 @@ class ShardHost(Generic[S]):
                 if released == RELEASED_PER_TURN_MAX:
                     self._loop.call_soon(self.on_high_watermark)
                     break
-                _, asked, answer, _ = held.popleft()
-                if asked in self._waiting:
-                    del self._waiting[asked]
-                    asked.settle(answer)
+                _, pending_reply, answer, _ = held.popleft()
+                if pending_reply in self._waiting:
+                    del self._waiting[pending_reply]
+                    pending_reply.settle(answer)
                     released += 1
         finally:
             self._is_releasing = False
@@ -462,10 +462,10 @@ class ShardHost(Generic[S]):
         self._write_timer = None
         now_ms = self._clock.now_ms()
         while self._held and now_ms - self._held[0][3] >= self.write_timeout_ms:
-            _, asked, _, _ = self._held.popleft()
-            if asked in self._waiting:
-                del self._waiting[asked]
-                asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _, pending_reply, _, _ = self._held.popleft()
+            if pending_reply in self._waiting:
+                del self._waiting[pending_reply]
+                pending_reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._held:
             self._await_write()
 

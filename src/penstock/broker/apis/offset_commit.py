@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.commits import TOPIC_IDS_FROM, PlainCommit
 from penstock.wire.errors import ErrorCode
@@ -27,7 +27,7 @@ from penstock.wire.messages.offset_commit import (
 
 def serve(
     node: Node, request: Request, body: OffsetCommitRequest | PlainCommit
-) -> Asked | Awaitable[OffsetCommitResponse]:
+) -> PendingReply | Awaitable[OffsetCommitResponse]:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
     if request.is_restricted:
         whole = body.request() if isinstance(body, PlainCommit) else body

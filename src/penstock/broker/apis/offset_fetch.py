@@ -16,7 +16,7 @@ from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.refusals import element
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_fetch import (
@@ -59,7 +59,7 @@ def serve(
 
 def ask(
     node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFetchRequestGroup
-) -> Asked:
+) -> PendingReply:
     call = partial(GroupShard.offset_fetch_group, require_stable=body.require_stable)
     return node.coordinators.ask(
         group.group_id,
@@ -72,7 +72,7 @@ def ask(
 
 
 async def wait(
-    node: Node, request: Request, body: OffsetFetchRequest, asked: list[Asked]
+    node: Node, request: Request, body: OffsetFetchRequest, asked: list[PendingReply]
 ) -> OffsetFetchResponse:
     answers = [await node.coordinators.settled(one, OffsetFetchResponseGroup) for one in asked]
     return answered(request, body, answers)

@@ -16,7 +16,7 @@ from penstock.broker.net.request import Request
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import trace
 from penstock.config import BrokerConfig
-from penstock.coordinators.host import Asked, Courier, ShardHost
+from penstock.coordinators.host import Courier, PendingReply, ShardHost
 from penstock.coordinators.shard import RequestInfo, Ticket, Turn, Writer
 from penstock.coordinators.turn import Pair
 from penstock.metadata import MetadataDelta, MetadataImage, NewTopic, ResourceType
@@ -117,7 +117,7 @@ class Coordinator(Generic[S]):
         *,
         writes: bool = True,
         claim: Writer | None = None,
-    ) -> Asked:
+    ) -> PendingReply:
         """Let the coordinator of this key serve the request. `writes`: the request must write records. `claim`: the
         producer or transaction marker for which it writes."""
         host = self._host_of(key)
@@ -134,16 +134,16 @@ class Coordinator(Generic[S]):
         for index in sorted(self._hosts):
             yield self._hosts[index]
 
-    async def settled(self, asked: Asked, kind: type[M]) -> M:
+    async def settled(self, pending_reply: PendingReply, kind: type[M]) -> M:
         """Wait for the answer: for APIs that combine the answers of several coordinators."""
-        if not asked.is_settled:
+        if not pending_reply.is_settled:
             done: Future[None] = self._runtime.future()
-            asked.then(lambda _: done.set_result(None))
+            pending_reply.then(lambda _: done.set_result(None))
             await done
-        if asked.error is not None:
-            raise asked.error
-        assert isinstance(asked.answer, kind)
-        return asked.answer
+        if pending_reply.error is not None:
+            raise pending_reply.error
+        assert isinstance(pending_reply.answer, kind)
+        return pending_reply.answer
 
     def _host_of(self, key: str) -> ShardHost[S] | None:
         topic = self._quorum.image.topic(self.topic)
@@ -280,8 +280,8 @@ class Coordinator(Generic[S]):
         )
 
 
-def nobody(refused: Refused) -> Asked:
+def nobody(refused: Refused) -> PendingReply:
     """The NOT_COORDINATOR answer of a broker that does not coordinate the key."""
-    asked = Asked(refused)
-    asked.refuse(ErrorCode.NOT_COORDINATOR)
-    return asked
+    pending_reply = PendingReply(refused)
+    pending_reply.refuse(ErrorCode.NOT_COORDINATOR)
+    return pending_reply
