@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.net.access import ANONYMOUS, Client, Entrance, Principal
+from penstock.broker.net.access import ANONYMOUS, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
 from penstock.wire.apis import QuotaClass
 from penstock.wire.codec import Encoded, Message
@@ -35,7 +35,7 @@ _THROTTLE_BYTES = 4
 
 
 class Authentication(Protocol):
-    def principal(self, entrance: Entrance) -> Principal | None:
+    def principal(self, listener_info: ListenerInfo) -> Principal | None:
         """The principal of a new connection on this listener. None: it must log in first."""
 
 
@@ -64,7 +64,7 @@ class Gate:
     __slots__ = ("authentication", "authorizer", "is_active", "own", "quotas")
 
     def __init__(self) -> None:
-        self.own = Client(Entrance(), ANONYMOUS)
+        self.own = Client(ListenerInfo(), ANONYMOUS)
         """The client object for this node's own requests."""
         self.configure()
 
@@ -79,10 +79,10 @@ class Gate:
         self.quotas = quotas
         self.is_active = authentication is not None or authorizer is not None or quotas is not None
 
-    def client(self, entrance: Entrance) -> Client:
+    def client(self, listener_info: ListenerInfo) -> Client:
         """The client object for a new connection on this listener."""
         policy = self.authentication
-        return Client(entrance, ANONYMOUS if policy is None else policy.principal(entrance))
+        return Client(listener_info, ANONYMOUS if policy is None else policy.principal(listener_info))
 
     def check_login(self, request: Request) -> None:
         """Raise KafkaError, which closes the connection, if its client has not authenticated yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.broker.replicas.partitions import PartitionManager
@@ -104,9 +104,9 @@ class Node(ControllerNode):
         leader_id = self.quorum.leader_id
         return leader_id if self.is_live(leader_id) else self.node_id
 
-    def address_of(self, broker: BrokerRegistration, entrance: Entrance) -> tuple[str, int] | None:
+    def address_of(self, broker: BrokerRegistration, listener_info: ListenerInfo) -> tuple[str, int] | None:
         """The broker's address for clients of this listener: its listener of the same name. None if it has none."""
-        listener = broker.listener(entrance.listener)
+        listener = broker.listener(listener_info.listener)
         return None if listener is None else (listener.host, listener.port)
 
     def live_brokers(self) -> list[BrokerRegistration]:

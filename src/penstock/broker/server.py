@@ -33,7 +33,7 @@ from penstock.broker.data_directory import (
 from penstock.broker.fetch.read_replicas import RackAwareSelector
 from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.gate import Gate
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
@@ -261,9 +261,9 @@ class Broker:
             config.socket_receive_buffer_bytes,
         )
         for endpoint in config.listeners:
-            entrance = Entrance(endpoint.name, endpoint.name == config.inter_broker_listener_name)
+            listener_info = ListenerInfo(endpoint.name, endpoint.name == config.inter_broker_listener_name)
             listener = await self._runtime.listen(
-                endpoint.host, endpoint.port, partial(self.service.connection, entrance), options
+                endpoint.host, endpoint.port, partial(self.service.connection, listener_info), options
             )
             self._listeners.append(listener)
             self._bound[endpoint.name] = (endpoint.host, listener.port)

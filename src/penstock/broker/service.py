@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.broker import limits
 from penstock.broker.gate import Gate
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.net.answering import AnswerBudget
 from penstock.broker.net.connection import STARTING, Connection, Slot
 from penstock.broker.net.outbox import ChunkPool
@@ -40,7 +40,7 @@ from penstock.wire.commits import decode_commit
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header
 
-ANY_ENTRANCE = Entrance()
+ANY_LISTENER = ListenerInfo()
 SWEEP_INTERVAL_MS = 10_000
 WAITS_AS_ASKED = frozenset(
     {
@@ -181,11 +181,11 @@ class Service:
     def receiving_bytes(self) -> int:
         return self.receive_budget.used
 
-    def connection(self, entrance: Entrance = ANY_ENTRANCE) -> Connection:
+    def connection(self, listener_info: ListenerInfo = ANY_LISTENER) -> Connection:
         """The factory that listeners use."""
         self._numbers += 1
         connection = Connection(self, self._chunks, self._numbers)
-        connection.request = Request(self.gate, self.gate.client(entrance), connection)
+        connection.request = Request(self.gate, self.gate.client(listener_info), connection)
         return connection
 
     # ---- requests

@@ -114,7 +114,7 @@ async def with_denied(
 
 def found(node: Node, request: Request, coordination: Coordination[Any], key: str) -> Coordinator:
     broker = node.image.brokers.get(coordination.broker_of(key))
-    address = None if broker is None else node.address_of(broker, request.entrance)
+    address = None if broker is None else node.address_of(broker, request.listener_info)
     if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     host, port = address

@@ -126,7 +126,7 @@ def describe(
     brokers = []
     unreachable = []
     for broker in node.live_brokers():
-        address = node.address_of(broker, request.entrance)
+        address = node.address_of(broker, request.listener_info)
         if address is None:
             unreachable.append(broker.id)
         else:

@@ -28,7 +28,7 @@ _VERSION: Final = Struct(">h")
 PRINCIPAL_VERSION: Final = 0
 
 
-class Entrance(NamedTuple):
+class ListenerInfo(NamedTuple):
     """The properties of a listener that its connections need."""
 
     listener: str = ""
@@ -92,10 +92,10 @@ def host_of_address(address: bytes) -> str:
 class Client:
     """The sender of the requests of one connection."""
 
-    __slots__ = ("entrance", "host", "principal", "software_name", "software_version")
+    __slots__ = ("host", "listener_info", "principal", "software_name", "software_version")
 
-    def __init__(self, entrance: Entrance, principal: Principal | None, host: str = "") -> None:
-        self.entrance = entrance
+    def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
+        self.listener_info = listener_info
         self.principal = principal
         """None until the client has authenticated, on a listener that requires it."""
         self.host = host

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.broker.net.access import NOT_ASKED, Client, Entrance, Principal
+from penstock.broker.net.access import NOT_ASKED, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
 from penstock.metadata import ResourceType
 from penstock.wire.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceKind
@@ -120,9 +120,9 @@ class Request:
         return self.client.principal
 
     @property
-    def entrance(self) -> Entrance:
+    def listener_info(self) -> ListenerInfo:
         """The listener that received the request."""
-        return self.client.entrance
+        return self.client.listener_info
 
     @property
     def host(self) -> str:
@@ -191,7 +191,7 @@ class Request:
 
     @property
     def may_speak_for_a_broker(self) -> bool:
-        return self.client.entrance.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
+        return self.client.listener_info.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
 
     def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME, *, asked: bool = True) -> int:
         """The operations allowed on a resource, as a bit set (KIP-430)."""
