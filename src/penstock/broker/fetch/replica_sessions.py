@@ -4,7 +4,7 @@ A partition is due when its follower has asked for it (again), when it has grown
 been told its high watermark. An answer considers only due partitions, so a thousand idle partitions cost nothing. A
 partition that was answered with records, an error or a divergence is due again only when the follower asks for it.
 
-The partition itself tells of its changes: each item of a session is a `Question` that the partition knows
+The partition itself tells of its changes: each item of a session is a `FollowerFetch` that the partition knows
 (`penstock.broker.replicas.partition`).
 
 A follower has one session: a new one ends the previous one. A request delayed by a network fault may arrive after the
@@ -33,7 +33,7 @@ class WaitingFetch(FetchWaiter, Protocol):
 
 
 class ReplicaItem(FetchItem):
-    """One partition that a follower copies: a `Question` to it."""
+    """One partition that a follower copies: a `FollowerFetch` to it."""
 
     __slots__ = ("is_asked", "is_new", "log_start", "number", "session")
 
@@ -51,14 +51,14 @@ class ReplicaItem(FetchItem):
 
     def join(self, partition: Partition) -> None:
         """Subscribe to the changes of the partition."""
-        if partition.questions is None:
-            partition.questions = {}
-        partition.questions[self] = None
+        if partition.follower_fetches is None:
+            partition.follower_fetches = {}
+        partition.follower_fetches[self] = None
 
     def leave(self) -> None:
         partition = self.partition
-        if partition is not None and partition.questions is not None:
-            partition.questions.pop(self, None)
+        if partition is not None and partition.follower_fetches is not None:
+            partition.follower_fetches.pop(self, None)
 
     def on_append(self) -> FetchWaiter | None:
         if not self.is_asked:
