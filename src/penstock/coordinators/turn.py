@@ -44,7 +44,7 @@ class Ask:
 Run = tuple[Writer | None, list[Pair], int]
 """Consecutive records of one writer (None: outside transactions), and their total size in bytes."""
 
-class Desk(Protocol):
+class TurnHost(Protocol):
     """The methods of the host that a turn calls."""
 
     decided_end: int
@@ -61,7 +61,7 @@ class HostTurn:
     """One decision. The object is reused for the next one, so shards must not keep it."""
 
     __slots__ = (
-        "_desk",
+        "_host",
         "asks",
         "bytes",
         "claim",
@@ -76,8 +76,8 @@ class HostTurn:
         "writer",
     )
 
-    def __init__(self, desk: Desk, coordinator_epoch: CoordinatorEpoch, image: MetadataImage) -> None:
-        self._desk = desk
+    def __init__(self, host: TurnHost, coordinator_epoch: CoordinatorEpoch, image: MetadataImage) -> None:
+        self._host = host
         self.coordinator_epoch = coordinator_epoch
         self.image = image
         self.now_ms = 0.0
@@ -110,7 +110,7 @@ class HostTurn:
 
     @property
     def end_offset(self) -> int:
-        return self._desk.decided_end + sum(len(records) for _, records, _ in self.runs) + len(self.records)
+        return self._host.decided_end + sum(len(records) for _, records, _ in self.runs) + len(self.records)
 
     def append(self, key: bytes, value: bytes | None) -> None:
         assert self.is_open, OVER
@@ -160,14 +160,14 @@ class HostTurn:
     def cancel_ask(self, key: Key) -> None:
         assert self.is_open, OVER
         self.asks = tuple(ask for ask in self.asks if ask.key != key)
-        self._desk.cancel_ask(key)
+        self._host.cancel_ask(key)
 
     def set_timer(self, key: Key, delay_ms: float, callback: TimerCallback) -> None:
         assert self.is_open, OVER
-        self._desk.timers.set(key, delay_ms, callback, self.now_ms)
+        self._host.timers.set(key, delay_ms, callback, self.now_ms)
 
     def cancel_timer(self, key: Key) -> None:
-        self._desk.timers.cancel(key)
+        self._host.timers.cancel(key)
 
     def uuid(self) -> bytes:
-        return self._desk.uuid()
+        return self._host.uuid()
