@@ -1,4 +1,4 @@
-"""OffsetCommit (8): how far a group has come.
+"""OffsetCommit (8): commit the offsets of a group.
 
 Served: v2–v10. v5 drops the retention time (KIP-211), v6 leader epochs (KIP-320), v7 static members (KIP-345), v8
 flexible, v9 members of the consumer protocol (KIP-848), v10 topic ids (KIP-848). The answer leaves when the offsets are

@@ -1,4 +1,4 @@
-"""OffsetDelete (47): forget committed offsets of topics that nobody in the group reads any more (KIP-496).
+"""OffsetDelete (47): delete committed offsets of topics that no member of the group reads any more (KIP-496).
 
 Served: v0.
 """

@@ -1,9 +1,9 @@
-"""OffsetFetch (9): how far groups have come.
+"""OffsetFetch (9): the committed offsets of groups.
 
 Served: v1–v10. v2 all topics of a group, v5 leader epochs (KIP-320), v6 flexible, v7 offsets of open transactions may
 be waited for (KIP-447), v8 several groups at once (KIP-709), v9 members of the consumer protocol (KIP-848), v10 topic
 ids.
-Each group is asked for at its own coordinator; the answer leaves when all of what it tells is committed.
+Each group is fetched from its coordinator; the answer is sent when all offsets in it are committed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ BATCHED_FROM = 8
 ERROR_OF_ITS_OWN_FROM = 2
 NO_OFFSET = -1
 AT_ONCE_MAX = 20
-"""Groups that are asked for without giving the loop back meanwhile."""
+"""Groups that are fetched without yielding to the loop."""
 OFFSETS_AT_ONCE_MAX = 50
-"""Offsets that are told without giving the loop back; each may have 4 KB of metadata."""
+"""Offsets that are encoded without yielding to the loop; each may have 4 KB of metadata."""
 
 
 def serve(

@@ -2,8 +2,8 @@
 
 Appends go to the log, and the leader state computes the high watermark. When it advances, two kinds of requests are
 woken: produce requests that wait for their commit, and fetches that wait for data. Produce requests are answered
-immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers (`FollowerFetch`)
-wait for the append itself, because the commit depends on them.
+immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers
+(`FollowerFetch`) wait for the append itself, because the commit depends on them.
 
 A partition leads (`leader` is set), follows (`follower` is set), or does neither: then its log is not open or is being
 truncated, or the partition has no leader.
