@@ -195,7 +195,7 @@ def _unregister(port: ProtocolPort, broker: int, patience_s: float) -> None:
         if port.now_s() - since_s > patience_s:
             raise CliError(
                 f"broker {broker} is drained, but still runs, so it was not unregistered",
-                hint=f"stop it, and rerun `penstock brokers drain {broker}--unregister`",
+                hint=f"stop it, and rerun `penstock brokers drain {broker} --unregister`",
             )
         port.pause(POLL_S)
     port.unregister(broker)
