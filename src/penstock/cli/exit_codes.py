@@ -17,9 +17,9 @@ REFUSED = 6
 """The cluster refused the request (a value it does not accept, more replicas than it has brokers), or a plan does not
 fit it; nothing was changed."""
 NOT_AUTHORIZED = 7
-"""Who we are may not do this, or could not be told."""
+"""Authentication failed, or the user is not authorised for this operation."""
 TIMED_OUT = 8
-"""The cluster was reached and did not answer in time."""
+"""The cluster is reachable but did not answer in time."""
 DECLINED = 9
 """The user declined the confirmation."""
 UNHEALTHY = 10
