@@ -20,7 +20,7 @@ from penstock.broker.coordination.kind import WriteSettings
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.config import BrokerConfig
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.coordinators.partitioning import partition_of
 from penstock.coordinators.shard import (
     CoordinatorEpoch,
@@ -187,7 +187,7 @@ def request_of(verb: str, text: str, epoch: int = 0, coordinator_epoch: int = 1)
     )
 
 
-def serve(node: Node, request: Request, body: SyncGroupRequest) -> Asked:
+def serve(node: Node, request: Request, body: SyncGroupRequest) -> PendingReply:
     claim: Writer | None = None
     producer = Producer(PRODUCER, ProducerEpoch(body.generation_id))
     if body.member_id == "transfer":

@@ -12,7 +12,7 @@ from broker.session import Session, batch, run_session, simulated
 from broker.test_authorization import QUICK, Deny, codes_in, prepared, request_of
 from penstock.broker.fetch.response import Read, encode
 from penstock.broker.fetch.sessions import FetchItem
-from penstock.broker.net.access import ANONYMOUS, Entrance, Principal
+from penstock.broker.net.access import ANONYMOUS, ListenerInfo, Principal
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.broker.refusals import refusal
@@ -42,7 +42,7 @@ EVERY_VERSION = [
 class Login:
     """Connections must log in."""
 
-    def principal(self, entrance: Entrance) -> Principal | None:
+    def principal(self, listener_info: ListenerInfo) -> Principal | None:
         return None
 
 

@@ -109,7 +109,7 @@ async def test_a_frame_beyond_what_its_api_may_take_is_refused_before_it_has_com
     await s.create("t")
     limit = SERVED[ApiKey(key)].max_frame_bytes if key in SERVED else 4096
     head = pack(">ihhih", limit + 1, key, 4, 1, -1)
-    await is_closed(s, head, saying="is beyond what API" if limit < 100 * MB else "socket.request.max.bytes")
+    await is_closed(s, head, saying="is over the limit of API" if limit < 100 * MB else "socket.request.max.bytes")
     assert s.node.served.service.receiving_bytes < 100_000
     await survives(s)
 

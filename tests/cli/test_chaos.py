@@ -13,8 +13,8 @@ from penstock.cli.chaos import _choose
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "say what to break"),
-        (["--brokers", "3", "-b", "127.0.0.1:1"], "say what to break"),
+        ([], "choose a cluster"),
+        (["--brokers", "3", "-b", "127.0.0.1:1"], "choose a cluster"),
         (["--brokers", "3", "--faults", "earthquake"], "there is no earthquake"),
         (["--brokers", "3", "--faults", "cut-leader"], "cut-leader needs --netns"),
         (["--brokers", "3", "--faults", "rolling-swap"], "needs --mixed-with"),

@@ -1,4 +1,4 @@
-"""Work that is done again and again: each chore by itself, with a pause after it, until the broker stops."""
+"""Periodic work: each chore runs independently, with a pause after each run, until the broker stops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Chores:
         self._closed = False
 
     def add(self, name: str, work: Work, interval_ms: Callable[[], float], *, first_ms: float | None = None) -> None:
-        """Do `work` after the first pause, and after each that follows. Settings change: each is asked for anew."""
+        """Run `work` periodically. `interval_ms` is called before each pause, because the setting can change."""
         self._later(name, work, interval_ms, interval_ms() if first_ms is None else first_ms)
 
     def close(self) -> None:
-        """What is being done goes on to its end."""
+        """Stop; a run in progress completes."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -36,6 +36,6 @@ class Chores:
         try:
             await work()
         finally:
-            # One that failed is due again like any other: the runtime reports it.
+            # After an error, which the runtime reports, the chore is scheduled again as usual.
             if not self._closed:
                 self._later(name, work, interval_ms, interval_ms())

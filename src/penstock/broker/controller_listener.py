@@ -1,7 +1,7 @@
-"""Where other nodes reach this node's controller.
+"""The listener on which other nodes reach this node's controller.
 
-It is served from the moment the process listens: a node that is forming a cluster is asked which one it knows, and a
-voter may be needed by others before it can do anything else. What needs the quorum is refused until there is one.
+It serves requests from the start of the process: other nodes ask for the cluster id while a cluster is formed, and may
+need this node's vote before it is ready. Requests that need the quorum are refused until there is one.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class ControllerListener:
         return listener
 
     def samples(self) -> Iterator[Sample]:
-        """What nodes, or those who pass for some, did wrong here."""
+        """Counters of invalid requests on this listener."""
         refused = 0 if self.node is None else self.node.quorum.peers.refused
         for name, text, value in (
-            ("frames_refused", "Connections closed because what they sent is no request", self._metrics.refused_frames),
-            ("unexpected_errors", "Handlers that raised what they should not", self._metrics.unexpected_errors),
-            ("quorum_messages_refused", "Requests and answers of the quorum that make no sense", refused),
+            ("frames_refused", "Connections closed because of an invalid request frame", self._metrics.refused_frames),
+            ("unexpected_errors", "Unexpected exceptions in request handlers", self._metrics.unexpected_errors),
+            ("quorum_messages_refused", "Invalid requests and answers between quorum nodes", refused),
         ):
             yield counter(f"penstock_controller_{name}_total", text, value)
 

@@ -1,4 +1,4 @@
-"""Whose data directory this is (`meta.properties`), and whether it was left in order (`.kafka_cleanshutdown`)."""
+"""The identity of a data directory (`meta.properties`), and the proof of a clean stop (`.kafka_cleanshutdown`)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILES_OF_A_NEW_DIRECTORY = (
     META_PROPERTIES + TEMPORARY_SUFFIX,
     "penstock.pid",
 )
-"""What may be there before `meta.properties` is: a lock, a file system's own, and a format that was cut short."""
+"""Files allowed in a directory without `meta.properties`: the lock, those of the file system, an interrupted format."""
 
 
 def identity_in(disk: Disk, node_id: int) -> MetaProperties | None:
-    """Whose it is; None if it is new. Raises StartRefused or MetaPropertiesError if it is not for this node."""
+    """The directory's identity; None if it is new. Raises StartRefused or MetaPropertiesError if it is unusable."""
     if disk.exists(META_PROPERTIES):
         found = parse_meta_properties(disk.read_bytes(META_PROPERTIES))
         check_meta_properties(found, node_id=node_id, cluster_id=None)
@@ -43,12 +43,12 @@ def identity_in(disk: Disk, node_id: int) -> MetaProperties | None:
 
 
 def _is_of_a_format(name: str) -> bool:
-    """A file of the metadata directory that a format which was cut short may leave."""
+    """Whether an interrupted format may leave this file in the metadata directory."""
     return name.startswith(snapshot_name(BOOTSTRAP_SNAPSHOT))
 
 
 async def format_new(disk: Disk, identity: MetaProperties, voters: VoterSet, wall_ms: int) -> None:
-    """Make a new directory this node's. A format that is cut short leaves no `meta.properties`, and is done again."""
+    """Format a new directory for this node. `meta.properties` is written last: an interrupted format is repeated."""
     disk.mkdir(METADATA_DIRECTORY)
     for name, data in format_directory(identity, voters, timestamp_ms=wall_ms).items():
         await disk.replace_bytes(name, data)
@@ -56,7 +56,7 @@ async def format_new(disk: Disk, identity: MetaProperties, voters: VoterSet, wal
 
 
 async def take_clean_shutdown(disk: Disk) -> int:
-    """The broker epoch under which this node stopped cleanly, or -1. It counts once: a crash must not find it."""
+    """The broker epoch of the last clean stop, or -1. The file is removed, so that it proves nothing after a crash."""
     if not disk.exists(CLEAN_SHUTDOWN):
         return NO_PROOF
     epoch = parse_clean_shutdown(disk.read_bytes(CLEAN_SHUTDOWN))
@@ -70,7 +70,7 @@ async def leave_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in Kafka's clean shutdown file; -1 for what is no proof."""
+    """The broker epoch in Kafka's clean shutdown file; -1 if it is invalid."""
     text = data.decode(errors="replace")
     head, found, tail = text.partition('"brokerEpoch":')
     number = tail.rstrip("}").strip()

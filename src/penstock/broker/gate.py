@@ -1,17 +1,17 @@
-"""The gate that every request passes, at its entry and at its exit.
+"""Access control and quotas: every request passes the gate before it is served, and again when it is answered.
 
     entry   authenticated?   one for cluster members, or allowed on the cluster as a whole?   within quota?
     exit    bytes and time are charged, and the throttle time goes into the answer
 
-What it asks stands in the API's row of the table (`penstock.wire.apis`). Most APIs are authorised per topic, group or
-configuration and answered in part: their handlers ask `Request.allowed` for each element.
+The API's row in the table (`penstock.wire.apis`) says which checks apply. Most APIs are authorised per topic, group or
+configuration and may succeed partially: their handlers call `Request.allowed` for each element.
 
 Three policies decide, and all of them can be replaced: `Authentication`, `Authorizer` and `Quotas`. Without them
-everyone is anonymous, everything is allowed, and nothing is limited; the gate then costs a request one look at a flag.
+all clients are anonymous, everything is allowed, and nothing is limited; the gate then only checks a flag.
 
-An administrative request passes two gates. The one of the broker that takes it asks only whether its sender has
-authenticated; the one of the active controller authorises it, by the principal that the Envelope carries (KIP-590).
-Both charge it: what they charge for can differ, and `Request.row.is_forwarded` tells them apart.
+An administrative request passes two gates. The gate of the receiving broker only checks that the client has
+authenticated. The gate of the active controller authorises the request, by the principal in the Envelope (KIP-590).
+Both charge it to quotas, which can differ; `Request.row.is_forwarded` tells the two cases apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.net.access import ANONYMOUS, Client, Entrance, Principal
+from penstock.broker.net.access import ANONYMOUS, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
 from penstock.wire.apis import QuotaClass
 from penstock.wire.codec import Encoded, Message
@@ -35,27 +35,27 @@ _THROTTLE_BYTES = 4
 
 
 class Authentication(Protocol):
-    def principal(self, entrance: Entrance) -> Principal | None:
-        """Whom a new connection of this listener speaks for. None: it must log in first."""
+    def principal(self, listener_info: ListenerInfo) -> Principal | None:
+        """The principal of a new connection on this listener. None: it must log in first."""
 
 
 class Authorizer(Protocol):
     def allows(self, request: Request, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
 
     def allows_somewhere(self, request: Request, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether some resource of this kind could be named that the operation is allowed on."""
+        """Whether the operation is allowed on at least one possible resource of this kind."""
 
 
 class Quotas(Protocol):
     def enter(self, request: Request) -> None:
-        """Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) for a request that is not even to be begun."""
+        """Raise KafkaError(THROTTLING_QUOTA_EXCEEDED) if the request must not be started."""
 
     def charge(self, request: Request, data_bytes: int) -> int:
-        """Count the bytes of records that came or go, as the answer is made. Returns for how many milliseconds the
-        client is to be throttled, for whatever it has used up."""
+        """Count the bytes of records received or sent, when the answer is made. Returns the throttle time in
+        milliseconds for all quotas that the client has exceeded."""
 
     def took(self, request: Request, busy_ms: float) -> None:
-        """Count the time that the broker spent on a request, not the time that its answer waited."""
+        """Count the time that the broker worked on a request, without the time that its answer waited."""
 
 
 class Gate:
@@ -64,8 +64,8 @@ class Gate:
     __slots__ = ("authentication", "authorizer", "is_active", "own", "quotas")
 
     def __init__(self) -> None:
-        self.own = Client(Entrance(), ANONYMOUS)
-        """This node, as the sender of requests of its own."""
+        self.own = Client(ListenerInfo(), ANONYMOUS)
+        """The client object for this node's own requests."""
         self.configure()
 
     def configure(
@@ -79,19 +79,19 @@ class Gate:
         self.quotas = quotas
         self.is_active = authentication is not None or authorizer is not None or quotas is not None
 
-    def client(self, entrance: Entrance) -> Client:
-        """For a new connection of this listener."""
+    def client(self, listener_info: ListenerInfo) -> Client:
+        """The client object for a new connection on this listener."""
         policy = self.authentication
-        return Client(entrance, ANONYMOUS if policy is None else policy.principal(entrance))
+        return Client(listener_info, ANONYMOUS if policy is None else policy.principal(listener_info))
 
     def check_login(self, request: Request) -> None:
-        """Raises KafkaError, which closes the connection, if its client has yet to authenticate."""
+        """Raise KafkaError, which closes the connection, if its client has not authenticated yet."""
         if request.client.principal is None and not request.row.before_login:
             reason = f"{request.row.name} before the client has authenticated"
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason)
 
     def enter(self, request: Request) -> None:
-        """Raises KafkaError, which is answered, if the request as a whole is not to be served."""
+        """Raise KafkaError, which is answered, if the whole request is refused."""
         row = request.row
         if row.is_forwarded:
             return
@@ -101,7 +101,7 @@ class Gate:
             self.quotas.enter(request)
 
     def charge(self, request: Request, data_bytes: int) -> int:
-        """The throttle time, for an answer that is about to leave."""
+        """Charge the request to quotas when it is answered. Returns the throttle time."""
         quotas = self.quotas
         if quotas is None or request.row.quota is QuotaClass.NONE:
             return 0
@@ -112,17 +112,17 @@ class Gate:
             self.quotas.took(request, busy_ms)
 
     def leave(self, request: Request, response: Message) -> None:
-        """Charge a request that the codec answers, and tell its client of the throttle time."""
+        """Charge a request whose answer the codec encodes, and put the throttle time into the answer."""
         throttle_ms = self.charge(request, 0)
         if throttle_ms and isinstance(response, Encoded):
             response.body = _pack_throttle(throttle_ms) + response.body[_THROTTLE_BYTES:]  # its first field
         elif throttle_ms and hasattr(response, "throttle_time_ms"):
-            # The controller may have throttled a request that was passed on to it for longer.
+            # The controller may have throttled a forwarded request for longer.
             response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
 
 
 async def decided(handler: Callable[[Any, Request, Any], Any], node: object, request: Request) -> Message:
-    """The answer to a request that did not come in a frame: through the gate, and with errors as its API has them."""
+    """Serve a request that did not come in a frame: apply the gate, and turn errors into this API's error answer."""
     assert request.body is not None
     gate = request.gate
     try:

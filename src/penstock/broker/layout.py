@@ -1,4 +1,4 @@
-"""What is where in a data directory. Names are Kafka's where Kafka has them."""
+"""The names of files in a data directory. They are Kafka's names where Kafka has such files."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def parse_partition_directory(name: str) -> tuple[str, int] | None:
 
 
 class OwnerState(Enum):
-    """How far a `partition.metadata` can be trusted."""
+    """How far the content of a `partition.metadata` can be trusted."""
 
     CHECKED = "checked"
     UNCHECKED = "unchecked"
-    """It has no checksum: Kafka, or an earlier release, wrote it."""
+    """Without a checksum: written by Kafka or an earlier release."""
     TORN = "torn"
-    """It is missing, or its end is, or zeros stand in its place: what a crash makes of a new file."""
+    """Missing, truncated or zero-filled, as a crash may leave a new file."""
     DAMAGED = "damaged"
-    """No crash does that."""
+    """Corrupt in a way that a crash cannot cause."""
 
 
 class Owner(NamedTuple):
     topic_id: str
-    """Empty where it cannot be read."""
+    """Empty if it cannot be read."""
     state: OwnerState
 
 
@@ -50,13 +50,13 @@ _CHECKSUM_LINE = "\ncrc32c: "
 
 
 def partition_metadata_text(topic_id: str) -> bytes:
-    """Kafka's file, and a line more that Kafka does not read: a checksum of the first two."""
+    """Kafka's file, with an additional line that Kafka ignores: a checksum of the first two."""
     head = f"{_VERSION_LINE}{_TOPIC_LINE}{topic_id}"
     return f"{head}{_CHECKSUM_LINE}{crc32c(head.encode()):08x}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> Owner:
-    """Empty data stands for a file that is not there."""
+    """Parse the file; empty data means that it is missing."""
     text = data.decode("ascii", errors="replace")
     head, line, checksum = text.partition(_CHECKSUM_LINE)
     topic_id = head.removeprefix(_VERSION_LINE + _TOPIC_LINE).strip()

@@ -1,10 +1,10 @@
-"""A node as its API handlers see it: `ControllerNode` what every node has, `Node` what only brokers have."""
+"""A node as its API handlers see it: `ControllerNode` has the parts of every node, `Node` adds those of brokers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.broker.replicas.partitions import PartitionManager
@@ -34,7 +34,7 @@ def advertised(served: dict[ApiKey, ServedApi]) -> list[ApiVersion]:
 
 
 class ControllerNode:
-    """What the listeners of controllers need, and what administrative requests need wherever they arrive."""
+    """The parts of a node that the controller's listeners and administrative requests need."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ControllerNode:
         self.runtime = runtime
         self.events: EventLog = events
         self.loggers = events
-        """The same, for whoever changes which events are written."""
+        """The same object, with the methods that change which events are logged."""
         self.config = config
         """The configuration in force: a new object after each change at run time."""
         self.quorum = quorum
@@ -60,7 +60,7 @@ class ControllerNode:
         self.node_id = config.node_id
 
     def check_is_own(self, name: str) -> None:
-        """Raises KafkaError for what only another node knows: what it runs with."""
+        """Raise KafkaError unless `name` is this node: each node knows only its own configuration."""
         if name != str(self.node_id):
             reason = f"Unexpected broker id, expected {self.node_id} but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -99,13 +99,14 @@ class Node(ControllerNode):
 
     @property
     def controller_id(self) -> int:
-        """Where clients may send what the controller decides: if that is no broker, which they cannot reach, here."""
+        """The broker to which clients may send administrative requests. This broker, if the controller is not a broker
+        and so clients cannot reach it."""
         leader_id = self.quorum.leader_id
         return leader_id if self.is_live(leader_id) else self.node_id
 
-    def address_of(self, broker: BrokerRegistration, entrance: Entrance) -> tuple[str, int] | None:
-        """Where whoever came in here reaches that broker: its listener of the same name. None if it has none."""
-        listener = broker.listener(entrance.listener)
+    def address_of(self, broker: BrokerRegistration, listener_info: ListenerInfo) -> tuple[str, int] | None:
+        """The broker's address for clients of this listener: its listener of the same name. None if it has none."""
+        listener = broker.listener(listener_info.listener)
         return None if listener is None else (listener.host, listener.port)
 
     def live_brokers(self) -> list[BrokerRegistration]:
@@ -116,8 +117,8 @@ class Node(ControllerNode):
         return broker is not None and not broker.fenced
 
     def is_leading(self, node_id: int) -> bool:
-        """Whether clients should be sent there. One whose connections have just ended most likely leads no more: who
-        is told so asks again in a moment, who is sent there waits for a timer of its own before it does."""
+        """Whether clients should be sent to this leader. A node whose connections have just closed has probably failed.
+        A client that is told so retries soon; a client that is sent there waits for a timeout first."""
         return self.is_live(node_id) and not self.manager.roles.fetchers.is_gone(node_id)
 
     def offline(self, replicas: tuple[int, ...]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Ids for producers, from blocks that the metadata log hands out, so that none is ever given twice."""
+"""Allocates producer ids from blocks that the metadata log grants, so that no id is used twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Block(NamedTuple):
 
 
 class ProducerIds:
-    """Hands out ids one by one; those who come while a new block is being fetched wait for it together."""
+    """Allocates ids one by one. Requests that arrive while a new block is being fetched wait for it together."""
 
     def __init__(self, runtime: Runtime, next_block: Callable[[], Awaitable[Block]]) -> None:
         self._runtime = runtime
@@ -24,7 +24,7 @@ class ProducerIds:
         self._fetching: Future[None] | None = None
 
     async def next(self) -> int:
-        """Raises KafkaError if there is no block to be had: to all who waited for it, so that no one waits twice."""
+        """Raise KafkaError if no block can be fetched, for all requests that wait for it, so that none waits twice."""
         while self._next == self._end:
             if self._fetching is not None:
                 await self._fetching
@@ -36,7 +36,7 @@ class ProducerIds:
                 self._fetching = None
                 if isinstance(error, Exception):
                     fetching.set_exception(error)
-                    fetching.exception()  # there may be nobody else to take it
+                    fetching.exception()  # mark the exception as retrieved: there may be no other waiter
                 else:
                     fetching.cancel()
                 raise

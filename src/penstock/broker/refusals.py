@@ -32,13 +32,13 @@ ABSENT: Final[dict[str, int | None]] = {
     "producer_epoch": -1,
     "protocol_name": None,
 }
-"""What Kafka writes into a field of a refusal that has no value, if that is not the default of the schema."""
+"""Values that Kafka uses for empty fields of an error answer, where they differ from the schema's default."""
 
 ECHOED: Final[dict[ApiKey, tuple[str, ...]]] = {
     ApiKey.JOIN_GROUP: ("member_id",),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("allow_replication_factor_change",),
 }
-"""Fields of the request that a refusal with one error for all repeats."""
+"""Fields of the request that are repeated in an answer with one error for the whole request."""
 
 NAMES: Final = frozenset(
     {
@@ -55,14 +55,14 @@ NAMES: Final = frozenset(
         "topic_id",
     }
 )
-"""Fields that name an element, in requests and answers alike."""
+"""Fields that identify an element, in requests and answers."""
 
 ELEMENTS: Final[dict[ApiKey, Callable[[Any], Sequence[Any]]]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: lambda body: [topic for directory in body.dirs for topic in directory.topics],
     ApiKey.DESCRIBE_LOG_DIRS: lambda body: [],
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda body: [*body.deletions, *body.upsertions],
 }
-"""The elements of requests that are not laid out as their answers are."""
+"""The elements of requests whose layout differs from that of their answers."""
 
 
 def refusal(
@@ -83,7 +83,7 @@ def refusal(
 
 
 def element(cls: type[M], **names: object) -> Callable[[ErrorCode], M]:
-    """What a coordinator answers for one of many groups if it refuses: that element, with the error."""
+    """Builds the element for one of many groups that a coordinator refuses, with the error."""
     return lambda code: cls(error_code=code, **names)
 
 
@@ -97,7 +97,7 @@ def _error_of(cls: type[Message], version: int, error: Error) -> dict[str, Any]:
 
 @cache
 def _absent(cls: type[Message], version: int) -> dict[str, Any]:
-    """Fields besides the error code that a refusal fills, and with what; the message is still to be put in."""
+    """Fields besides the error code that an error answer fills, and their values; the message is added later."""
     values: dict[str, Any] = {}
     for field in _fields(cls, version):
         if field.name == "error_message":
@@ -114,7 +114,7 @@ def _elements(
     error: Error,
     choose: Callable[[Any], Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
-    """The array of `cls` that carries errors, with an element for each one of the request's array."""
+    """The array of `cls` that carries errors, with one element for each element of the request's array."""
     field = next((field for field in _fields(cls, version) if _carries_error(field, version)), None)
     if field is None:
         return {}
@@ -139,7 +139,7 @@ def _element(cls: type[Message], version: int, source: Any, error: Error) -> Mes
 
 
 def _named(cls: type[Message], version: int, source: Any) -> dict[str, Any]:
-    """What names an element: the fields that both have; or, if none, the first of each."""
+    """The fields that identify an element: those that both have or, if there are none, the first of each."""
     own = [field for field in _fields(cls, version) if not field.name.startswith("error_")]
     if not isinstance(source, Message):
         return {own[0].name: source}

@@ -1,11 +1,11 @@
-"""A broker's life in its cluster: it registers, catches up, is put in service, says that it lives, takes its leave.
+"""The lifecycle of a broker in its cluster: register, catch up, be unfenced, send heartbeats, shut down.
 
     starting ── register ──▸ fenced ── heartbeats, caught up ──▸ in service ── controlled shutdown ──▸ gone
                                 ▴──── the controller fenced it ─────┘
 
 Every start is a new *incarnation*, registered with the active controller under a new broker epoch. The epoch of the
-last clean stop, if there was one, is the proof that nothing was lost; without it the controller takes the broker out
-of every ISR in the same moment. Heartbeats go to whoever is the active controller, at once when that changes.
+last clean stop, if there was one, proves that no data were lost; without it the controller removes the broker from
+every ISR at once. Heartbeats go to the active controller, and one is sent at once when that changes.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 HEARTBEAT_CHANNEL = "heartbeat"
 REGISTER_CALL_MS = 5_000
 RETRY_MS = 100
-"""Between attempts to register, and between heartbeats of a broker that is not in service yet."""
+"""The pause between attempts to register, and between heartbeats of a broker that is not in service yet."""
 SHUTDOWN_MS = 10_000
-"""How long a stopping broker waits for the controller's leave."""
+"""How long a stopping broker waits for the controller's permission."""
 SHUTDOWN_CALL_MS = 1_000
 SHUTDOWN_CALLS = 2
-"""So often it asks a controller that does not answer: the others may be stopping too, with nobody left to take over."""
+"""Attempts to reach a controller that does not answer: all controllers may be stopping too."""
 
 REASONS = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: (
-        "the data directory belongs to another cluster than the controllers do. Start it with controllers of its own "
-        "cluster (controller.quorum.voters), or with an empty directory to join this one"
+        "its data directory belongs to another cluster. Set controller.quorum.voters to the controllers of its own "
+        "cluster, or start it with an empty directory to join this one"
     ),
     ErrorCode.UNSUPPORTED_VERSION: (
-        "the cluster uses a feature level that this release does not know. Start the release that the cluster runs"
+        "the cluster uses a feature level that this release does not support. Start the release that the cluster runs"
     ),
     ErrorCode.INVALID_REGISTRATION: (
-        "its data directory is that of another broker, which is registered already: copies of a directory cannot run "
-        "side by side. Start it with an empty directory"
+        "its data directory is a copy of that of another registered broker, and both cannot run at the same time. "
+        "Start it with an empty directory"
     ),
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: (
-        "another broker is alive under the same node.id. Every node of a cluster needs its own"
+        "another live broker uses the same node.id. Every node of a cluster needs its own"
     ),
 }
 
@@ -71,7 +71,7 @@ class BrokerLifecycle:
         contact: Contact,
     ) -> None:
         """`previous_epoch`: the broker epoch under which the last clean stop happened, or -1.
-        `contact` is told when the controller has answered."""
+        `contact` is called when the controller has answered."""
         self._runtime = runtime
         self._events = events
         self._config = config
@@ -93,7 +93,7 @@ class BrokerLifecycle:
     # ---- register
 
     async def register(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Until the active controller has admitted this broker. Raises RegistrationRefused."""
+        """Retry until the active controller has admitted this broker. Raises RegistrationRefused."""
         runtime = self._runtime
         deadline_ms = runtime.now_ms() + self._config.initial_broker_registration_timeout_ms
         request = self._request()
@@ -108,7 +108,7 @@ class BrokerLifecycle:
                 self._events.recurring("registration", "", reason=error.message)
             if code == ErrorCode.NONE:
                 self.epoch = response.broker_epoch
-                # What the registration did to partitions must be in force here before any of them is served.
+                # The effects of the registration on partitions must be applied here before any of them is served.
                 await self._quorum.image_where(
                     lambda image: (found := image.broker(self._config.node_id)) is not None
                     and found.epoch >= self.epoch,
@@ -150,7 +150,7 @@ class BrokerLifecycle:
         self._runtime.spawn(keep_running(self._runtime, self._beat, "heartbeats"), "heartbeats")
 
     async def in_service(self) -> None:
-        """Until the controller has unfenced this broker for the first time, and its own image says so."""
+        """Wait until the controller has unfenced this broker for the first time, and this node's image shows it."""
         await self._in_service
         await self._quorum.image_where(
             lambda image: (found := image.broker(self._config.node_id)) is not None and not found.fenced,
@@ -177,8 +177,8 @@ class BrokerLifecycle:
             await self._pause(interval_ms)
 
     def _unconfirmed_ms(self) -> float:
-        """By how much an answer may be out of date. One of this very node's controller says nothing about the others: a
-        leader that hears from no majority of them believes that it leads until it has checked."""
+        """How outdated an answer may be. An answer of this node's own controller proves nothing about the others: a
+        leader without a majority believes that it leads until its check fails."""
         if self._quorum.controller is None:
             return 0.0
         return min(self._quorum.core.config.check_quorum_timeout_ms, self._config.broker_session_timeout_ms / 2)
@@ -212,7 +212,7 @@ class BrokerLifecycle:
             self._leave.set_result(None)
 
     async def _unknown(self) -> None:
-        """The controller knows this broker under another epoch, or not at all. Whoever goes on would do harm."""
+        """The controller knows this broker under another epoch, or not at all. Stop: continuing could lose data."""
         await self._runtime.sleep(RETRY_MS)
         known = self._quorum.image.broker(self._config.node_id)
         if not self._stopped and (known is None or known.epoch > self.epoch):
@@ -220,7 +220,7 @@ class BrokerLifecycle:
             self._runtime.fatal(f"broker {self._config.node_id} is no longer part of the cluster: {now}")
 
     def _hurry(self) -> None:
-        """Another controller may be active now: let it know at once that this broker lives."""
+        """Another controller may be active now: send it a heartbeat at once."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -235,7 +235,7 @@ class BrokerLifecycle:
     # ---- the end
 
     async def leave(self) -> None:
-        """Controlled shutdown: return when others have taken over what this broker led, or cannot."""
+        """Controlled shutdown: return when other brokers lead this broker's partitions, or cannot."""
         others = any(
             not broker.fenced for broker in self._quorum.image.brokers.values() if broker.id != self._config.node_id
         )
@@ -252,7 +252,7 @@ class BrokerLifecycle:
 
     def _give_up(self) -> None:
         if self._leave is not None and not self._leave.done():
-            self._events.warning("controlled shutdown", reason="the controller gave no leave: stopping without it")
+            self._events.warning("controlled shutdown", reason="no permission from the controller: stopping anyway")
             self._leave.set_result(None)
 
     def stop(self) -> None:

@@ -1,12 +1,12 @@
-"""One node, from its data directory to its last answer.
+"""One node: start, run and stop.
 
 Start: lock the directory, find the cluster if the directory is new, open the metadata quorum, catch up with it; a
 broker then opens its partitions, registers with the controller, listens to clients and is put in service. Stop: hand
-leadership over, take no new connections, finish what is under way, close the logs so that the next start need not look
-at them, say so on disk.
+leadership over, accept no new connections, finish requests in progress, close the logs so that the next start need not
+recover them, and record the clean stop on disk.
 
-A node is broker, controller or both. The listeners of controllers have their own table of APIs, and are served from the
-moment there is a quorum: others may need this node's vote before it can do anything else.
+A node is broker, controller or both. The listeners of controllers have their own table of APIs, and are served as soon
+as there is a quorum: other nodes may need this node's vote before it is ready.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.broker.data_directory import (
 from penstock.broker.fetch.read_replicas import RackAwareSelector
 from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.gate import Gate
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
@@ -93,12 +93,12 @@ from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
 DRAIN_MS = 5_000
-"""How long a stopping broker waits for requests that are under way."""
+"""How long a stopping broker waits for requests in progress."""
 PRODUCER_IDS_MS = 10_000
-"""How long InitProducerId waits for a block of ids: less than its client waits, which asks again."""
+"""How long InitProducerId waits for a block of ids: less than its client's timeout, which then retries."""
 QUORUM_WAIT_TOLD_MS = 10_000
 QUORUM_WAIT_TOLD_AGAIN_MS = 60_000
-"""A start that waits for long for a leader of the metadata says so, again and again."""
+"""How often a start that waits for a metadata leader logs that it is waiting."""
 
 REFUSALS = (
     CheckpointDamaged,
@@ -111,21 +111,21 @@ REFUSALS = (
     WrongDirectory,
     WrongRole,
 )
-"""What keeps a node from starting, and is not its own fault."""
+"""Start-up errors that the operator must fix; not bugs."""
 
 
 class Stage(IntEnum):
-    """How far a node has come in its start. What a stage adds is there from then on."""
+    """The stages of a start. The parts that a stage adds exist from then on."""
 
     NEW = 0
     QUORUM = 1
-    """It has a replica of the metadata log, which may still catch up: `quorum`, `duties`."""
+    """The node has a replica of the metadata log, which may still catch up: `quorum`, `duties`."""
     PARTITIONS = 2
-    """Of a broker: it has opened its logs, and is about to register: `manager`, `lifecycle`."""
+    """Brokers: the logs are open, and the broker is about to register: `manager`, `lifecycle`."""
     REGISTERED = 3
-    """Of a broker: the controller has admitted this incarnation."""
+    """Brokers: the controller has admitted this incarnation."""
     SERVING = 4
-    """Of a broker: everything is there that clients need: `node`, `coordinators`."""
+    """Brokers: everything that clients need exists: `node`, `coordinators`."""
     READY = 5
 
 
@@ -155,13 +155,13 @@ class Broker:
         self._is_controller = "controller" in config.process_roles
         self.stage = Stage.NEW
         self.gate = Gate()
-        """Who is served, and how much; today everyone, everything."""
+        """Access control and quotas; by default everything is allowed."""
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
-        """Where the listeners for clients are, by name: a port may be the system's choice."""
+        """The addresses of the client listeners, by name: the system may have chosen the port."""
         self.address = ("", 0)
-        """Where clients connect; of a node that is no broker, where other nodes do."""
+        """The address for clients; for a node without the broker role, the address for other nodes."""
 
     @property
     def _config(self) -> BrokerConfig:
@@ -171,7 +171,7 @@ class Broker:
     # ---- start
 
     async def start(self) -> None:
-        """Until the node serves. StartInterrupted if the process is asked to end meanwhile."""
+        """Start the node; return when it serves. Raises StartInterrupted if the process is asked to stop meanwhile."""
         runtime, config = self._runtime, self._config
         self._lock = runtime.disk.lock("")
         runtime.on_stop(self._starting.stop)
@@ -179,7 +179,7 @@ class Broker:
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
         self.peers = Peers(runtime, config.node_id)
-        # Listen first: a port in use is found before anything is written, and the port may be the system's choice.
+        # Listen first: a port in use is detected before anything is written, and the system may choose the port.
         await self._listen()
         try:
             await self._start()
@@ -222,7 +222,7 @@ class Broker:
         self.stage = Stage.READY
 
     async def _await_quorum(self) -> None:
-        """Until the image is the cluster's. Whoever waits long for that is told what for."""
+        """Wait until the image has caught up with the cluster. Log the reason if that takes long."""
         self._ticker = self._runtime.call_later(QUORUM_WAIT_TOLD_MS, self._tell_waiting)
         try:
             await self._starting.unless_stopped(self.quorum.caught_up())
@@ -242,7 +242,7 @@ class Broker:
         )
 
     async def _check_cluster(self, cluster_id: str) -> None:
-        """Two clusters that are configured as one must not live side by side: who comes later stops."""
+        """Two clusters that are configured as one must not run at the same time: the later one stops."""
         is_stopping = self._starting.is_stopping
         reason = await other_cluster(self._runtime, self.peers, self._config, cluster_id, is_stopping)
         if reason is None or is_stopping():
@@ -261,9 +261,9 @@ class Broker:
             config.socket_receive_buffer_bytes,
         )
         for endpoint in config.listeners:
-            entrance = Entrance(endpoint.name, endpoint.name == config.inter_broker_listener_name)
+            listener_info = ListenerInfo(endpoint.name, endpoint.name == config.inter_broker_listener_name)
             listener = await self._runtime.listen(
-                endpoint.host, endpoint.port, partial(self.service.connection, entrance), options
+                endpoint.host, endpoint.port, partial(self.service.connection, listener_info), options
             )
             self._listeners.append(listener)
             self._bound[endpoint.name] = (endpoint.host, listener.port)
@@ -271,7 +271,7 @@ class Broker:
         if self._is_controller and config.controller_listeners:
             await self._listen_for_nodes(options)
         if self._metrics_address is not None:
-            # A broker that shows no metrics starts without the modules that do it.
+            # Imported here, so that a broker without metrics starts without these modules.
             from penstock.telemetry.endpoint import metrics_server
 
             http = metrics_server(self._runtime, self.metrics.samples, self._http_failed)
@@ -294,7 +294,7 @@ class Broker:
     # ---- the directory and the quorum
 
     async def _identify(self) -> MetaProperties:
-        """Whose data directory this is; a new one becomes this node's, in the cluster that it finds or founds."""
+        """The identity of the data directory. A new one is formatted for the cluster that this node joins or founds."""
         disk, config = self._runtime.disk, self._config
         found = identity_in(disk, config.node_id)
         if found is not None:
@@ -387,12 +387,12 @@ class Broker:
         image = self.quorum.image
         await self._expect_directories_known(image)
         await self.manager.open(image)
-        # The others went on meanwhile: logs were opened, and topics came and went.
+        # The image may have changed while the logs were opened: topics were created or deleted.
         while (newest := self.quorum.image) is not image:
             await self.manager.on_image(difference(image, newest), newest)
             image = newest
         if self.manager.lost:
-            # Partitions that are copied again must leave their ISRs, as after a crash.
+            # Partitions that must be copied again must leave their ISRs, as after a crash.
             self._clean_epoch = NO_PROOF
         self.stage = Stage.PARTITIONS
         self.quorum.add_publisher(self.manager.on_image)
@@ -403,10 +403,10 @@ class Broker:
             self._configure_partitions(self._config)
 
     async def _expect_directories_known(self, image: MetadataImage) -> None:
-        """Where this node alone keeps the metadata, nobody could contradict metadata that lost topics.
+        """Detect lost metadata on a node that has the only copy, so that no other replica could reveal the loss.
 
-        A directory is made after its topic was committed, and taken away before a snapshot forgets the deletion. So
-        one of a topic that the log neither has nor deleted is proof that the log is not what it was.
+        A partition's directory is created after its topic was committed, and removed before a snapshot drops the
+        deletion. So a directory of a topic that the metadata neither has nor deleted proves that metadata were lost.
         """
         unknown = self.manager.unknown_directories(image) if self.quorum.is_alone else {}
         removed = await self.quorum.removed_topics() if unknown else {}
@@ -421,7 +421,7 @@ class Broker:
             )
 
     async def _register(self) -> None:
-        """Join under a new incarnation. Without proof of a clean stop every led partition gets a new epoch."""
+        """Register as a new incarnation. Without proof of a clean stop every led partition gets a new epoch."""
         assert self._identity is not None
         self.lifecycle = BrokerLifecycle(
             self._runtime,
@@ -507,7 +507,7 @@ class Broker:
     # ---- while it runs
 
     async def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Settings of brokers made at run time take effect here."""
+        """Apply broker settings that were changed at run time."""
         node_id = self._config.node_id
         if not any(kind == ResourceType.BROKER for kind, _ in delta.configs_changed):
             return
@@ -519,8 +519,8 @@ class Broker:
         try:
             changed = self._live.update(defaults, own)
         except ConfigError as error:
-            # The controller checked them against its own static settings; this node's may be others.
-            self._events.error("config not applied", problems="; ".join(error.problems), then="the old ones stay")
+            # The controller validated them with its own static settings; those of this node may differ.
+            self._events.error("config not applied", problems="; ".join(error.problems), then="keeping the old values")
             return
         for warning in self._config.warnings:
             if warning not in before.warnings:
@@ -551,7 +551,7 @@ class Broker:
     # ---- stop
 
     async def stop(self) -> None:
-        """Hand over, finish what is under way, and leave a directory that the next start can trust."""
+        """Hand leadership over, finish requests in progress, and record a clean stop for the next start."""
         self._starting.stop()
         if self._is_broker:
             await self.lifecycle.leave()
@@ -581,7 +581,7 @@ class Broker:
         await self._directory.close()
 
     async def _undo_start(self) -> None:
-        """The process is to end before it was ready. What proved a clean stop still does: nothing was written since."""
+        """Undo a start that was interrupted. The proof of the last clean stop is kept: nothing was written since."""
         for listener in self._listeners:
             listener.close()
         epoch = self._clean_epoch
@@ -597,6 +597,6 @@ class Broker:
             if epoch >= 0:
                 await leave_clean_shutdown(self._runtime.disk, epoch)
         self.peers.close()
-        self._events.info("stopped", reason="asked to end while it started")
+        self._events.info("stopped", reason="asked to stop during start-up")
         if self._lock is not None:
             self._lock.release()

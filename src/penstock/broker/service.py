@@ -1,13 +1,13 @@
-"""The broker behind its connections: limits on them, and the way of every request through table, gate and handler.
+"""Serves the requests of all connections: API table, gate, handler and answer; and enforces connection limits.
 
 A request is looked up in the table of served APIs (`penstock.wire.apis`). Produce and Fetch parse their own frames;
 all others are decoded by the codec within the API's limits, handed to their handler as typed messages, and the typed
-answer is encoded. A handler returns its response, or what it will come from (an awaitable, or what a coordinator was
-asked), which makes the request a barrier but for those of `OVERLAPPING` APIs. The gate (`penstock.broker.gate`) is
-asked before; a `KafkaError` that it or the handler raises becomes the answer (`penstock.broker.refusals`).
+answer is encoded. A handler returns its response, or a pending one (an awaitable, or a coordinator's reply). A pending
+request is a barrier for later ones, except for `OVERLAPPING` APIs. The gate (`penstock.broker.gate`) is checked
+before; a `KafkaError` that it or the handler raises becomes the answer (`penstock.broker.refusals`).
 
-What a peer can do wrong ends its own connection and nothing else: an unexpected exception is counted, logged and
-closes the connection; the broker goes on.
+An error affects only the connection that caused it: an unexpected exception is counted and logged, and closes the
+connection; the broker continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.broker import limits
 from penstock.broker.gate import Gate
-from penstock.broker.net.access import Entrance
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.net.answering import AnswerBudget
 from penstock.broker.net.connection import STARTING, Connection, Slot
 from penstock.broker.net.outbox import ChunkPool
@@ -31,7 +31,7 @@ from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
 from penstock.broker.refusals import refusal
 from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.apis import SERVED, ApiKey, ServedApi, api_name
@@ -40,7 +40,7 @@ from penstock.wire.commits import decode_commit
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_request_header
 
-ANY_ENTRANCE = Entrance()
+ANY_LISTENER = ListenerInfo()
 SWEEP_INTERVAL_MS = 10_000
 WAITS_AS_ASKED = frozenset(
     {
@@ -54,29 +54,29 @@ WAITS_AS_ASKED = frozenset(
 """APIs whose requests say how long the answer may take, or that wait for other members of a group."""
 DRAIN_POLL_MS = 10
 RECEIVE_BUDGET_BYTES = 1 << 30
-"""What all connections together may hold of requests that are still arriving, if `queued.max.request.bytes` is -1."""
+"""Budget for incomplete requests of all connections together, if `queued.max.request.bytes` is -1."""
 FRAMES_AT_ONCE_MAX = 16
-"""The receive budget of a controller's listener, whose requests are small, in the largest of them."""
+"""The receive budget of a controller's listener, in units of its largest request; most are small."""
 
 _head = Struct(">hhih").unpack_from
 _pack_head = Struct(">ii").pack
 _pack_size_into = Struct(">i").pack_into
 
 OVERLAPPING = (ApiKey.OFFSET_COMMIT,)
-"""Its requests are decided in the order in which they come, and need not wait for each other's answers."""
+"""APIs whose requests are decided in the order of arrival and need not wait for each other's answers."""
 
 DECODERS = {ApiKey.OFFSET_COMMIT: decode_commit}
-"""Those that know a quicker way for what is usual."""
+"""APIs with a fast path for common requests."""
 
 RawHandler = Callable[[Request], None]
-"""Parses its frame and answers by itself."""
+"""A handler that parses the frame and sends the answer itself."""
 
-Handler = Callable[[Request, Any], Message | Asked | Awaitable[Message]]
-"""Gets the decoded body, too."""
+Handler = Callable[[Request, Any], Message | PendingReply | Awaitable[Message]]
+"""A handler that also gets the decoded body."""
 
 
 class Api:
-    """One served API, ready to be called: what every request needs of its row in the table, at hand."""
+    """One served API: the fields of its row in the table that every request needs."""
 
     __slots__ = (
         "decode",
@@ -125,7 +125,7 @@ class Service:
         served: Mapping[ApiKey, ServedApi] = SERVED,
         gate: Gate | None = None,
     ) -> None:
-        """`served` is the table of APIs of the listeners that lead here."""
+        """`served` is the table of APIs of the listeners that use this service."""
         self.gate = Gate() if gate is None else gate
         self._served = served
         self._runtime = runtime
@@ -140,7 +140,7 @@ class Service:
         self._accepting_again_ms = 0.0
         self._accepted_in_second = 0
         self.ready = False
-        """Connections that come before this is set are accepted and wait."""
+        """Until this is set, connections are accepted but their requests wait."""
         self._places = Places(runtime.future)
         self.turns = Turns(runtime.now_ms, runtime.cpu_ms, runtime.call_soon)
         self.answer_budget = AnswerBudget(runtime.now_ms, runtime.call_later, runtime.future)
@@ -181,11 +181,11 @@ class Service:
     def receiving_bytes(self) -> int:
         return self.receive_budget.used
 
-    def connection(self, entrance: Entrance = ANY_ENTRANCE) -> Connection:
+    def connection(self, listener_info: ListenerInfo = ANY_LISTENER) -> Connection:
         """The factory that listeners use."""
         self._numbers += 1
         connection = Connection(self, self._chunks, self._numbers)
-        connection.request = Request(self.gate, self.gate.client(entrance), connection)
+        connection.request = Request(self.gate, self.gate.client(listener_info), connection)
         return connection
 
     # ---- requests
@@ -278,13 +278,13 @@ class Service:
             self._runtime.spawn(self._serve_large(api, slot, request, body), api.name)
             return
         if request.version >= 0:
-            # Bytes that are left over are let pass, as Kafka does: librdkafka 2.16 sends three behind Metadata v13.
+            # Trailing bytes are ignored, as in Kafka: librdkafka 2.16 sends three after Metadata v13.
             view = connection.view[:end]
             request.body, _ = api.decode(api.request, request.version, view, position, limits=api.limits)
         else:
             request.body = api.request()
         result = self._handled(api, request)
-        if isinstance(result, Asked):
+        if isinstance(result, PendingReply):
             if result.error is not None:
                 raise result.error
             if result.answer is None:
@@ -306,12 +306,12 @@ class Service:
         self._runtime.spawn(self._finish(api, slot, request, result), api.name)
 
     def _deferred(self, connection: Connection, request: Request, *, barrier: bool) -> Slot:
-        """The handler is not done: the request is its own from now on, and the connection gets another one."""
+        """The answer comes later: the handler keeps the request object, and the connection gets a new one."""
         connection.request = request.detached()
         return connection.defer(barrier=barrier)
 
     async def _serve_large(self, api: Api, slot: Slot, request: Request, body: bytes) -> None:
-        """A request that takes long to decode, and mostly to serve and to answer too: all in slices."""
+        """Serve a large request in slices: decoding, serving and answering may all take long."""
         try:
             with self.slices() as slices:
                 await slices.begin()
@@ -326,7 +326,7 @@ class Service:
                 return
             slot.handled_ms = self.now_ms()
             result = self._handled(api, request)
-            if isinstance(result, Asked):
+            if isinstance(result, PendingReply):
                 result.then(partial(self._settled, api, slot, request))
                 return
         except Exception as error:
@@ -337,8 +337,8 @@ class Service:
         else:
             await self._finish(api, slot, request, result)
 
-    def _handled(self, api: Api, request: Request) -> Message | Asked | Awaitable[Message]:
-        """Through the gate to the handler. What either of them refuses is an answer."""
+    def _handled(self, api: Api, request: Request) -> Message | PendingReply | Awaitable[Message]:
+        """Check the request at the gate and call the handler. If either refuses it, return the error answer."""
         assert api.handler is not None
         try:
             if self.gate.is_active:
@@ -349,22 +349,22 @@ class Service:
 
     def _refusal(self, request: Request, error: KafkaError) -> Message:
         if error.code == ErrorCode.BROKER_NOT_AVAILABLE:
-            raise error  # this node is starting or stopping: `failed` ends the connection, and clients look elsewhere
+            raise error  # this node is starting or stopping: `failed` closes the connection, and clients try another
         assert request.body is not None
         return refusal(request.row, request.version, request.body, error.code, error.message)
 
-    def _settled(self, api: Api, slot: Slot, request: Request, asked: Asked) -> None:
-        """A coordinator has answered, perhaps long after it was asked: nobody may be there any more."""
+    def _settled(self, api: Api, slot: Slot, request: Request, pending_reply: PendingReply) -> None:
+        """Send a coordinator's reply, which may come late: the connection may be closed by then."""
         try:
-            if asked.answer is None:
-                raise asked.error or AssertionError("settled with neither an answer nor an error")
+            if pending_reply.answer is None:
+                raise pending_reply.error or AssertionError("settled with neither an answer nor an error")
             if slot.connection.closed:
                 return
-            out = self._framed(api, request, asked.answer)
+            out = self._framed(api, request, pending_reply.answer)
             if len(out) <= limits.LARGE_ANSWER_BYTES:
                 slot.send(out)
             else:
-                self._runtime.spawn(self._answer(api, slot, request, asked.answer), api.name)
+                self._runtime.spawn(self._answer(api, slot, request, pending_reply.answer), api.name)
         except Exception as error:
             self._request_failed(api, slot.connection, error)
 
@@ -380,7 +380,7 @@ class Service:
         await self._answer(api, slot, request, response)
 
     async def _answer(self, api: Api, slot: Slot, request: Request, response: Message) -> None:
-        """Encode in slices, and wait for room in the budget of large answers: it may be of any size."""
+        """Encode an answer of any size in slices, and wait for room in the budget of large answers."""
         slot.handled_ms = None
         connection = slot.connection
         try:
@@ -415,7 +415,7 @@ class Service:
     def _head(self, api: Api, request: Request) -> bytearray:
         """The response header, with the length to be filled in."""
         out = bytearray(_pack_head(0, request.correlation_id))
-        # ApiVersions answers with header v0 always: a client that does not know us yet must be able to read it.
+        # ApiVersions is always answered with header v0, so that a client can read it before it knows our versions.
         if request.version >= api.flexible_from and api.key != ApiKey.API_VERSIONS:
             out.append(0)
         return out
@@ -466,7 +466,7 @@ class Service:
 
     def failed(self, connection: Connection, error: Exception) -> None:
         if isinstance(error, KafkaError) and error.code == ErrorCode.BROKER_NOT_AVAILABLE:
-            # This node is starting or stopping; whoever asked does so again.
+            # This node is starting or stopping; the client retries.
             self.metrics.refused_frames += 1
             self._events.recurring("connection closed", error.message, peer=connection.peer, reason=str(error))
             return
@@ -477,11 +477,11 @@ class Service:
         self._events.error("unexpected error", peer=connection.peer, error=repr(error), trace=trace(error))
 
     def _sweep(self) -> None:
-        """Close connections that are idle or stuck in the middle of a request; take back buffers that idle."""
+        """Close connections that are idle or stuck in the middle of a request; shrink buffers of idle ones."""
         self._runtime.call_later(SWEEP_INTERVAL_MS, self._sweep)
         now = self.now_ms()
-        # After a stall of this process (SIGSTOP) everything looks old: what is due gets the time until the next look.
-        # Where memory for answers is short, large requests wait for their turn, and nobody knows for how long.
+        # After a stall of this process (SIGSTOP) all connections look idle: give them time until the next sweep.
+        # While memory for answers is short, large requests may wait for an unknown time, so they are not overdue.
         stalled = now - self._swept_ms > 2 * SWEEP_INTERVAL_MS or self.answer_budget.is_short
         self._swept_ms = now
         for connection in list(self._connections.values()):
@@ -491,7 +491,7 @@ class Service:
                 self._events.error("request not answered", peer=connection.peer, api=overdue)
                 connection.abort()
             elif connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
-                self.refused(connection, f"half a request, then {limits.REQUEST_SILENCE_MS // 1000} s of silence")
+                self.refused(connection, f"incomplete request: silent for {limits.REQUEST_SILENCE_MS // 1000} s")
                 connection.abort()
             elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
                 connection.blocked or not connection.waiting
@@ -501,7 +501,7 @@ class Service:
                 connection.shrink()
 
     def _overdue(self, connection: Connection, now_ms: float) -> str | None:
-        """The API of a request that was never answered, though nothing but this broker holds up its answer."""
+        """The API of a request that this broker has failed to answer in time; None if there is none."""
         slot = connection.oldest
         if slot is None or slot.answer is not None or not isinstance(slot.api, Api):
             return None
@@ -510,13 +510,13 @@ class Service:
         return slot.api.name if now_ms - slot.handled_ms > limits.ANSWER_MS_MAX else None
 
     def open(self) -> None:
-        """Everything is there: serve."""
+        """The node is ready: start to serve requests."""
         self.ready = True
         for connection in list(self._connections.values()):
             connection.unmute(STARTING)
 
     async def drain(self, timeout_ms: float) -> None:
-        """Let the answers leave that are due, then close all connections. Long polls are answered by their end."""
+        """Send the answers that are due, then close all connections. Long polls are answered at once."""
         deadline_ms = self.now_ms() + timeout_ms
         for connection in list(self._connections.values()):
             if not connection.waiting:
@@ -531,7 +531,7 @@ class Service:
 
 
 def trace(error: BaseException) -> str:
-    """Where it was raised, innermost last."""
+    """Where the exception was raised, innermost frame last."""
     frames = []
     step = error.__traceback__
     while step is not None:

@@ -1,7 +1,7 @@
-"""A start that others may hold up, and that ends when the process is asked to end.
+"""Start-up that waits for other nodes and can be interrupted.
 
-Much of a start waits for other nodes: to found a cluster, to elect a leader, to admit this broker. None of that may
-keep a process from stopping, nor from being told meanwhile that it must not start at all.
+A start waits for other nodes to found a cluster, elect a leader and admit this broker. During all these waits the
+process can be stopped, and the start can be refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class StartRefused(Exception):
 
 
 class StartInterrupted(Exception):
-    """The process was asked to end before the node was ready, and what it had begun is undone."""
+    """The process was asked to stop before the node was ready. The start has been undone."""
 
 
 class Start:
@@ -31,17 +31,17 @@ class Start:
         return self._stopping
 
     def stop(self) -> None:
-        """The process is to end."""
+        """Interrupt the start: the process must stop."""
         self._stopping = True
         self._end_waits(StartInterrupted)
 
     def refuse(self, reason: str) -> None:
-        """The node must not start."""
+        """Refuse the start: the node must not start."""
         self._refusal = reason
         self._end_waits(lambda: StartRefused(reason))
 
     async def unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
-        """What may take as long as other nodes like ends when the process is asked to."""
+        """Wait for other nodes, but return early when the process is asked to stop."""
         if self._stopping or self._refusal:
             wait.close()
             raise StartRefused(self._refusal) if self._refusal else StartInterrupted

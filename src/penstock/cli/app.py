@@ -77,7 +77,7 @@ def declare_command(
     """Makes a command of options that are declared without typer; see `server_options.py`."""
 
     def command(**values: Any) -> None:
-        # What is not given is left to the declaration's own default.
+        # Options that are not given keep the declaration's default.
         given = {name: value for name, value in values.items() if value is not None}
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         raise typer.Exit(run(options(**given)))

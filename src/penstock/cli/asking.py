@@ -26,7 +26,7 @@ def confirm(question: str) -> None:
 
 
 def failure_of(cluster: Cluster, future: Future[None], doing: str) -> CliError | None:
-    """What went wrong with one thing among several; a cluster that is gone ends the command."""
+    """Report the error of one item among several; if the cluster is unreachable, end the command."""
     try:
         cluster.wait(future, doing)
     except CliError as error:

@@ -77,7 +77,7 @@ EXAMPLES = examples(
 
 
 def balance_cluster(
-    goals: Annotated[str, typer.Option(metavar="A,B", help="What to even out, the most important first.")] = ",".join(
+    goals: Annotated[str, typer.Option(metavar="A,B", help="What to balance, the most important first.")] = ",".join(
         SOFT_GOALS
     ),
     tolerance: Annotated[
@@ -125,9 +125,9 @@ def balance_cluster(
     patience_s, sample_s = parse_span_s(patience, "--patience"), parse_span_s(sample, "--sample")
     every_s = parse_span_s(every, "--every") if every else None
     if every_s is not None and (dry_run or plan is not None):
-        raise CliError("--every goes on by itself: there is no dry run of it, and no one plan", exit_codes.USAGE)
+        raise CliError("--every runs continuously: it excludes --dry-run and a plan file", exit_codes.USAGE)
     if every_s is not None and not yes:
-        ask("Balance by itself from now on, without a question for each plan?", yes=yes)
+        ask("Balance continuously from now on, without confirmation of each plan?", yes=yes)
     with port_to(Cluster(bootstrap_server, command_config, timeout), "balance the cluster") as port:
         if every_s is not None:
             keeper = _Keeper(port, rules, rate, share, patience_s, sample_s, json=json)

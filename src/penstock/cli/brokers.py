@@ -1,4 +1,4 @@
-"""`penstock brokers`: who is there, what each leads and holds, and how full its disks are.
+"""`penstock brokers`: lists the brokers, the partitions each leads and stores, and their disk usage.
 
 `add` and `drain` are in `growing`.
 """
@@ -92,7 +92,7 @@ def describe(
     print_line(f"leads {found['leaders']:,} of the {found['replicas']:,} partitions that it holds")
     directories = found["directories"]
     if directories is None:
-        note("It did not tell its log directories: it is not there, or who asks may not know.")
+        note("Its log directories are unknown: the broker is unreachable, or denies access.")
         return
     print_table(
         "log directories",

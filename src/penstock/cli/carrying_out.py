@@ -94,7 +94,7 @@ def parse_throttle(text: str) -> int | None:
     except ValueError as error:
         raise CliError(f"--throttle: {error}", exit_codes.USAGE) from None
     if rate <= 0:
-        raise CliError("--throttle 0 would never get done", exit_codes.USAGE, "say `none` for no limit")
+        raise CliError("--throttle 0 would never finish", exit_codes.USAGE, "say `none` for no limit")
     return rate
 
 
@@ -221,13 +221,13 @@ def carry_out(port: ProtocolPort, plan: PlanFile, path: Path, patience_s: float)
 
 
 _HOW_ON = (
-    "`penstock reassign execute {path}` goes on with it, `penstock reassign cancel {path}` ends it; "
+    "`penstock reassign execute {path}` resumes it, `penstock reassign cancel {path}` cancels it; "
     "`penstock reassign verify {path}` tells how far it is."
 )
 
 
 def _wind_down(executor: Executor, path: Path) -> None:
-    """After Ctrl-C: says what goes on by itself, and takes the throttles away if nothing does."""
+    """After Ctrl-C: reports which moves continue in the cluster, and removes the throttles if none does."""
     try:
         counts = executor.counts()
         if counts.moving:
@@ -239,7 +239,7 @@ def _wind_down(executor: Executor, path: Path) -> None:
             executor.release()
             note(f"Interrupted. Nothing is moving, and nothing is throttled; {counts.done:,} moves are done.")
     except Exception as error:
-        note(f"Interrupted, and the cluster did not say how far it is: {error}")
+        note(f"Interrupted, and the progress is unknown because the cluster did not answer: {error}")
     note(_HOW_ON.format(path=path))
 
 
@@ -276,7 +276,7 @@ def ask(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """A bar on a terminal; elsewhere a line now and then. And a way to say something beside it."""
+    """Shows progress: a bar on a terminal, otherwise a line now and then. Can print notes beside it."""
     if not sys.stderr.isatty():
         yield _Lines().show, note
         return

@@ -95,7 +95,7 @@ def chaos(
     ] = None,
     rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="Instead: every fault so many times.")] = None,
     overlap: Annotated[
-        int, typer.Option(metavar="N", min=1, max=9, help="So many faults may be under way at the same time.")
+        int, typer.Option(metavar="N", min=1, max=9, help="Maximum number of faults at the same time.")
     ] = 1,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Chooses order and length of the faults.")] = None,
     rate: Annotated[float, typer.Option(metavar="N", min=1, rich_help_panel=LOAD, help="Records per second.")] = 500.0,
@@ -136,7 +136,7 @@ def chaos(
         return
     if (brokers is None) == (bootstrap_server is None):
         raise CliError(
-            "say what to break: --brokers N for a cluster of its own, or --bootstrap-server for one of yours",
+            "choose a cluster: --brokers N to start one, or --bootstrap-server for an existing one",
             exit_codes.USAGE,
         )
     if group_protocol not in ("classic", "consumer"):

@@ -29,7 +29,7 @@ SOON = {"group.initial.rebalance.delay.ms": "500"}
 
 @dataclass(frozen=True)
 class OwnCluster:
-    """What a cluster of its own is to be like."""
+    """The settings of a cluster that chaos starts itself."""
 
     brokers: int
     data: Path | None

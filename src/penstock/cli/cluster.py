@@ -1,4 +1,4 @@
-"""`penstock cluster`: what a cluster is made of, and whether it is well."""
+"""`penstock cluster`: shows the nodes of a cluster and its health."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def describe(
 
 @app.command(
     epilog=examples(
-        ("penstock cluster quorum", "who leads the metadata, who votes, and who is behind"),
+        ("penstock cluster quorum", "the leader, voters and lag of the metadata quorum"),
         ("penstock cluster quorum --json", "for a script"),
     )
 )

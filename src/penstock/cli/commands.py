@@ -101,7 +101,7 @@ class Commands(typer.Typer):
 
 
 def usage_error(error: typer.TyperException) -> CliError:
-    """What typer says about a command line that makes no sense, in our words and with the nearest name that exists."""
+    """Rewords typer's errors about an invalid command line, and suggests the most similar name."""
     context: Context | None = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "penstock"
     hint = f"`{where} --help` explains the command"

@@ -166,7 +166,7 @@ class Cluster:
             raise self.unreachable()
 
     def failure(self, error: KafkaError, doing: str) -> CliError:
-        """What an error of the client library means for the command."""
+        """Translate an error of the client library into a CliError."""
         code = _CODE_OF.get(error.name(), exit_codes.FAILED)
         if code == exit_codes.TIMED_OUT and error.code() < 0:
             return self.unanswered(doing)
@@ -188,7 +188,7 @@ class Cluster:
         )
 
     def unreachable(self, findings: list[diagnosis.Finding] | None = None) -> CliError:
-        """What is wrong at each address of the cluster, as far as it is not known yet."""
+        """Diagnose each address of the cluster that has not been diagnosed yet."""
         lines = [f"cannot reach a Kafka cluster at {self.bootstrap_server}"]
         advice: list[str] = []
         for finding in findings or self._findings():
@@ -211,7 +211,7 @@ class Cluster:
         return future.result()
 
     def _metadata(self, doing: str) -> ClusterMetadata:
-        """The metadata of all topics. The call blocks, so it is cut into pieces: to notice early if nobody is there."""
+        """The metadata of all topics. The call blocks, so it is split, to notice early if no broker is reachable."""
         from penstock.cli.library import KafkaException
 
         deadline_s = time.monotonic() + self.timeout_s
@@ -254,7 +254,7 @@ class Cluster:
         return {
             "bootstrap.servers": self.bootstrap_server,
             "client.id": CLIENT_ID,
-            # What goes wrong is told by the command itself, in its own words.
+            # The command reports errors itself.
             "log_level": 0,
             "error_cb": self._on_error,
             **self.properties,

@@ -202,7 +202,7 @@ class _Reading:
             self._consumer.assign([self._place(number, offset) for number, offset in offsets.items()])
 
     def records(self, limit: int | None) -> Iterator[ReceivedRecord | None]:
-        """Records until the end or the limit; None whenever there is nothing more to read just now."""
+        """Records until the end or the limit; None whenever no more records are available yet."""
         while self._ends != {} and (limit is None or self.count < limit):
             wanted = FETCH_RECORDS if limit is None else min(FETCH_RECORDS, limit - self.count)
             messages = self._consumer.consume(wanted, FETCH_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""`penstock consume --group`: reads as a member of a consumer group, and commits what was written."""
+"""`penstock consume --group`: reads as a member of a consumer group, and commits the records it has printed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GroupReading:
         self._consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def records(self, limit: int | None) -> Iterator[ReceivedRecord | None]:
-        """Records until the end or the limit; None whenever there is nothing more to read just now."""
+        """Records until the end or the limit; None whenever no more records are available yet."""
         while (limit is None or self.count < limit) and not self._is_done():
             wanted = FETCH_RECORDS if limit is None else min(FETCH_RECORDS, limit - self.count)
             messages = self._consumer.consume(wanted, FETCH_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Why a cluster cannot be reached: each address is tried, and what is found is said with what to do about it."""
+"""Finds out why a cluster cannot be reached: tries each address, and reports the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TLS_ALERT = b"\x15\x03"
 
 
 class Finding(NamedTuple):
-    """What is at an address."""
+    """The result of trying one address."""
 
     address: str
     speaks_kafka: bool
@@ -103,7 +103,7 @@ def _ask(connection: socket.socket, address: str, timeout_s: float) -> Finding:
             "it closed the connection without an answer",
             "it may want authentication (security.protocol and sasl.* in --command-config), or is not a Kafka broker",
         )
-    return Finding(address, False, "what answers there is not a Kafka broker", "check the port")
+    return Finding(address, False, "the server there is not a Kafka broker", "check the port")
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -108,7 +108,7 @@ def properties(node_id: int, brokers: int, port: int, host_of: Callable[[int], s
 
 
 def ports_in_use(brokers: int, port: int) -> dict[int, str]:
-    """The ports that the nodes need and another process has, with what they are for."""
+    """The ports that the nodes need but another process uses, with their purpose."""
     uses = {0: "clients", CONTROLLERS_ABOVE: "controller", METRICS_ABOVE: "metrics", INTERNAL_ABOVE: "other brokers"}
     return {
         port + above + node - 1: f"{use} of node {node}"
@@ -244,7 +244,7 @@ class Fleet:
         )
 
     async def _stop_all(self) -> bool:
-        """The last one first: the quorum's own nodes stay until the others have handed over what they lead."""
+        """Stop in reverse order, so that the quorum runs until the other nodes have handed their leadership over."""
         clean = True
         for member in reversed(self._members):
             process = member.process

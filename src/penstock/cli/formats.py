@@ -21,7 +21,7 @@ _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 
 
 class InputFormat(StrEnum):
-    """What a line of input is."""
+    """The format of an input line."""
 
     LINES = "lines"
     JSON = "json"
@@ -55,7 +55,7 @@ Renderer = Callable[[ReceivedRecord], bytes]
 
 
 def record_of(line: bytes, form: InputFormat, separator: bytes | None, null: bytes | None) -> OutgoingRecord:
-    """The record that a line stands for; ValueError says what is wrong with the line."""
+    """The record of an input line. Raises ValueError with the reason if the line is invalid."""
     if form is InputFormat.JSON:
         return _record_of_json(line)
     key: bytes | None = None

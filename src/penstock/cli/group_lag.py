@@ -1,4 +1,4 @@
-"""How far groups are behind: what the cluster has to be asked, so that `penstock.lag` can judge it."""
+"""Collects the offsets and timestamps from which `penstock.lag` computes the lag of groups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Key = tuple[str, Place]
 
 
 class LagWatch:
-    """Measures the lag of some groups, again and again if wanted; what was learned once is not asked for again."""
+    """Measures the lag of some groups, once or repeatedly; known facts are not requested again."""
 
     def __init__(self, cluster: Cluster, *, window_ms: int, rules: Rules = DEFAULT_RULES) -> None:
         self._cluster = cluster
@@ -239,7 +239,7 @@ def latest_offsets(cluster: Cluster, places: Iterable[Place]) -> dict[Place, int
 
 
 def offsets_at(cluster: Cluster, times_ms: Mapping[Place, int]) -> dict[Place, int]:
-    """The first offset whose record is not older; −1 where all are. What cannot be asked is not in the answer."""
+    """The first offset whose record is not older; −1 if all are older. Unreachable partitions are omitted."""
     from penstock.cli.library import OffsetSpec
 
     specs = {place: OffsetSpec.for_timestamp(max(0, when)) for place, when in times_ms.items()}
@@ -247,7 +247,7 @@ def offsets_at(cluster: Cluster, times_ms: Mapping[Place, int]) -> dict[Place, i
 
 
 def timestamps_at(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place, int | None]:
-    """The timestamp of the first record at or after an offset; None where there is none to be read in time."""
+    """The timestamp of the first record at or after an offset; None if none could be read in time."""
     from penstock.cli.library import KafkaException, TopicPartition
 
     if not offsets:

@@ -1,4 +1,4 @@
-"""What a cluster says about its groups: state, coordinator, members.
+"""Reads the state, coordinator and members of groups from the cluster.
 
 The client library tells most of it. What it leaves out (the states of the new protocol, subscriptions, epochs) is asked
 for by hand where the way to the cluster allows it (`protocol.py`), and left out where it does not.
@@ -252,7 +252,7 @@ def _add_classic_details(coordinator: Connection, view: GroupView) -> None:
 
 
 def _add_subscription(member: Member, metadata: bytes) -> None:
-    """What a classic consumer told the group about itself; other kinds of members say what they like."""
+    """The subscription of a classic consumer; other protocol types have a format of their own."""
     from penstock.wire.codec import WireError, decode
     from penstock.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
     from penstock.wire.schema import versions_of

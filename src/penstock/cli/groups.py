@@ -209,7 +209,7 @@ def _delete(cluster: Cluster, name: str) -> CliError | None:
 
 
 def _delete_offsets(cluster: Cluster, group: str, places: list[Place]) -> dict[Place, CliError]:
-    """The client library has no such request. What could not be deleted, with the reason."""
+    """Delete offsets without the client library, which lacks this request. Returns the failures with their reasons."""
     from penstock.cli.protocol import check, connect_to_coordinator, error_of
     from penstock.wire.messages.offset_delete import (
         OffsetDeleteRequest,

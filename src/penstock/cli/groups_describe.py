@@ -1,4 +1,4 @@
-"""`penstock groups describe` and `members`: where groups stand, and who is in them."""
+"""`penstock groups describe` and `members`: the progress of groups, and their members."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DESCRIBE_EXAMPLES = examples(
     ("penstock groups describe billing --samples 5 --interval 10s", "without reading the history of commits"),
 )
 MEMBERS_EXAMPLES = examples(
-    ("penstock groups members billing", "who is in it, and who has which partitions"),
+    ("penstock groups members billing", "its members and their partitions"),
     ("penstock groups members billing --json", "for a script"),
 )
 
@@ -147,7 +147,7 @@ def members(
 
 
 def _views(cluster: Cluster, names: Sequence[str] | None) -> tuple[list[GroupView], dict[str, CliError]]:
-    """The groups that could be described, and what is wrong with the others."""
+    """The groups that could be described, and the errors of the others."""
     from penstock.cli.group_views import describe_groups, list_groups, not_found
 
     wanted = names or [group.group_id for group in list_groups(cluster)]

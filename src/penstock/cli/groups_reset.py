@@ -85,7 +85,7 @@ def reset_offsets(
     from_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="CSV", rich_help_panel=_WHERE, help="To what the lines topic,partition,offset say; - for stdin."
+            metavar="CSV", rich_help_panel=_WHERE, help="To offsets from lines topic,partition,offset; - for stdin."
         ),
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Change the offsets.")] = False,
@@ -122,7 +122,7 @@ def reset_offsets(
     if json and export_:
         raise CliError("give either --json or --export", exit_codes.USAGE)
     if bool(topic) == all_topics and not (way is Way.FILE and not topic):
-        raise CliError("say which partitions: --topic TOPIC[:P,…] or --all-topics", exit_codes.USAGE)
+        raise CliError("choose partitions: --topic TOPIC[:P,…] or --all-topics", exit_codes.USAGE)
     when_ms = _time(to_datetime, by_duration)
     cluster = Cluster(bootstrap_server, command_config, timeout)
     try:

@@ -51,7 +51,7 @@ ROUNDS_MAX = 5
 POLL_S = 0.5
 
 ADD_EXAMPLES = examples(
-    ("penstock brokers add 4 --dry-run", "what would move, how much that is and how long it takes"),
+    ("penstock brokers add 4 --dry-run", "shows the moves, their size and their duration"),
     ("penstock brokers add 4", "broker 4, started before, takes its share of partitions from the others"),
     ("penstock brokers add 4 --throttle 20MB --step 5%", "more gently"),
 )
@@ -95,7 +95,7 @@ def add(
         if not made.moves:
             if json:
                 print_json({"moved": 0, "brokers": _loads(model)})
-            note(f"Broker {broker} has its share already: there is nothing to move.")
+            note(f"Broker {broker} already has its share: nothing to move.")
             return
         proposal.require_fit()
         ask(f"{plan_view.summary(model, made, rate, share)}. Go on?", yes=yes)
@@ -195,7 +195,7 @@ def _unregister(port: ProtocolPort, broker: int, patience_s: float) -> None:
         if port.now_s() - since_s > patience_s:
             raise CliError(
                 f"broker {broker} is drained, but still runs, so it was not unregistered",
-                hint=f"stop it, and say `penstock brokers drain {broker} --unregister` again",
+                hint=f"stop it, and rerun `penstock brokers drain {broker} --unregister`",
             )
         port.pause(POLL_S)
     port.unregister(broker)

@@ -19,7 +19,7 @@ INDENT = 2
 GAP = 2
 EXAMPLES_TITLE = "Examples:"
 COMMENT = "  # "
-"""What separates the command from its explanation in a line of the examples."""
+"""Separates the command from its explanation in a line of the examples."""
 
 
 class Row(NamedTuple):
@@ -61,7 +61,7 @@ def render(page: Page, width: int, *, styled: bool = False) -> str:
 
 
 def example_lines(examples: Sequence[tuple[str, str]]) -> str:
-    """Commands and what they do, in the form that `Page.examples` wants."""
+    """Commands and their explanations, in the form of `Page.examples`."""
     return "\n".join(f"{command}{COMMENT}{meaning}" for command, meaning in examples)
 
 

@@ -1,4 +1,4 @@
-"""What more partitions would do to a topic. Pure: figures in, report out.
+"""Computes the effects of adding partitions to a topic. Pure: figures in, report out.
 
 A producer puts a record with a key on the partition `hash(key) mod partitions`. When the number of partitions grows, a
 key may get another partition: its new records then lie elsewhere than its old ones, and a reader may see them out of
@@ -31,7 +31,7 @@ class DependentGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpactReport:
-    """What would follow from an increase of partitions."""
+    """The effects of adding partitions."""
 
     topic: str
     partitions_now: int
@@ -81,7 +81,7 @@ class ImpactReport:
             *self._about_groups(),
             "  Existing records stay where they are; new partitions begin empty.",
             "  Readers learn of them when they next refresh their metadata (every 5 minutes by default); one that "
-            "begins at the end (auto.offset.reset=latest) may miss what was written to them before.",
+            "begins at the end (auto.offset.reset=latest) may miss records written to them before.",
         ]
 
     def _about_keys(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`penstock leaders`: have partitions led by whom they should be."""
+"""`penstock leaders`: moves leadership to the preferred replicas."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def elect(
         ]
         print_table("", ("topic", "partition", "outcome"), rows)
     else:
-        note("Every partition is led by whom it should be already.")
+        note("Every partition is already led by its preferred replica.")
     failed = [one for one in results if one[2] not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)]
     if failed:
         error = error_of(failed[0][2], failed[0][3], doing)

@@ -106,7 +106,7 @@ def verify(
 ) -> None:
     """Verify files: checksums, offsets, epochs, indexes, snapshots.
 
-    A note is something that the broker's next start repairs by itself. An error means damaged or missing records: the
+    A note is something that the broker repairs at its next start. An error means damaged or missing records: the
     command then ends with code 1.
     """
     from penstock.log import tools
@@ -134,13 +134,13 @@ def verify(
         raise CliError(
             f"{plural(len(broken), 'partition')} damaged: {', '.join(broken)}",
             exit_codes.FAILED,
-            "restore the directory from a replica or a backup; what is told here as a note needs no action",
+            "restore the directory from a replica or a backup; notes need no action",
         )
 
 
 @app.command(
     epilog=examples(
-        ("penstock log strays data", "what was set aside, when and why"),
+        ("penstock log strays data", "files that were set aside, when and why"),
         ("penstock log restore data orders-0.1f0c…-stray", "give one its name back"),
     )
 )
@@ -215,7 +215,7 @@ def restore(
 
 @app.command(
     "accept-loss",
-    epilog=examples(("penstock log accept-loss data orders-0", "serve what is left of a partition that is refused")),
+    epilog=examples(("penstock log accept-loss data orders-0", "serve the rest of a damaged partition")),
 )
 def accept_loss(
     directory: Root,
@@ -226,12 +226,12 @@ def accept_loss(
     """Give up the lost part of a partition that a broker refuses to serve. The broker must be stopped.
 
     For a partition whose directory is gone, or whose log is damaged where it was synced, and that no other replica has.
-    The next start serves what is left, which may be nothing. No file of the partition is touched.
+    The next start serves the remaining records, possibly none. No file of the partition is touched.
     """
     from penstock.log import CheckpointDamaged, accepting
 
     if not yes:
-        confirm(f"Serve what is left of {partition}, and give up the rest?")
+        confirm(f"Serve the remaining records of {partition}, and give up the lost ones?")
     try:
         known = _run_locked(directory, lambda runtime: accepting.accept_loss(runtime.disk, partition))
     except CheckpointDamaged as error:
@@ -241,7 +241,7 @@ def accept_loss(
     if json:
         print_json({"partition": partition, "known_end": known})
         return
-    note(f"{partition} was known to reach offset {known}; start the broker, and it serves what is left")
+    note(f"{partition} was known to reach offset {known}; start the broker to serve the remaining records")
 
 
 def _run_locked(directory: Path, work: Callable[[ProductionRuntime], Coroutine[Any, Any, T]]) -> T:

@@ -101,7 +101,7 @@ async def _recover(
     else:
         _show(recovery)
     if not recovery.is_needed:
-        note("the metadata is sound: there is nothing to recover")
+        note("the metadata is intact: nothing to recover")
         return
     if not execute:
         note(f"nothing was changed; to do this: penstock metadata recover --data {data} --execute")
@@ -116,7 +116,7 @@ async def _recover(
 
 
 def _check_config(config: Path) -> None:
-    """Refuse where metadata made anew would contradict that of others, or open what was closed."""
+    """Refuse if rebuilt metadata could contradict other nodes' metadata, or drop access control."""
     try:
         properties = parse_properties(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -126,7 +126,7 @@ def _check_config(config: Path) -> None:
             raise CliError(
                 f"{config} names other controllers ({name}), which have the metadata",
                 exit_codes.REFUSED,
-                "start this node while a majority of them is up: it fetches everything again by itself",
+                "start this node while a majority of them is up: it fetches the metadata again",
             )
     if properties.get(AUTHORIZER):
         raise CliError(

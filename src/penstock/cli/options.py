@@ -49,5 +49,5 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
 
 
 def examples(*lines: tuple[str, str]) -> str:
-    """The end of a help text: commands with what they do."""
+    """The examples at the end of a help text: commands with explanations."""
     return example_lines(lines)

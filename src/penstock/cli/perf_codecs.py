@@ -65,7 +65,7 @@ def codecs(
     ],
     format_: Annotated[
         Format,
-        typer.Option("--format", "-f", help="What a record of a file is: a line, a value of JSON, or so many bytes."),
+        typer.Option("--format", "-f", help="How a file is split: by line, by JSON value, or by a number of bytes."),
     ] = Format.LINES,
     record_size: Annotated[
         int, typer.Option("--record-size", min=1, help="With --format raw: the size of a record, in bytes.")
@@ -101,7 +101,7 @@ def codecs(
         origin = "topic"
     plain = list(batches(records, batch_size))
     if not plain:
-        raise CliError(f"{source} has no records: there is nothing to compress", exit_codes.FAILED)
+        raise CliError(f"{source} has no records to compress", exit_codes.FAILED)
     situation = Situation(network_mbit, replication_factor, consumers)
     clocks = Clocks(time.perf_counter, time.process_time)
     found = []
@@ -160,7 +160,7 @@ def _of_json(path: Path, limit_bytes: int) -> Iterator[KeyAndValue]:
         start = file.read(64).lstrip()
         file.seek(0)
         if start.startswith(b"["):
-            # It can only be read whole; what is far larger than the sample is not worth the memory.
+            # It can only be read as a whole; a file far larger than the sample is not worth the memory.
             text = file.read(16 * limit_bytes + 1)
             if len(text) > 16 * limit_bytes:
                 raise CliError(

@@ -103,11 +103,11 @@ def latency(
     print_line("")
     print_table("How long until it is acknowledged, and read", *_latency_rows(runs))
     print_line("")
-    print_table("What that is good enough for", *_verdict_rows(found))
+    print_table("Suitable for", *_verdict_rows(found))
 
 
 class _Shape:
-    """What every record looks like; the letters differ."""
+    """The layout of every record; the letters differ."""
 
     def __init__(self, size: int, key_size: int, headers: int, header_key_size: int, header_size: int) -> None:
         self._random = Random(0)

@@ -1,4 +1,4 @@
-"""What is seen while a performance test runs: Kafka's lines, and a chart where there is a terminal."""
+"""Progress of a running performance test: Kafka's lines, and a chart on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the performance commands have in common: options, client settings, client metrics."""
+"""Shared by the performance commands: options, client settings, client metrics."""
 
 from __future__ import annotations
 

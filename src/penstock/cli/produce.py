@@ -107,7 +107,7 @@ def produce(
     ] = None,
     acks: Annotated[
         Acks,
-        typer.Option(help="Wait until nobody (0), the leader (1) or all in-sync replicas (all) have stored a record."),
+        typer.Option(help="Wait for no replica (0), the leader (1) or all in-sync replicas (all) to store a record."),
     ] = Acks.ALL,
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="Avoid duplicates and reordering when a request is retried.")

@@ -91,7 +91,7 @@ def check(code: int, message: str | None, doing: str) -> None:
 
 
 def error_of(code: int, message: str | None, doing: str) -> CliError:
-    """What an error code in an answer means for the command."""
+    """Translate an error code in an answer into a CliError."""
     known = ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
     exit_code, hint = _MEANING.get(known, (exit_codes.FAILED, ""))
     return CliError(f"could not {doing}: {message or known.message}", exit_code, hint)

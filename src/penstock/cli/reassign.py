@@ -110,7 +110,7 @@ def generate(
         return
     proposal.show(all_moves=all_moves)
     if not made.moves:
-        note("Everything is where it should be: there is nothing to move.")
+        note("All replicas are already in place: nothing to move.")
     elif not dry_run:
         note(f"The plan is in {path}: `penstock reassign execute {path}` carries it out.")
 
@@ -118,7 +118,7 @@ def generate(
 @app.command(
     epilog=examples(
         ("penstock reassign execute plan.json --dry-run", "what it would do"),
-        ("penstock reassign execute plan.json", "carries it out, or goes on where it was interrupted"),
+        ("penstock reassign execute plan.json", "carries it out, or resumes it"),
         ("penstock reassign execute plan.json --throttle 20MB --step 5%", "more gently"),
     )
 )
@@ -235,8 +235,8 @@ def verify(
 
 @app.command(
     epilog=examples(
-        ("penstock reassign cancel plan.json", "ends what is moving; what is done stays done"),
-        ("penstock reassign cancel --all", "ends every reassignment there is, whoever began it, and every throttle"),
+        ("penstock reassign cancel plan.json", "cancels moves in progress; completed moves stay"),
+        ("penstock reassign cancel --all", "cancels all reassignments of the cluster, and removes all throttles"),
     )
 )
 def cancel(
@@ -281,7 +281,7 @@ def status(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show running reassignments, whoever started them, and throttles."""
+    """Show all running reassignments and throttles."""
     with port_to(Cluster(bootstrap_server, command_config, timeout), "list the reassignments") as port:
         model = port.observe(disks=True)
         moves = _ongoing(model)
@@ -337,7 +337,7 @@ def _require_topics(model: ClusterModel, topics: list[str] | None) -> None:
 
 
 def _chosen(file: PlanFile, model: ClusterModel, throttle: str, step: str) -> PlanFile:
-    """The plan with what the command line says otherwise; one of another tool gets our defaults."""
+    """The plan with the overrides of the command line; a plan of another tool gets our defaults."""
     if file.cluster is None:
         default = parse_throttle(throttle or DEFAULT_THROTTLE)
         file = msgspec.structs.replace(file, cluster=model.cluster_id, throttle=default)

@@ -1,4 +1,4 @@
-"""What the impact report needs to know of a live topic: where its keys lie, and who reads it."""
+"""Samples a live topic for the impact report: the distribution of its keys, and its consumers."""
 
 from __future__ import annotations
 

@@ -211,8 +211,8 @@ def describe(
 
 @app.command(
     epilog=examples(
-        ("penstock topics alter orders --partitions 24", "says what would follow, asks, then does it"),
-        ("penstock topics alter orders --partitions 24 --dry-run", "only says what would follow"),
+        ("penstock topics alter orders --partitions 24", "shows the effects, asks, then does it"),
+        ("penstock topics alter orders --partitions 24 --dry-run", "only shows the effects"),
         ("penstock topics alter orders --config retention.ms=3600000 --delete-config flush.ms", "change settings"),
     )
 )
@@ -348,7 +348,7 @@ def increase_partitions(
 
 
 def _descriptions(cluster: Cluster, names: list[str]) -> tuple[dict[str, TopicDescription], dict[str, CliError]]:
-    """The topics that could be described, and what is wrong with the others."""
+    """The topics that could be described, and the errors of the others."""
     from penstock.cli.library import TopicCollection
 
     # The library refuses a list with a name in it twice.

@@ -70,7 +70,7 @@ def trim(
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Delete the oldest records of a topic, for good. Shows what would go, and asks."""
+    """Delete the oldest records of a topic, for good. Shows the records to be deleted, and asks."""
     if sum(one is not None for one in (before_offset, before_time, keep_last)) != 1:
         raise CliError("give exactly one of --before-offset, --before-time and --keep-last", exit_codes.USAGE)
     try:
@@ -110,7 +110,7 @@ def plan(
     when_ms: int | None,
     keep_last: int | None,
 ) -> list[Trim]:
-    """What would be deleted. An offset outside a partition becomes the nearer end of it."""
+    """The records to be deleted. An offset outside a partition is replaced by the nearer end of it."""
     from penstock.cli.group_lag import earliest_offsets, latest_offsets, offsets_at
 
     count = cluster.partition_count(topic)

@@ -1,4 +1,4 @@
-"""What coordinators need of time and of the loop that runs them."""
+"""The interfaces of the clock and the event loop that coordinators use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Loop(Protocol):
 
 
 class Clock(Protocol):
-    """Time without stalls of the process: `penstock.runtime.steady_clock.SteadyClock`."""
+    """A clock that excludes stalls of the process: `penstock.runtime.steady_clock.SteadyClock`."""
 
     resumed_ms: float
-    """When the last long stall ended. Timers that were set before it start again there."""
+    """When the last long stall ended. Timers set before it are restarted from this time."""
 
     def now_ms(self) -> float: ...

@@ -1,24 +1,24 @@
-"""The host of a shard: it hands decisions to the shard, writes what they ask for, and answers when that is safe.
+"""The host of a shard: calls the shard for each decision, appends its records, and answers once they are committed.
 
 What happens in one turn of the loop:
 
     submit → the shard decides ─┬─ records ──→ one batch, appended when the turn ends
     timer  → the shard decides ─┤
-    image  → the shard decides ─┼─ replies ──→ held until the high watermark passes all that was written before them
-    answer → the shard decides ─┴─ requests ─→ to other brokers, held in the same way; their answers are decisions
+    image  → the shard decides ─┼─ replies ──→ held until all records written before them are below the high watermark
+    answer → the shard decides ─┴─ requests ─→ to other brokers, held in the same way; each answer is a new decision
 
-**Transactional records.** A batch has one producer, so what is written for another one is another batch, in the order
-of the decisions. The log refuses a producer or a marker that has been replaced by a newer epoch. Such a request must
-do no harm to the others, and the shard must not decide something that cannot be written. So a request names whom it
-writes for (`submit(…, claim)`), and the host asks the log before it asks the shard: what is refused never reaches the
-shard. Nobody else writes to the partition, so what the log has allowed it still allows when the batch is appended.
+**Transactional records.** A batch has one producer, so records of another producer go into another batch, in the order
+of the decisions. The log refuses a producer or a marker with an outdated epoch. Such a request must not make the batch
+of other requests fail, and the shard must not decide something that cannot be written. So a request names the producer
+or marker it writes for (`submit(…, claim)`), and the host checks it against the log before it calls the shard. Only
+the host writes to the partition, so a batch that passed the check is still valid when it is appended.
 
-While too few replicas are in sync the partition's high watermark stands still: requests that must write are refused
-(COORDINATOR_NOT_AVAILABLE), and what timers decide meanwhile is written and told to nobody until it may be.
+While too few replicas are in sync the partition's high watermark does not advance. Requests that must write are refused
+(COORDINATOR_NOT_AVAILABLE). Decisions made by timers are still written; their replies wait for the high watermark.
 
 A host lives as long as its shard: LOADING while the log is replayed (`penstock.coordinators.loading`), then ACTIVE,
-then CLOSED for good. It closes when its partition is led elsewhere, and when the state of the shard and its log may
-differ: an append fails, a decision is too large for a batch, the shard raises. The next host builds the state anew from
+then CLOSED for good. It closes when another broker leads its partition, and when the state of the shard and its log may
+differ: an append fails, a decision is too large for a batch, the shard raises. The next host rebuilds the state from
 the log.
 """
 
@@ -53,7 +53,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import CONTROL_FLAG, HEADER_SIZE, TRANSACTIONAL_FLAG, build_keyed_batch
 
 RELEASED_PER_TURN_MAX = 100
-"""More answers than this are spread over several turns of the loop."""
+"""Send at most this many answers in one turn of the loop; the rest follow in the next turns."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -65,7 +65,7 @@ class State(Enum):
 
 
 class Journal(Protocol):
-    """The partition that holds the shard's records, as its leader sees it. Nobody else writes to it."""
+    """The partition that holds the shard's records, as its leader sees it. Only the host writes to it."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -78,45 +78,45 @@ class Journal(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether what is appended now can be committed soon: enough replicas are in sync."""
+        """Whether enough replicas are in sync to commit a record that is appended now."""
 
     @property
     def batch_bytes_max(self) -> int: ...
 
     def check(self, writer: Writer) -> None:
-        """Raises the KafkaError with which the log would refuse a batch of this producer, or this marker."""
+        """Raise a KafkaError if the log would refuse a batch of this producer, or this marker."""
 
     def append(self, batch: bytearray) -> int:
-        """Returns where the log then ends. Raises KafkaError."""
+        """Append the batch and return the new end offset of the log. Raises KafkaError."""
 
 
 class Courier(Protocol):
     """Carries requests to other brokers."""
 
     def send(self, recipient: Recipient, request: Message, then: Callable[[Message], None]) -> Cancellable:
-        """Send it, again and again until it is answered or cancelled, and call back with the answer."""
+        """Send the request, and resend it until it is answered or cancelled. Call `then` with the answer."""
 
 
-class Asked:
-    """A request to a shard: it has its answer already, or gets it later."""
+class PendingReply:
+    """The reply to a request to a shard: available at once, or later."""
 
     __slots__ = ("_then", "answer", "error", "refused")
 
     def __init__(self, refused: Callable[[ErrorCode], Message]) -> None:
         self.refused = refused
-        """The answer that tells of an error, in the place where this API has it."""
+        """Builds this API's response for an error code."""
         self.answer: Message | None = None
         self.error: Exception | None = None
-        """The shard raised: there is no answer."""
-        self._then: Callable[[Asked], None] | None = None
+        """The exception that the shard raised; then there is no answer."""
+        self._then: Callable[[PendingReply], None] | None = None
 
     @property
     def is_settled(self) -> bool:
         return self.answer is not None or self.error is not None
 
-    def then(self, callback: Callable[[Asked], None]) -> None:
-        """Call back once there is an answer or an error: at once if it is there."""
-        assert self._then is None, "one waits for an answer"
+    def then(self, callback: Callable[[PendingReply], None]) -> None:
+        """Call back when there is an answer or an error; at once if there is one already."""
+        assert self._then is None, "a request has one callback"
         if self.is_settled:
             callback(self)
         else:
@@ -135,7 +135,7 @@ class Asked:
 
 
 class ShardHost(Generic[S]):
-    """Runs one shard for as long as this broker leads its partition. `on_failure` is told why it closed by itself."""
+    """Runs one shard while this broker leads its partition. `on_failure` gets the error if the host closes itself."""
 
     def __init__(
         self,
@@ -150,12 +150,12 @@ class ShardHost(Generic[S]):
         self.shard = shard
         self.state = State.LOADING
         self.has_served = False
-        """It was loaded: if it fails now, loading it again may help."""
+        """Whether loading has completed. If so, loading again after a failure may help."""
         self.codec = Codec.NONE
         self.linger_ms = -1.0
-        """How long records wait for company; up to 0, until the turn of the loop is over."""
+        """How long records are collected into one batch. 0 or less: until the turn of the loop ends."""
         self.write_timeout_ms = 5_000.0
-        """After so long an answer that waits for the high watermark is given up."""
+        """How long an answer waits for the high watermark before the request fails."""
         self._journal = journal
         self._loop = loop
         self._clock = clock
@@ -164,25 +164,25 @@ class ShardHost(Generic[S]):
         self._on_failure = on_failure
         self.timers = Timers(loop, clock, self._time_has_come)
         self._turn = HostTurn(self, CoordinatorEpoch(journal.leader_epoch), image())
-        self._waiting: dict[Asked, None] = {}
-        """Those who have no answer yet."""
-        self._held: deque[tuple[int, Asked, Message, float]] = deque()
-        """Answers, with the high watermark that they wait for, and since when."""
+        self._waiting: dict[PendingReply, None] = {}
+        """Requests without an answer yet."""
+        self._held: deque[tuple[int, PendingReply, Message, float]] = deque()
+        """Answers, each with the high watermark that it waits for, and since when it waits."""
         self._asks: dict[Key, Ask] = {}
         """Requests to other brokers that have no answer yet."""
         self._outbox: deque[tuple[int, Ask]] = deque()
-        """Those that have not left, with the high watermark that they wait for."""
+        """Requests not sent yet, each with the high watermark that it waits for."""
         self._pending: list[Pair] = []
         self._pending_bytes = 0
         self._pending_writer: Writer | None = None
         self.decided_end = 0
-        """Where the log ends once all that is pending is written."""
+        """The end offset of the log after all pending records are written."""
         self._flush_timer: Cancellable | None = None
         self._write_timer: Cancellable | None = None
         self._is_releasing = False
         self._is_appending = False
         self.on_written: Callable[[list[Pair]], None] | None = None
-        """Told what each batch holds, for those who count."""
+        """Called with the records of each batch, for metrics."""
 
     @property
     def is_loading(self) -> bool:
@@ -194,14 +194,14 @@ class ShardHost(Generic[S]):
 
     @property
     def is_writable(self) -> bool:
-        """False: who asks for something that must be written need not wait for it."""
+        """Whether requests that must write can be served now. If not, they are refused at once."""
         return self.state is not State.ACTIVE or self._journal.is_writable
 
-    def unavailable(self, refused: Callable[[ErrorCode], Message]) -> Asked:
-        """Too few replicas are in sync: ask again. What is known stays known, and is still told."""
-        asked = Asked(refused)
-        asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return asked
+    def unavailable(self, refused: Callable[[ErrorCode], Message]) -> PendingReply:
+        """Refuse a write because too few replicas are in sync; the client retries. Reads are still served."""
+        pending_reply = PendingReply(refused)
+        pending_reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return pending_reply
 
     @property
     def waiting(self) -> int:
@@ -221,22 +221,22 @@ class ShardHost(Generic[S]):
             self.loaded()
 
     def loaded(self) -> None:
-        """The shard has all that the log has."""
+        """Start to serve: the whole log has been replayed."""
         assert self.state is State.LOADING
         self.state = State.ACTIVE
         self.decided_end = self._journal.end_offset
-        assert self._journal.high_watermark <= self.decided_end, "what is committed is in the log"
+        assert self._journal.high_watermark <= self.decided_end, "the high watermark is at most the log's end"
         self._decide(self.shard.on_loaded)
         self.has_served = self.state is State.ACTIVE
 
     def close(self) -> None:
-        """Write and answer what has been decided; whoever waits for more is sent to look for the coordinator again."""
+        """Write and answer what has been decided. Answer all other requests with NOT_COORDINATOR."""
         if self.state is State.ACTIVE:
             self.flush()
         self.resign()
 
     def resign(self) -> None:
-        """Stop at once: what is not written is forgotten."""
+        """Stop at once and discard records that are not written yet."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -252,8 +252,8 @@ class ShardHost(Generic[S]):
         self._held.clear()
         waiting, self._waiting = self._waiting, {}
         self.shard.on_resigned()
-        for asked in waiting:
-            asked.refuse(ErrorCode.NOT_COORDINATOR)
+        for pending_reply in waiting:
+            pending_reply.refuse(ErrorCode.NOT_COORDINATOR)
 
     def _fail(self, error: Exception) -> None:
         self.resign()
@@ -266,12 +266,13 @@ class ShardHost(Generic[S]):
         call: Callable[[Turn, Ticket], None],
         refused: Callable[[ErrorCode], Message],
         claim: Writer | None = None,
-    ) -> Asked:
-        """Let the shard decide. The answer comes when all that the decision saw is safe, often at once.
+    ) -> PendingReply:
+        """Let the shard decide. The answer is sent when all records that the decision depends on are committed, which
+        is often at once.
 
-        `claim`: the producer or marker in whose name the decision writes. If the log refuses it, so is the request.
+        `claim`: the producer or marker for which the decision writes. If the log refuses it, the request is refused.
         """
-        asked = Asked(refused)
+        pending_reply = PendingReply(refused)
         code = ErrorCode.NONE
         if claim is not None and self.state is State.ACTIVE:
             code = self._refusal_of(claim)
@@ -279,24 +280,25 @@ class ShardHost(Generic[S]):
             loading = self.state is State.LOADING
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
         if code:
-            asked.refuse(code)
-            return asked
-        self._waiting[asked] = None
+            pending_reply.refuse(code)
+            return pending_reply
+        self._waiting[pending_reply] = None
         turn = self._begin(claim)
         try:
-            call(turn, asked)
+            call(turn, pending_reply)
         except Exception as error:
             turn.is_open = False
-            del self._waiting[asked]
+            del self._waiting[pending_reply]
             self._fail(error)
-            asked.settle(None, error)
-            return asked
+            pending_reply.settle(None, error)
+            return pending_reply
         turn.is_open = False
-        self._take(turn, asked)
-        return asked
+        self._take(turn, pending_reply)
+        return pending_reply
 
     def _refusal_of(self, claim: Writer) -> ErrorCode:
-        # The log must have heard of what transactions wrote so far. Answers may leave, and bring the next request.
+        # The check needs all earlier transactional records in the log. Appending them may send answers, and clients
+        # may react to those with further requests.
         while self.state is State.ACTIVE and self._pending_writer is not None:
             self.flush()
         try:
@@ -306,12 +308,12 @@ class ShardHost(Generic[S]):
         return ErrorCode.NONE
 
     def on_image(self, delta: MetadataDelta) -> None:
-        """The metadata has changed."""
+        """Tell the shard that the metadata has changed."""
         if self.state is State.ACTIVE:
             self._decide(lambda turn: self.shard.on_image(turn, delta))
 
     def decide(self, call: Callable[[Turn], None]) -> None:
-        """A decision that nobody asked for."""
+        """Let the shard decide without a request: for timers, metadata changes and answers of other brokers."""
         if self.state is State.ACTIVE:
             self._decide(call)
 
@@ -334,13 +336,13 @@ class ShardHost(Generic[S]):
         turn.is_open = False
         self._take(turn)
 
-    def _take(self, turn: HostTurn, asked: Asked | None = None) -> None:
-        """Queue what the decision wants written and said, behind all that was decided before it."""
+    def _take(self, turn: HostTurn, pending_reply: PendingReply | None = None) -> None:
+        """Queue the records, replies and requests of the decision, after those of earlier decisions."""
         if turn.records:
             size_max = self._journal.batch_bytes_max - HEADER_SIZE
             size = max([turn.bytes, *(size for _, _, size in turn.runs)]) if turn.runs else turn.bytes
             if size > size_max:
-                self._refuse_as_too_large(size, size_max, asked)
+                self._refuse_as_too_large(size, size_max, pending_reply)
                 return
             for writer, records, size in turn.runs:
                 if not self._queue(writer, records, size, size_max):
@@ -350,7 +352,7 @@ class ShardHost(Generic[S]):
             if self._flush_timer is None:
                 self._flush_later()
         for ticket, response in turn.replies:
-            assert isinstance(ticket, Asked)
+            assert isinstance(ticket, PendingReply)
             self._held.append((self.decided_end, ticket, response, turn.now_ms))
         for ask in turn.asks:
             self._asks[ask.key] = ask
@@ -359,10 +361,10 @@ class ShardHost(Generic[S]):
             self._release()
 
     def _queue(self, writer: Writer | None, records: list[Pair], size: int, size_max: int) -> bool:
-        """Add to the pending batch, or write that first if they do not go together. False: the host has failed."""
+        """Add records to the pending batch; if they do not fit into it, append it first. False: the host has failed."""
         if self._pending_bytes:
             joins = writer == self._pending_writer and not isinstance(writer, EndMarker)
-            # Nobody is answered in between: who is may ask for more, and that would be written before this.
+            # Send no answers here: a client could react with a request whose records would be written before these.
             if not (joins and self._pending_bytes + size <= size_max) and not self._append_pending():
                 return False
         self._pending += records
@@ -371,14 +373,14 @@ class ShardHost(Generic[S]):
         self.decided_end += len(records)
         return True
 
-    def _refuse_as_too_large(self, size: int, size_max: int, asked: Asked | None) -> None:
-        """Reply with a non-retriable error: each retry would reload the shard for everyone."""
-        if asked is not None:
-            del self._waiting[asked]
-        text = f"one decision takes {size} bytes, where the topic's batches may have {size_max}"
+    def _refuse_as_too_large(self, size: int, size_max: int, pending_reply: PendingReply | None) -> None:
+        """Reply with a non-retriable error: each retry would reload the shard for all its clients."""
+        if pending_reply is not None:
+            del self._waiting[pending_reply]
+        text = f"the records of one request take {size} bytes, but a batch of the topic may have at most {size_max}"
         self._fail(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text))
-        if asked is not None:
-            asked.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if pending_reply is not None:
+            pending_reply.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     # ---- writing
 
@@ -389,7 +391,7 @@ class ShardHost(Generic[S]):
             self._flush_timer = self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Append what this turn has decided, as one batch, and answer."""
+        """Append the records of this turn as one batch, and send the answers that are safe."""
         if self._append_pending():
             self._release()
 
@@ -410,7 +412,7 @@ class ShardHost(Generic[S]):
                 batch = _transactional_batch(writer, records, self._loop.wall_ms(), self.codec)
             end = self._journal.append(batch)
             if end != self.decided_end:
-                raise AssertionError(f"someone else writes here: the log ends at {end}, not at {self.decided_end}")
+                raise AssertionError(f"another writer appended: the log ends at {end}, not at {self.decided_end}")
         except Exception as error:
             self._is_appending = False
             self._fail(error)
@@ -423,12 +425,12 @@ class ShardHost(Generic[S]):
     # ---- answering
 
     def on_high_watermark(self) -> None:
-        """It has moved: answer those who waited for it."""
+        """The high watermark has advanced: send the answers that waited for it."""
         if (self._held or self._outbox) and not self._is_appending:
             self._release()
 
     def _release(self) -> None:
-        """Send the answers that are safe. Who gets one may at once ask for more, so this can come in upon itself."""
+        """Send the answers that are safe. This can be called recursively: a client may react with a new request."""
         if self._is_releasing:
             return
         self._is_releasing = True
@@ -439,10 +441,10 @@ class ShardHost(Generic[S]):
                 if released == RELEASED_PER_TURN_MAX:
                     self._loop.call_soon(self.on_high_watermark)
                     break
-                _, asked, answer, _ = held.popleft()
-                if asked in self._waiting:
-                    del self._waiting[asked]
-                    asked.settle(answer)
+                _, pending_reply, answer, _ = held.popleft()
+                if pending_reply in self._waiting:
+                    del self._waiting[pending_reply]
+                    pending_reply.settle(answer)
                     released += 1
         finally:
             self._is_releasing = False
@@ -456,14 +458,14 @@ class ShardHost(Generic[S]):
         self._write_timer = self._loop.call_later(max(0.0, self.write_timeout_ms - waited_ms), self._give_up)
 
     def _give_up(self) -> None:
-        """What was decided stays decided; those who asked are told to ask again."""
+        """Time out answers that waited too long: clients are told to retry. The decisions themselves stay in force."""
         self._write_timer = None
         now_ms = self._clock.now_ms()
         while self._held and now_ms - self._held[0][3] >= self.write_timeout_ms:
-            _, asked, _, _ = self._held.popleft()
-            if asked in self._waiting:
-                del self._waiting[asked]
-                asked.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _, pending_reply, _, _ = self._held.popleft()
+            if pending_reply in self._waiting:
+                del self._waiting[pending_reply]
+                pending_reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._held:
             self._await_write()
 

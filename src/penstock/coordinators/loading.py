@@ -1,7 +1,7 @@
-"""From the log to the state of a shard, without holding the loop.
+"""Loads the state of a shard from its log, in slices that do not block the event loop.
 
-Keys and values reach the shard as they stand in the log: what they mean is found out when someone asks. Batches that
-belong to a transaction carry its producer, and the marker that ends it is told apart (`Shard.replay_end_marker`).
+Keys and values are passed to the shard undecoded; the shard decodes them when they are first needed. Records of a
+transaction are passed with their producer; the marker that ends it goes to `Shard.replay_end_marker`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from penstock.wire.records import (
 )
 
 SLICE_MS = 5.0
-"""Loading gives the loop back after this long."""
+"""Loading yields to the event loop after this long."""
 RECORDS_PER_STEP = 64
-"""After so many records the clock is looked at."""
+"""The clock is checked after this many records."""
 
 
 class Source(Protocol):
@@ -44,8 +44,8 @@ class Source(Protocol):
     def end_offset(self) -> int: ...
 
     async def read(self, offset: int, end_offset: int) -> bytes:
-        """At least one whole batch, if there is any, from the one that has `offset` on. A last one that is cut off does
-        not count."""
+        """Read at least one complete batch, if there is one, starting with the batch that contains `offset`. An
+        incomplete last batch is ignored."""
 
 
 class Sleeper(Protocol):
@@ -54,7 +54,7 @@ class Sleeper(Protocol):
 
 
 async def load(shard: Shard, source: Source, loop: Sleeper, is_wanted: Callable[[], bool]) -> None:
-    """Replay the log as far as it goes now, unless it is no longer wanted."""
+    """Replay the log up to its current end. Stop early when `is_wanted` returns False."""
     offset, end_offset = source.start_offset, source.end_offset
     while offset < end_offset:
         data = await source.read(offset, end_offset)
@@ -68,14 +68,14 @@ async def load(shard: Shard, source: Source, loop: Sleeper, is_wanted: Callable[
                     return
                 began_ms = loop.now_ms()
         if not is_wanted() or offset == before:
-            # Compaction may have left nothing at the end of the log.
+            # Compaction may have removed all records at the end of the log.
             return
 
 
 def replay_batches(shard: Shard, data: bytes, offset: int) -> Iterator[int]:
-    """Replay what `data` has from `offset` on, in small steps; each yields the offset to read from if it were the last.
+    """Replay the batches in `data` from `offset` on, in small steps. Each step yields the next offset to read.
 
-    Raises WireError where the bytes are wrong, and whatever the shard raises.
+    Raises WireError if the bytes are malformed, and any exception of the shard.
     """
     for header, view in iter_batches(data, partial_tail=True):
         if header.next_offset <= offset:
@@ -103,8 +103,8 @@ def _replay_control(shard: Shard, header: BatchHeader, view: memoryview) -> None
 def _replay_records(
     shard: Shard, producer_id: int, producer_epoch: int, header: BatchHeader, view: memoryview, offset: int
 ) -> Iterator[None]:
-    """`iter_records`, without what loading has no use for and written out: it runs a million times when a broker takes
-    over. Records without a key are nobody's."""
+    """`iter_records`, inlined and without the fields that loading does not need: it runs a million times when a broker
+    takes over. Records without a key are skipped."""
     replay = shard.replay
     payload = bytes(decompress(codec_of(header.attributes), view[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES))
     base_offset = header.base_offset

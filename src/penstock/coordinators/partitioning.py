@@ -1,4 +1,4 @@
-"""Which partition of its internal topic a key belongs to: as in Kafka, so that tools and other brokers agree."""
+"""Maps a key to a partition of its internal topic. Same hash as Kafka, so that tools and other brokers agree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Many timers that are set again and again and hardly ever fire.
+"""Timers for many keys, optimised for timers that are reset often and rarely fire.
 
-A member's session is set anew by each of its heartbeats. So setting a timer that is there writes down its new time and
-nothing else; the heap finds out when the old time has come, and puts it back. All share one timer of the runtime.
+Each heartbeat of a member resets its session timer. So resetting a timer only stores its new time; when the old time
+comes up in the heap, the timer is put back with the new one. All timers share one timer of the runtime.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.coordinators.clock import NEVER, Cancellable, Clock, Loop
 from penstock.coordinators.shard import TimerCallback, TimerKey
 
 FIRED_PER_TURN_MAX = 64
-"""More than so many are spread over several turns of the loop: each is a decision."""
+"""Fire at most this many timers in one turn of the loop, because each is a decision."""
 GARBAGE_MIN = 64
 
 
@@ -27,11 +27,11 @@ class _Entry:
 
     def __init__(self) -> None:
         self.queued_ms = NEVER
-        """Where the heap has it; what else the heap has of it is outdated."""
+        """The time of its current heap entry; other entries of this timer are outdated."""
 
 
 class Timers:
-    """The timers of one shard, by key. `fire` is called for each whose time has come, after it is forgotten."""
+    """The timers of one shard, by key. `fire` is called for each timer that is due, after it is removed."""
 
     def __init__(self, loop: Loop, clock: Clock, fire: Callable[[TimerCallback, TimerKey], None]) -> None:
         self._loop = loop
@@ -83,7 +83,7 @@ class Timers:
         return entry.queued_ms == when_ms and entry.callback is not None
 
     def _arm(self, now_ms: float) -> None:
-        """Wake up for the first in the heap."""
+        """Schedule a wake-up for the first timer in the heap."""
         if not self._heap or self._heap[0][0] >= self._armed_ms:
             return
         if self._armed is not None:
@@ -111,5 +111,5 @@ class Timers:
                 assert entry.callback is not None
                 self._fire(entry.callback, key)
         finally:
-            # Even if one of them failed: the others are due all the same.
+            # Also if a callback raised: the remaining timers are still due.
             self._arm(now_ms)

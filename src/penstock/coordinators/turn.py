@@ -1,4 +1,4 @@
-"""One decision of a shard as its host sees it: what is to be written, in whose name, and what is to be said to whom."""
+"""One decision of a shard as its host sees it: the records to append, their producer, and the replies to send."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from penstock.wire.codec import Message
 from penstock.wire.records import end_marker
 
 RECORD_OVERHEAD_BYTES_MAX = 32
-"""What a record takes in a batch besides its key and value, at most."""
+"""Upper bound of a record's size in a batch, not counting its key and value."""
 
 Pair = tuple[bytes, bytes | None]
 """The key and value of a record."""
 
 class Ask:
-    """A request to another broker: it waits for its records to be committed, then for its answer."""
+    """A request to another broker: sent when the records of its decision are committed, then awaiting its answer."""
 
     __slots__ = ("key", "recipient", "request", "sent", "then")
 
@@ -42,10 +42,10 @@ class Ask:
 
 
 Run = tuple[Writer | None, list[Pair], int]
-"""Consecutive records of one writer (None: outside transactions), and their size in bytes."""
+"""Consecutive records of one writer (None: outside transactions), and their total size in bytes."""
 
-class Desk(Protocol):
-    """What a turn needs of the host."""
+class TurnHost(Protocol):
+    """The methods of the host that a turn calls."""
 
     decided_end: int
     timers: Timers
@@ -54,14 +54,14 @@ class Desk(Protocol):
     def uuid(self) -> bytes: ...
 
 
-OVER = "a turn is over when the decision is made"
+OVER = "a turn was used after its decision was complete"
 
 
 class HostTurn:
-    """One decision. The object is used again for the next: shards do not keep it."""
+    """One decision. The object is reused for the next one, so shards must not keep it."""
 
     __slots__ = (
-        "_desk",
+        "_host",
         "asks",
         "bytes",
         "claim",
@@ -76,17 +76,17 @@ class HostTurn:
         "writer",
     )
 
-    def __init__(self, desk: Desk, coordinator_epoch: CoordinatorEpoch, image: MetadataImage) -> None:
-        self._desk = desk
+    def __init__(self, host: TurnHost, coordinator_epoch: CoordinatorEpoch, image: MetadataImage) -> None:
+        self._host = host
         self.coordinator_epoch = coordinator_epoch
         self.image = image
         self.now_ms = 0.0
         self.wall_ms = 0
         self.is_open = False
         self.claim: Writer | None = None
-        """In whose name this decision may write, besides its own."""
+        """The producer or marker for which this decision may write transactional records."""
         self.runs: tuple[Run, ...] = ()
-        """What came before `records`, by another writer."""
+        """Earlier records of this decision, by other writers than that of `records`."""
         self.writer: Writer | None = None
         """Of `records`."""
         self.records: list[Pair] = []
@@ -95,7 +95,7 @@ class HostTurn:
         self.asks: tuple[Ask, ...] = ()
 
     def begin(self, now_ms: float, wall_ms: int, image: MetadataImage, claim: Writer | None) -> None:
-        assert not self.is_open, "decisions are made one after another"
+        assert not self.is_open, "a decision was started inside another one"
         self.is_open = True
         self.now_ms = now_ms
         self.wall_ms = wall_ms
@@ -110,7 +110,7 @@ class HostTurn:
 
     @property
     def end_offset(self) -> int:
-        return self._desk.decided_end + sum(len(records) for _, records, _ in self.runs) + len(self.records)
+        return self._host.decided_end + sum(len(records) for _, records, _ in self.runs) + len(self.records)
 
     def append(self, key: bytes, value: bytes | None) -> None:
         assert self.is_open, OVER
@@ -160,14 +160,14 @@ class HostTurn:
     def cancel_ask(self, key: Key) -> None:
         assert self.is_open, OVER
         self.asks = tuple(ask for ask in self.asks if ask.key != key)
-        self._desk.cancel_ask(key)
+        self._host.cancel_ask(key)
 
     def set_timer(self, key: Key, delay_ms: float, callback: TimerCallback) -> None:
         assert self.is_open, OVER
-        self._desk.timers.set(key, delay_ms, callback, self.now_ms)
+        self._host.timers.set(key, delay_ms, callback, self.now_ms)
 
     def cancel_timer(self, key: Key) -> None:
-        self._desk.timers.cancel(key)
+        self._host.timers.cancel(key)
 
     def uuid(self) -> bytes:
-        return self._desk.uuid()
+        return self._host.uuid()

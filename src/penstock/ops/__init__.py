@@ -1,4 +1,4 @@
-"""Operating a cluster through Kafka's protocol: what commands, and later the monitor and the console, have in common.
+"""Operates a cluster through Kafka's protocol: shared by commands, and later by the monitor and the console.
 
 `cluster_port.ProtocolPort` reads and changes any Kafka cluster in the terms of `penstock.balance`.
 """

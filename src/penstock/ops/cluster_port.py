@@ -1,7 +1,7 @@
-"""A cluster as planning and moving see it, read and changed by Kafka's protocol: any Kafka cluster will do.
+"""Reads and changes a cluster through Kafka's protocol, for planning and moving partitions. Works with any Kafka.
 
-Everything is asked again for a while if a broker goes away in between; brokers that are gone are left out where that is
-sensible (their disks cannot be asked), because moving goes on while one of them restarts.
+Requests are retried for a while if a broker becomes unreachable. Unreachable brokers are omitted where possible (their
+disks cannot be queried), because moves continue while a broker restarts.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FENCED_FROM: Final = 2
-"""The version of DescribeCluster that tells fenced brokers too."""
+"""The version of DescribeCluster that also lists fenced brokers."""
 REASSIGNED_AT_ONCE_MAX: Final = 5_000
-"""Partitions in one request: more go in several, so that none takes the controller long."""
+"""Partitions per request: more are split, so that no request keeps the controller busy for long."""
 TOPICS_AT_ONCE_MAX: Final = 500
 """Topics whose settings one request reads or changes."""
 PAUSE_S: Final = 0.2
@@ -103,10 +103,10 @@ class ProtocolPort:
     # ---- reading
 
     def observe(self, topics: Iterable[str] | None = None, *, disks: bool = False) -> ClusterModel:
-        """The cluster now."""
+        """Read the current state of the cluster."""
         wanted = None if topics is None else sorted(topics)
         described = self._ask(self._describe)
-        # In this order: what finishes in between is still seen as moving, and not as something that nobody planned.
+        # In this order: a move that finishes in between is still seen as moving, not as an unplanned change.
         ongoing = self._ask(_reassignments)
         answer = self._ask(lambda connection: self._metadata(connection, wanted))
         serving = {one.node_id for one in answer.brokers}
@@ -148,7 +148,7 @@ class ProtocolPort:
         return ClusterModel(described.cluster_id, brokers, partitions)
 
     def with_traffic(self, model: ClusterModel, seconds: float) -> ClusterModel:
-        """The model with what is written to each partition: records in that time, by the average size of a record."""
+        """The model with the write rate of each partition: records in that time, times the average record size."""
         led = [TopicPartition(one.topic, one.index) for one in model.partitions if one.leader >= 0]
         first = self._cluster.list_offsets(dict.fromkeys(led, EARLIEST))
         begin = self._cluster.list_offsets(dict.fromkeys(led, LATEST))
@@ -168,7 +168,7 @@ class ProtocolPort:
         return ClusterModel(model.cluster_id, model.brokers.values(), partitions)
 
     def copied_bytes(self, moves: Sequence[Move]) -> int:
-        """What the newcomers have. One that cannot be asked has what it had."""
+        """Bytes that the new replicas have copied. An unreachable broker counts with its last known value."""
         by_broker: dict[int, dict[str, list[int]]] = {}
         for move in moves:
             for broker in move.coming:
@@ -253,7 +253,7 @@ class ProtocolPort:
             self._ask(lambda connection, request=request: _alter(connection, request))  # type: ignore[misc]
 
     def unregister(self, broker: int) -> None:
-        """Has the cluster forget a broker that is gone."""
+        """Unregister a broker that was removed for good."""
 
         def unregister(connection: Connection) -> None:
             answer = connection.call(UnregisterBrokerRequest(broker), UnregisterBrokerResponse)
@@ -273,7 +273,7 @@ class ProtocolPort:
     # ---- asking
 
     def _ask(self, ask: Callable[[Connection], T]) -> T:
-        """Asks whichever broker answers, again while it is one of the errors that pass."""
+        """Send a request to any reachable broker, and retry transient errors."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -287,7 +287,7 @@ class ProtocolPort:
             time.sleep(PAUSE_S)
 
     def _ask_broker(self, broker: int, ask: Callable[[Connection], T]) -> T | None:
-        """Asks one broker; None if it is not there."""
+        """Send a request to one broker; None if it is unreachable."""
         address = self._addresses.get(broker)
         if address is None:
             return None

@@ -1,4 +1,4 @@
-"""The table of what this broker serves: one row per API, and nothing is served that has no row.
+"""The table of served APIs: one row per API. APIs without a row are not served.
 
 Oldest versions are those that Kafka 4.0 kept (KIP-896), newest the newest that Kafka calls stable. Serving another
 API or version begins with its row here: ApiVersions' answer, the dispatcher's gate and the compatibility table of
@@ -136,7 +136,7 @@ def api_name(key: int) -> str:
 
 
 class QuotaClass(Enum):
-    """What a request is charged for."""
+    """The quotas that a request is charged to."""
 
     NONE = "nothing"
     PRODUCE = "bytes of records produced, and time"
@@ -175,24 +175,24 @@ class ServedApi(msgspec.Struct, frozen=True):
     min_version: int
     max_version: int
     behaviour: str
-    """What a user should know, for the documentation."""
+    """A note for users, for the documentation."""
     advertised_min_version: int = -1
     """The minimum version to advertise if it differs from `min_version`; −1 if it does not."""
     max_frame_bytes: int = 4 * MIB
     max_elements: int = 100_000
     access: tuple[Access, ...] = ()
-    """What its handler asks for, element by element, as Kafka does."""
+    """The operations that the handler checks for each element, as in Kafka."""
     whole: Operation | None = None
-    """The operation on the cluster that the gate asks for: without it the whole request is refused."""
+    """The cluster operation that the gate checks: without it the whole request is refused."""
     quota: QuotaClass = QuotaClass.REQUEST
     before_login: bool = False
-    """It is served to clients that have yet to authenticate."""
+    """Whether it is served to clients that have not authenticated yet."""
     is_forwarded: bool = False
-    """Any broker takes it, and the active controller authorises and decides it (KIP-590)."""
+    """Any broker accepts it and forwards it to the active controller, which authorises and decides it (KIP-590)."""
 
     @property
     def is_for_members(self) -> bool:
-        """Only nodes of the cluster may ask it."""
+        """Whether only nodes of the cluster may send it."""
         return self.whole is Operation.CLUSTER_ACTION
 
     @property
@@ -202,7 +202,7 @@ class ServedApi(msgspec.Struct, frozen=True):
 
     @property
     def module(self) -> str:
-        """The same as a module is named, for example `list_offsets`."""
+        """The name as a module name, for example `list_offsets`."""
         return MESSAGES[self.key].module
 
     @property
@@ -223,7 +223,7 @@ class ServedApi(msgspec.Struct, frozen=True):
 
     @property
     def request(self) -> type[Message]:
-        """The request's class; its module is loaded when first asked for."""
+        """The request's class; its module is imported on first use."""
         return _message_class(self.key, "Request")
 
     @property
@@ -630,7 +630,7 @@ _ROWS: Final = (
 )
 
 SERVED: Final[dict[ApiKey, ServedApi]] = {row.key: row for row in sorted(_ROWS, key=lambda row: row.key)}
-"""What clients are served."""
+"""The APIs served to clients."""
 
 _OF_NODES: Final = (
     ServedApi(
@@ -746,7 +746,7 @@ OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {
         key=lambda row: row.key,
     )
 }
-"""What is served on the listeners of controllers: requests between nodes, requests that brokers pass on, and what
+"""The APIs on the listeners of controllers: requests between nodes, requests that brokers forward, and requests that
 Kafka's tools send with `--bootstrap-controller`."""
 
 BETWEEN_NODES_IN_KAFKA: Final = frozenset(
@@ -756,7 +756,7 @@ BETWEEN_NODES_IN_KAFKA: Final = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-"""What only Kafka's own nodes ask each other, and no client or tool. Nodes of Penstock do without."""
+"""APIs that only Kafka's own nodes use among themselves, and no client or tool. Penstock's nodes do not need them."""
 
 _BY_NAME: Final = {row.name: row for row in (*_OF_NODES, *_ROWS)}
 

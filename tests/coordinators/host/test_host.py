@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinators.host.toy import Bench, on_a_bench, refused, said, value
-from penstock.coordinators.host import Asked, State
+from penstock.coordinators.host import PendingReply, State
 from penstock.coordinators.shard import Ticket, TimerKey, Turn
 from penstock.metadata import EMPTY_IMAGE, MetadataDelta
 from penstock.wire.compression import Codec
@@ -109,7 +109,7 @@ async def test_who_gets_an_answer_may_ask_again_at_once(bench: Bench) -> None:
     """As a connection does with the frames that wait behind the one that was answered."""
     answers: list[Any] = []
 
-    def again(asked: Asked) -> None:
+    def again(asked: PendingReply) -> None:
         answers.append(said(asked))
         if len(answers) < 300:
             bench.put(**{f"k{len(answers)}": "x"}).then(again)
@@ -148,7 +148,7 @@ async def test_records_stand_in_the_order_of_the_decisions_even_if_an_answer_bri
     bench: Bench,
 ) -> None:
     bench.partition.batch_bytes_max = 400
-    nested: list[Asked] = []
+    nested: list[PendingReply] = []
     bench.put(a="x" * 150).then(lambda _: nested.append(bench.put(k="second")))
     # It does not fit the batch of the one before, which is therefore written, and answered, first.
     bench.put(k="first", b="y" * 150)

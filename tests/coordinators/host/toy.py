@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.coordinators.host import Asked, ShardHost
+from penstock.coordinators.host import PendingReply, ShardHost
 from penstock.coordinators.shard import (
     CoordinatorEpoch,
     EndMarker,
@@ -39,7 +39,7 @@ def refused(code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)
 
 
-def said(asked: Asked) -> Any:
+def said(asked: PendingReply) -> Any:
     """What the answer says, or its error code; None if there is none yet."""
     if isinstance(asked.answer, SyncGroupResponse):
         return asked.answer.protocol_name
@@ -290,20 +290,20 @@ class Bench:
     def shard(self) -> ToyShard:
         return self.host.shard
 
-    def ask(self, call: Callable[..., None], *arguments: Any, **named: Any) -> Asked:
+    def ask(self, call: Callable[..., None], *arguments: Any, **named: Any) -> PendingReply:
         return self.host.submit(lambda turn, ticket: call(turn, ticket, *arguments, **named), refused)
 
-    def put(self, **pairs: str | None) -> Asked:
+    def put(self, **pairs: str | None) -> PendingReply:
         return self.ask(self.shard.put, **pairs)
 
-    def put_as(self, writer: Producer, **pairs: str) -> Asked:
+    def put_as(self, writer: Producer, **pairs: str) -> PendingReply:
         return self.host.submit(lambda turn, ticket: self.shard.put_as(turn, ticket, writer, **pairs), refused, writer)
 
-    def end(self, writer: Producer, *, committed: bool) -> Asked:
+    def end(self, writer: Producer, *, committed: bool) -> PendingReply:
         marker = EndMarker(writer, committed, CoordinatorEpoch(7))
         return self.host.submit(lambda turn, ticket: self.shard.end(turn, ticket, marker), refused, marker)
 
-    def get(self, key: str) -> Asked:
+    def get(self, key: str) -> PendingReply:
         return self.ask(self.shard.get, key)
 
     async def turn_ends(self) -> None:

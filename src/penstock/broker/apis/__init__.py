@@ -14,11 +14,11 @@ from typing import Any
 from penstock.broker.apis import absent_features, administrative
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.apis import SERVED, ApiKey
 from penstock.wire.codec import Message
 
-Serve = Callable[[Node, Request, Any], Message | Asked | Awaitable[Message]]
+Serve = Callable[[Node, Request, Any], Message | PendingReply | Awaitable[Message]]
 
 RAW = (ApiKey.PRODUCE, ApiKey.FETCH)
 """They read their own frames: `penstock.broker.server` adds them."""

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63): a broker lives, and wants to be in service, or to stop.
+"""BrokerHeartbeat (63): a broker is alive, and asks to be unfenced or to stop.
 
 Served on the listeners of controllers: v0–v1. A broker is put in service once its image holds its own registration.
 One that wants to stop is told that it may when the partitions it led have other leaders, and is fenced then.

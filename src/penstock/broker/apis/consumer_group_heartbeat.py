@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -17,7 +17,7 @@ from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbe
 CONSUMER = "consumer"
 
 
-def serve(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) -> Asked:
+def serve(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) -> PendingReply:
     if CONSUMER not in node.config.group_coordinator_rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)

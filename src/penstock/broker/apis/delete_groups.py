@@ -1,4 +1,4 @@
-"""DeleteGroups (42): groups without members, and their offsets, go (KIP-229).
+"""DeleteGroups (42): delete groups without members, and their offsets (KIP-229).
 
 Served: v0–v2. v2 is flexible. Each group succeeds or fails on its own.
 """

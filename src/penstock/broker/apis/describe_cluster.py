@@ -27,7 +27,7 @@ def serve(node: Node, request: Request, body: DescribeClusterRequest) -> Describ
     for broker in node.image.brokers.values():
         if broker.fenced and not body.include_fenced_brokers:
             continue
-        address = node.address_of(broker, request.entrance)
+        address = node.address_of(broker, request.listener_info)
         if address is None:
             continue
         host, port = address

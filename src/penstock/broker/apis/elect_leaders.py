@@ -1,4 +1,4 @@
-"""ElectLeaders (43): give leadership to the preferred replicas, or, unclean, to whoever is left.
+"""ElectLeaders (43): elect the preferred replicas, or (unclean) any remaining replica.
 
 Served: v0–v2. v1 adds unclean elections (KIP-460), v2 is flexible. Without a list of partitions all that need an
 election get one, and only those are in the answer. Decided by the active controller.

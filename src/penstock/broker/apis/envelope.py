@@ -43,7 +43,7 @@ def opened(request: Request, body: EnvelopeRequest) -> Request:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     # Brokers of earlier releases name no principal.
     sender = ANONYMOUS if body.request_principal is None else Principal.from_bytes(body.request_principal)
-    client = Client(request.entrance, sender, host_of_address(body.client_host_address))
+    client = Client(request.listener_info, sender, host_of_address(body.client_host_address))
     row = OF_CONTROLLERS[key]
     inner, _ = decode(row.request, header.api_version, data, header.body_position, limits=row.limits)
     name = header.client_id or ""

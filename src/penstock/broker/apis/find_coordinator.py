@@ -1,10 +1,10 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
 Served: v0–v6. v1 adds the key type (KIP-98), v3 is flexible, v4 asks for many keys at once (KIP-699), v5 KIP-890,
-v6 share groups (KIP-932). Each type of key is that of a declared coordinator (`penstock.broker.coordination`). The
-first one who asks makes the topic in which a coordinator keeps its state, and waits for it. What is not served yet
-(transactions, share groups) is refused as Kafka refuses a type of coordinator that it does not have, so that a client
-fails with a reason instead of retrying for ever.
+v6 share groups (KIP-932). Each key type belongs to a declared coordinator (`penstock.broker.coordination`). The first
+request creates the topic in which a coordinator keeps its state, and waits for it. Coordinators that are not supported
+yet (transactions, share groups) are refused as in Kafka, so that a client fails with a reason instead of retrying for
+ever.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def with_denied(
 
 def found(node: Node, request: Request, coordination: Coordination[Any], key: str) -> Coordinator:
     broker = node.image.brokers.get(coordination.broker_of(key))
-    address = None if broker is None else node.address_of(broker, request.entrance)
+    address = None if broker is None else node.address_of(broker, request.listener_info)
     if broker is None or broker.fenced or address is None:
         return failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     host, port = address

@@ -8,13 +8,13 @@ from __future__ import annotations
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def serve(node: Node, request: Request, body: HeartbeatRequest) -> Asked | HeartbeatResponse:
+def serve(node: Node, request: Request, body: HeartbeatRequest) -> PendingReply | HeartbeatResponse:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
     asked = node.coordinators.ask(
         body.group_id, GroupShard.heartbeat, request, body, request.refused, writes=False

@@ -23,7 +23,7 @@ from penstock.wire.messages.incremental_alter_configs import (
 async def serve(
     node: Node, request: Request, body: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """What a broker does with it."""
+    """Serve the request on a broker: change its loggers here, and forward the rest to the controller."""
     loggers = [resource for resource in body.resources if resource.resource_type == ResourceType.BROKER_LOGGER]
     body.resources = [resource for resource in body.resources if resource not in loggers]
     response = IncrementalAlterConfigsResponse()

@@ -1,7 +1,7 @@
 """InitProducerId (22): an id for an idempotent producer.
 
 Served: v0–v5. v2 is flexible, v3 lets a producer bump its own epoch (KIP-360), v4 adds PRODUCER_FENCED, v5 KIP-890.
-Ids come from blocks of 1,000 that the metadata log hands out, so that none is ever given twice, whatever crashes.
+Ids come from blocks of 1,000 that the metadata log grants, so that no id is used twice, even after a crash.
 Transactional ids are refused: transactions are not served yet.
 """
 
@@ -20,12 +20,12 @@ async def serve(node: Node, request: Request, body: InitProducerIdRequest) -> In
         request.check(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, body.transactional_id)
         node.events.limited("transactional producer refused", peer=request.peer, reason=TRANSACTIONS_ARE_MISSING)
         raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
-    # Who may write to some topic may do so with an id, as in Kafka.
+    # A client that may write to at least one topic may get an id, as in Kafka.
     if not request.allowed_somewhere(Operation.WRITE, ResourceKind.TOPIC):
         request.check(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
     try:
         producer_id = await node.producer_ids.next()
     except KafkaError as error:
-        # The controller cannot be reached. Clients take this code for what it is: a reason to ask again.
+        # The controller cannot be reached. Clients retry after this code.
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from None
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

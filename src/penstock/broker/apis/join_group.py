@@ -10,11 +10,11 @@ from __future__ import annotations
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.messages.join_group import JoinGroupRequest
 
 
-def serve(node: Node, request: Request, body: JoinGroupRequest) -> Asked:
+def serve(node: Node, request: Request, body: JoinGroupRequest) -> PendingReply:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
     return node.coordinators.ask(body.group_id, GroupShard.join_group, request, body, request.refused)

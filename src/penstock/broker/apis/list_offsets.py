@@ -1,4 +1,4 @@
-"""ListOffsets (2): the offset at an end of the log, or of a moment in time.
+"""ListOffsets (2): the first or last offset of a log, or the offset for a timestamp.
 
 Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE (KIP-207), v6 flexible,
 v7 the offset of the largest timestamp (KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset
@@ -32,7 +32,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
 AT_ONCE_MAX = 200
-"""Partitions whose ends are told without giving the loop back meanwhile."""
+"""Partitions that are looked up without yielding to the loop."""
 
 
 def serve(
@@ -161,7 +161,7 @@ def checked(partition: Partition | None, entry: ListOffsetsPartition) -> Partiti
 
 
 def check_end_is_known(leader: Leader, version: int) -> None:
-    """A new leader whose high watermark is still below what it found in its log would send clients back (KIP-207)."""
+    """Whether a new leader's high watermark is still behind: answering it would send clients backwards (KIP-207)."""
     if leader.high_watermark < leader.epoch_start:
         old = ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else old)
@@ -181,7 +181,7 @@ def answer(
 
 
 def refusal(entry: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
-    """No offset: because of an error, or because there is none."""
+    """An answer without an offset: there was an error, or no offset matches."""
     return ListOffsetsPartitionResponse(
         partition_index=entry.partition_index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
     )

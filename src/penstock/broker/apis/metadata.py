@@ -3,8 +3,8 @@
 Served: v0–v13. v1 controller and racks, v4 switchable auto-creation, v7 leader epochs, v8 authorised operations of
 topics and (until v10, later DescribeCluster has them) of the cluster, v9 flexible, v10 topic ids (KIP-516), v12 lookup
 by id, v13 a top-level error (KIP-1102).
-Brokers are told with their listener of the name under which the question came; those without one are left out, and
-partitions that they lead have LISTENER_NOT_FOUND from v6 on.
+Brokers are listed with the address of their listener that has the same name as the listener of the request. Brokers
+without such a listener are omitted, and partitions that they lead have LISTENER_NOT_FOUND from v6 on.
 A topic that is asked for by name and does not exist is created if the client allows it and
 `auto.create.topics.enable` is on; the answer then waits for it.
 """
@@ -32,9 +32,9 @@ from penstock.wire.uuids import ZERO_UUID
 IDS_BUT_NO_LOOKUP = (10, 11)
 """Versions that have topic ids in requests and refuse them, as Kafka does."""
 AT_ONCE_MAX = 200
-"""Topics or partitions that are described without giving the loop back meanwhile."""
+"""Topics or partitions that are described without yielding to the loop."""
 CREATED_AT_ONCE_MAX = 1_000
-"""Topics that one request creates. The others are unknown for now, which clients take as a reason to ask again."""
+"""Topics that one request may create. The others are answered as unknown, and clients retry."""
 
 
 def serve(
@@ -91,7 +91,7 @@ def decide(
 
 
 def creates(node: Node, request: Request, body: MetadataRequest) -> bool:
-    """Whether topics that are not there are to be created."""
+    """Whether missing topics are created."""
     return node.config.auto_create_topics_enable and (request.version < 4 or body.allow_auto_topic_creation)
 
 
@@ -109,7 +109,7 @@ async def create_and_describe(
 
 
 def may_create_topic(request: Request, name: str) -> bool:
-    """A caller who may not even describe it is told that, and nothing is created."""
+    """The answer for a topic that the caller may not describe; nothing is created."""
     return request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name) and (
         request.allowed_on_cluster(Operation.CREATE) or request.allowed(Operation.CREATE, ResourceKind.TOPIC, name)
     )
@@ -126,7 +126,7 @@ def describe(
     brokers = []
     unreachable = []
     for broker in node.live_brokers():
-        address = node.address_of(broker, request.entrance)
+        address = node.address_of(broker, request.listener_info)
         if address is None:
             unreachable.append(broker.id)
         else:

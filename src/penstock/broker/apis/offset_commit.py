@@ -1,4 +1,4 @@
-"""OffsetCommit (8): how far a group has come.
+"""OffsetCommit (8): commit the offsets of a group.
 
 Served: v2–v10. v5 drops the retention time (KIP-211), v6 leader epochs (KIP-320), v7 static members (KIP-345), v8
 flexible, v9 members of the consumer protocol (KIP-848), v10 topic ids (KIP-848). The answer leaves when the offsets are
@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.commits import TOPIC_IDS_FROM, PlainCommit
 from penstock.wire.errors import ErrorCode
@@ -27,7 +27,7 @@ from penstock.wire.messages.offset_commit import (
 
 def serve(
     node: Node, request: Request, body: OffsetCommitRequest | PlainCommit
-) -> Asked | Awaitable[OffsetCommitResponse]:
+) -> PendingReply | Awaitable[OffsetCommitResponse]:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
     if request.is_restricted:
         whole = body.request() if isinstance(body, PlainCommit) else body

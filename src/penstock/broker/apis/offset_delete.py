@@ -1,4 +1,4 @@
-"""OffsetDelete (47): forget committed offsets of topics that nobody in the group reads any more (KIP-496).
+"""OffsetDelete (47): delete committed offsets of topics that no member of the group reads any more (KIP-496).
 
 Served: v0.
 """
@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.offset_delete import (
@@ -24,7 +24,7 @@ from penstock.wire.messages.offset_delete import (
 
 def serve(
     node: Node, request: Request, body: OffsetDeleteRequest
-) -> Asked | Awaitable[OffsetDeleteResponse]:
+) -> PendingReply | Awaitable[OffsetDeleteResponse]:
     request.check(Operation.DELETE, ResourceKind.GROUP, body.group_id)
     body.topics, denied = request.split(Operation.READ, ResourceKind.TOPIC, body.topics, lambda topic: topic.name)
     if denied:

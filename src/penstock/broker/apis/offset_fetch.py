@@ -1,9 +1,9 @@
-"""OffsetFetch (9): how far groups have come.
+"""OffsetFetch (9): the committed offsets of groups.
 
 Served: v1–v10. v2 all topics of a group, v5 leader epochs (KIP-320), v6 flexible, v7 offsets of open transactions may
 be waited for (KIP-447), v8 several groups at once (KIP-709), v9 members of the consumer protocol (KIP-848), v10 topic
 ids.
-Each group is asked for at its own coordinator; the answer leaves when all of what it tells is committed.
+Each group is fetched from its coordinator; the answer is sent when all offsets in it are committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.refusals import element
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_fetch import (
@@ -36,9 +36,9 @@ BATCHED_FROM = 8
 ERROR_OF_ITS_OWN_FROM = 2
 NO_OFFSET = -1
 AT_ONCE_MAX = 20
-"""Groups that are asked for without giving the loop back meanwhile."""
+"""Groups that are fetched without yielding to the loop."""
 OFFSETS_AT_ONCE_MAX = 50
-"""Offsets that are told without giving the loop back; each may have 4 KB of metadata."""
+"""Offsets that are encoded without yielding to the loop; each may have 4 KB of metadata."""
 
 
 def serve(
@@ -59,7 +59,7 @@ def serve(
 
 def ask(
     node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFetchRequestGroup
-) -> Asked:
+) -> PendingReply:
     call = partial(GroupShard.offset_fetch_group, require_stable=body.require_stable)
     return node.coordinators.ask(
         group.group_id,
@@ -72,7 +72,7 @@ def ask(
 
 
 async def wait(
-    node: Node, request: Request, body: OffsetFetchRequest, asked: list[Asked]
+    node: Node, request: Request, body: OffsetFetchRequest, asked: list[PendingReply]
 ) -> OffsetFetchResponse:
     answers = [await node.coordinators.settled(one, OffsetFetchResponseGroup) for one in asked]
     return answered(request, body, answers)

@@ -5,10 +5,9 @@ Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied
 - v3 adds the transactional id (KIP-98), v5 the log start offset in the answer, v8 per-record errors and a message
   (KIP-467), v9 flexible encoding, v10 the current leader on NOT_LEADER_OR_FOLLOWER (KIP-951), v11/v12 change
   transactions only (KIP-890), v13 replaces names by topic ids (KIP-516).
-- acks=0 gets no answer; if something is wrong the connection is closed, which is all such a client can be told.
-- acks=1 waits for the leader's own promise (a sync where `flush.*` asks for one), acks=all for the high watermark.
-- A partition that a request names twice gets both batches, in their order. (Kafka drops all but the last, and says so
-  to nobody.)
+- acks=0 gets no answer; after an error the connection is closed, which is the only possible signal to such a client.
+- acks=1 waits for the leader alone (for a sync if `flush.*` requires one), acks=all for the high watermark.
+- A partition that a request names twice gets both batches, in order. (Kafka silently drops all but the last.)
 - A duplicate of an idempotent producer is answered with its first offset, once that is committed.
 """
 
@@ -63,9 +62,9 @@ class Produce:
         self._metrics = metrics
         self._preparation = preparation
         self._opened_on_loop = 0
-        """Compressed batches of the present request that were opened where they were appended."""
+        """Compressed batches of the current request that were decompressed on the loop."""
         self._queued: set[Partition] = set()
-        """Partitions whose queue gets a batch of the present request once it is read: others must not overtake it."""
+        """Partitions whose queue gets a batch of the current request once it is read: others must not overtake it."""
         self._wall_ms = runtime.wall_ms
 
     def serve(self, request: Request) -> None:
@@ -186,7 +185,7 @@ class Produce:
         try:
             flags = batch_flags(records)
             if flags & TRANSACTIONAL_FLAG:
-                # Nobody could ever end that transaction: it would hold back readers of committed records for ever.
+                # This transaction could never be ended, and would block read_committed readers for ever.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
             is_plain = partition.preparing is None and not flags & CODEC_MASK
             if partition not in self._queued and (is_plain or not self._must_queue(partition, records)):
@@ -216,7 +215,7 @@ class Produce:
         outcome.append(Result(partition.index, 0, first, append_time_ms, log.start_offset))
 
     def _must_queue(self, partition: Partition, records: memoryview) -> bool:
-        """Whether batches cannot be appended at once: others are before them, or they take long to open."""
+        """Whether batches cannot be appended at once: others are queued before them, or decompressing takes long."""
         queue, log = partition.preparing, partition.log
         if log is None:
             return False  # appending says why that is not possible
@@ -264,7 +263,7 @@ def refusal_of(request: Request, body: Produced) -> KafkaError | None:
 
 
 def may_write(request: Request, topic: bytes, partitions: list[Partition] | None, version: int) -> bool:
-    """Ids that nobody knows are answered as such, to anyone."""
+    """Unknown topic ids are answered as unknown, to every client."""
     name = str(topic, "utf-8", "replace")
     if version >= 13:
         if not partitions:

@@ -1,4 +1,4 @@
-"""Requests between replicas of the metadata quorum: ask the core, put its answer on the wire.
+"""Requests between replicas of the metadata quorum: passed to the Raft core, whose answer is encoded.
 
 Served on the listeners of controllers, with replicas named by node and directory (KIP-853):
 
@@ -28,7 +28,7 @@ from penstock.wire.errors import KafkaError
 
 
 async def serve(node: ControllerNode, request: Request, body: Message) -> Message:
-    """The core's answer; what is no request for it is refused with Kafka's error, as a whole."""
+    """The core's answer; an invalid request is refused as a whole, with Kafka's error."""
     wire: Any = body
     quorum = node.quorum
     try:

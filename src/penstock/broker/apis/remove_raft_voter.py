@@ -1,7 +1,7 @@
-"""RemoveRaftVoter (81): one voter of the metadata quorum fewer (KIP-853).
+"""RemoveRaftVoter (81): remove a voter from the metadata quorum (KIP-853).
 
-Served: v0. One change at a time, and never one after which too few of the remaining voters keep up: the quorum would
-stand still, and nobody could take the change back.
+Served: v0. One change at a time. A change is refused if too few of the remaining voters are caught up: the quorum would
+stop, and the change could not be undone.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Fetch (1), as followers ask it: what comes next in the partitions that they copy from this broker.
+"""Fetch (1) from followers: the next records of the partitions that they copy from this broker.
 
 Served: v15–v18, which carry the incarnation of the broker that asks (KIP-903); followers of this release speak them.
 
-- A follower's fetch is also its acknowledgement: it holds all before the offset that it asks for. So before it counts
-  it is compared with the log by the epoch of its last record (KIP-320); where the histories part the answer says so.
+- A follower's fetch is also its acknowledgement: it has all records before the fetch offset. So before it counts, the
+  epoch of its last record is compared with the log (KIP-320); if the logs diverge, the answer says where.
 - A follower reads up to the end of the log. Bytes above the high watermark are copied when the answer is made: should
   this broker lose the leadership they may be cut off and replaced, and a slice would then send something else.
 - The session (`penstock.broker.fetch.replica_sessions`) knows which partitions are due. An answer looks at no others.
 - A fetch that waits is answered at once when its follower sends another one in the same session, over another
   connection: it has something to ask that should not wait (a partition it has just begun to follow).
-- A follower may know of a leadership before the leader does. Its question then waits until the leader has heard, too.
+- A follower may learn of a new leader epoch before the leader does. Its fetch then waits until the leader knows it too.
 - While the replication throttle (`penstock.broker.replicas.throttles`) is used up, throttled partitions are not sent to
   followers that are out of sync.
-- Where consumers may read from followers (KIP-392) a high watermark that has moved is told at once, as in Kafka.
-- Who claims to be a replica must be registered, and know the epoch of its registration; a partition is told to its own
-  replicas only.
+- If consumers may read from followers (KIP-392), an advanced high watermark is sent at once, as in Kafka.
+- A replica must be a registered broker and send the epoch of its registration; a partition is served to its replicas
+  only.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ class ReplicaFetch:
     # ---- one partition
 
     def is_early(self, item: ReplicaItem, partition: Partition) -> bool:
-        """It is asked in a leadership that this broker has not heard of, or cannot take up before its log is open."""
+        """Whether the fetch has a leader epoch that this broker does not know yet, or its log is not open yet."""
         if partition.leader is not None or partition.leader_id != self.node_id:
             return item.leader_epoch > partition.leader_epoch
         return item.leader_epoch >= partition.leader_epoch
 
     def acknowledge(self, item: ReplicaItem, partition: Partition) -> Read | None:
-        """Take a follower's question for what it says about the follower. Returns the answer if that is all there is
-        to it. Raises KafkaError."""
+        """Process the follower's state in its fetch. Returns an answer if no records need to be read. Raises
+        KafkaError."""
         log, leader = partition.led()
         partition.check_epoch(item.leader_epoch)
         if item.leader_epoch < 0:
@@ -242,7 +242,7 @@ class PendingReplicaFetch:
             self._connection.on_lost = self._lost
 
     def _lost(self) -> None:
-        """Nobody waits for the answer. What was asked stays asked: the follower may come back on another connection."""
+        """The connection is closed. The fetch stays due: the follower may come back on another connection."""
         self._finish()
 
     def _finish(self) -> None:
@@ -259,7 +259,7 @@ class PendingReplicaFetch:
     # ---- reading
 
     def _read(self) -> list[Read] | None:
-        """What is due, taken off that list. None: something must come from the device first."""
+        """Read the due partitions and clear their mark. None: something must be read from the device first."""
         fetch, session = self._fetch, self._session
         due, session.due = session.due, {}
         budget = self._max_bytes
@@ -392,7 +392,7 @@ class PendingReplicaFetch:
             self._slot.send(parts)
 
     def _with_copies(self, parts: list[Part], reads: list[Read]) -> list[Part]:
-        """Slices that were copied give way to their copies."""
+        """Replace slices by their copies, where there are copies."""
         copies = iter([self._copies.get(_item(read)) for read in reads if read.slice is not None])
         out: list[Part] = []
         for part in parts:
@@ -417,7 +417,7 @@ def is_news(read: Read) -> bool:
 
 
 def compare(log: Log, item: FetchItem) -> tuple[int, int] | None:
-    """Where the leader's log parts from what the follower holds, if it does: (epoch, its end here)."""
+    """Where the follower's log diverges from the leader's, if it does: (epoch, its end in this log)."""
     if item.last_fetched_epoch >= 0:
         return diverging_epoch(log.epoch_end_offset(item.last_fetched_epoch), item)
     # It has no records, and still begins beyond the end of this log.

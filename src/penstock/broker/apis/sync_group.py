@@ -11,14 +11,14 @@ from functools import partial
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.coordinators.groups.shard import GroupShard
-from penstock.coordinators.host import Asked
+from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.sync_group import SyncGroupRequest
 
 
-def serve(node: Node, request: Request, body: SyncGroupRequest) -> Asked:
+def serve(node: Node, request: Request, body: SyncGroupRequest) -> PendingReply:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
     return node.coordinators.ask(body.group_id, GroupShard.sync_group, request, body, partial(refused, request))
 

@@ -1,12 +1,12 @@
 """Coordinators on this broker: for each declared kind, a host for every partition of its topic that the broker leads.
 
 A key (a group id, a transactional id) belongs to the partition that it hashes to, and its coordinator is the broker
-that leads that partition. What a host is, and what it promises, is in `penstock.coordinators`.
+that leads that partition. `penstock.coordinators` explains hosts and their guarantees.
 
-    kind          what one kind of coordinator declares: its topic, its shards, its hash, its settings
+    kind          the interface of a kind of coordinator: its topic, its shards, its hash, its settings
     groups        the declaration of the group coordinator
     coordinator   all hosts of one kind: started, loaded, restarted and ended as the leadership of partitions moves
-    loading       one partition after another, whatever its kind
+    loading       loads shards, one partition at a time, for all kinds
     journal       a partition and its log, as hosts see them
     courier       requests of shards to other brokers, repeated until they are answered
 
@@ -67,11 +67,11 @@ class Coordinators:
         GroupWeighing(runtime, self.groups.kind.memory, lambda: [host.shard for host in self.groups.hosts()])
 
     def of_type(self, key_type: int) -> Coordinator[Any] | None:
-        """The coordinator that FindCoordinator asks for; None if this release has none of this type."""
+        """The coordinator for a key type of FindCoordinator; None if this release does not support the type."""
         return self._by_type.get(key_type)
 
     def new_topic(self, name: str) -> NewTopic:
-        """A topic that is created because someone uses it: an internal one as its coordinators need it."""
+        """The settings of a topic that is created on first use; an internal topic has those its coordinators need."""
         return next((one.new_topic() for one in self._by_type.values() if one.topic == name), NewTopic(name))
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Coordinators:
             coordinator.configure(config)
 
     def close(self) -> None:
-        """Answer everyone, and coordinate nothing any more."""
+        """Answer all pending requests and stop coordinating."""
         self._clock.stop()
         for coordinator in self._by_type.values():
             coordinator.close()

@@ -1,7 +1,7 @@
 """All hosts of one kind of coordinator on this broker.
 
-A `Coordinator` listens to the partitions of its topic: it starts a host and lets it load when this broker begins to
-lead one, starts it anew when it has failed, and ends it when the broker leads the partition no longer.
+A `Coordinator` follows the leadership of the partitions of its topic: it starts and loads a host when this broker
+becomes leader of a partition, restarts it after a failure, and closes it when the broker stops leading.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker.net.request import Request
 from penstock.broker.replicas.partition import InternalPartition
 from penstock.broker.service import trace
 from penstock.config import BrokerConfig
-from penstock.coordinators.host import Asked, Courier, ShardHost
+from penstock.coordinators.host import Courier, PendingReply, ShardHost
 from penstock.coordinators.shard import RequestInfo, Ticket, Turn, Writer
 from penstock.coordinators.turn import Pair
 from penstock.metadata import MetadataDelta, MetadataImage, NewTopic, ResourceType
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.partitions import PartitionManager
 
 RESTARTS_APART_MS = 10_000.0
-"""A coordinator that fails twice within this time is left alone for a moment before it is loaded again."""
+"""A coordinator that fails twice within this time is loaded again only after a pause."""
 RESTART_PAUSE_MS = 1_000.0
 NO_COORDINATOR = -1
 
@@ -44,7 +44,7 @@ Refused = Callable[[ErrorCode], Message]
 
 
 class Counts(NamedTuple):
-    """What the metrics tell of all hosts together."""
+    """Totals over all hosts, for the metrics."""
 
     loading: int
     active: int
@@ -84,12 +84,12 @@ class Coordinator(Generic[S]):
         self.load_times = Histogram()
         self.batches = 0
         self.records = 0
-        """How much coordinators have written."""
+        """Batches and records that coordinators have written."""
         self.failures = 0
-        """How often a coordinator had to be thrown away and loaded again."""
+        """How often a coordinator was discarded and loaded again."""
 
     def start(self) -> None:
-        """Take up the partitions that this broker leads already, and follow what happens to them."""
+        """Start hosts for the partitions that this broker already leads, and follow leadership changes."""
         self._manager.listen(self.topic, self)
         self._quorum.add_publisher(self.on_image)
 
@@ -99,7 +99,7 @@ class Coordinator(Generic[S]):
             self._configure(host, self._partitions[index])
 
     def close(self) -> None:
-        """Answer everyone, and coordinate nothing any more."""
+        """Answer all pending requests and stop coordinating."""
         self._is_closed = True
         hosts, self._hosts = self._hosts, {}
         for host in hosts.values():
@@ -117,9 +117,9 @@ class Coordinator(Generic[S]):
         *,
         writes: bool = True,
         claim: Writer | None = None,
-    ) -> Asked:
-        """Let the coordinator of this key serve the request; `writes`: serving it means to write; `claim`: in the name
-        of this producer, or this marker of a transaction."""
+    ) -> PendingReply:
+        """Let the coordinator of this key serve the request. `writes`: the request must write records. `claim`: the
+        producer or transaction marker for which it writes."""
         host = self._host_of(key)
         if host is None:
             return nobody(refused)
@@ -130,20 +130,20 @@ class Coordinator(Generic[S]):
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, body), refused, claim)
 
     def hosts(self) -> Iterator[ShardHost[S]]:
-        """In the order of their partitions."""
+        """All hosts, in partition order."""
         for index in sorted(self._hosts):
             yield self._hosts[index]
 
-    async def settled(self, asked: Asked, kind: type[M]) -> M:
-        """The answer, when it is there: for those who ask several coordinators and put their answers together."""
-        if not asked.is_settled:
+    async def settled(self, pending_reply: PendingReply, kind: type[M]) -> M:
+        """Wait for the answer: for APIs that combine the answers of several coordinators."""
+        if not pending_reply.is_settled:
             done: Future[None] = self._runtime.future()
-            asked.then(lambda _: done.set_result(None))
+            pending_reply.then(lambda _: done.set_result(None))
             await done
-        if asked.error is not None:
-            raise asked.error
-        assert isinstance(asked.answer, kind)
-        return asked.answer
+        if pending_reply.error is not None:
+            raise pending_reply.error
+        assert isinstance(pending_reply.answer, kind)
+        return pending_reply.answer
 
     def _host_of(self, key: str) -> ShardHost[S] | None:
         topic = self._quorum.image.topic(self.topic)
@@ -152,7 +152,7 @@ class Coordinator(Generic[S]):
     # ---- where coordinators are
 
     async def ensure_topic(self) -> None:
-        """Create the topic if it is not there. Raises KafkaError."""
+        """Create the topic if it does not exist. Raises KafkaError."""
         if self._quorum.image.topic(self.topic) is not None:
             return
         error = (await self._administration.create_topics([self.new_topic()])).get(self.topic)
@@ -165,9 +165,9 @@ class Coordinator(Generic[S]):
         return self.kind.new_topic(self._config, live)
 
     def broker_of(self, key: str) -> int:
-        """The broker that leads the partition of this key; -1 if none does, or the topic is not there.
+        """The broker that leads the partition of this key; -1 if there is no leader or no topic.
 
-        A broker that is cut off does not name itself: it serves nobody then.
+        A leader that is cut off from the cluster does not name itself, because it cannot serve requests then.
         """
         topic = self._quorum.image.topic(self.topic)
         if topic is None:
@@ -178,7 +178,7 @@ class Coordinator(Generic[S]):
             return NO_COORDINATOR
         return topic.partitions[index].leader
 
-    # ---- what happens to the partitions
+    # ---- leadership changes and failures
 
     def on_leader(self, partition: InternalPartition) -> None:
         if self._is_closed:
@@ -233,14 +233,14 @@ class Coordinator(Generic[S]):
         self.kind.count(records)
 
     def _failed(self, host: ShardHost[S], error: Exception) -> None:
-        """A host has given up. What it had served is loaded again; what it could not even load is left alone."""
+        """A host has failed. Load it again if it had been loaded; a shard that could not be loaded stays closed."""
         partition = next((self._partitions[index] for index, known in self._hosts.items() if known is host), None)
         if partition is None:
             return
         del self._hosts[partition.index]
         self.failures += 1
         if isinstance(error, OSError):
-            # The disk, not what is on it: another broker can coordinate in its place, if this one makes way.
+            # The disk failed, not the data: stop this broker so that another one can take over.
             self._runtime.fatal(f"{self._runtime.disk.root}/{partition} cannot be read: {error}", error)
         if isinstance(error, WireError):
             self._manager.roles.damage.suspect_all(partition)
@@ -250,7 +250,7 @@ class Coordinator(Generic[S]):
                 partition=str(partition),
                 error=repr(error),
                 trace=trace(error),
-                hint="what it coordinates is not available until this broker is started again",
+                hint="its groups stay unavailable until this broker is restarted",
             )
             return
         self._events.error("coordinator restarts", partition=str(partition), error=repr(error), trace=trace(error))
@@ -280,8 +280,8 @@ class Coordinator(Generic[S]):
         )
 
 
-def nobody(refused: Refused) -> Asked:
-    """The answer of a broker that does not coordinate the key."""
-    asked = Asked(refused)
-    asked.refuse(ErrorCode.NOT_COORDINATOR)
-    return asked
+def nobody(refused: Refused) -> PendingReply:
+    """The NOT_COORDINATOR answer of a broker that does not coordinate the key."""
+    pending_reply = PendingReply(refused)
+    pending_reply.refuse(ErrorCode.NOT_COORDINATOR)
+    return pending_reply

@@ -1,8 +1,8 @@
-"""Requests of shards to other brokers, sent again until they are answered.
+"""Sends requests of shards to other brokers, and resends them until they are answered.
 
-A recipient is a broker, or whichever broker leads a partition: that is looked up before every attempt, so a request
-follows the leadership. What fails on the way (no leader, no connection, no answer) is repeated after a pause that
-grows. An answer is an answer, whatever error it carries: what follows from it is for the shard to decide.
+A recipient is a broker, or the leader of a partition, which is looked up before every attempt. A failed attempt (no
+leader, no connection, no answer) is repeated after a growing pause. Any answer ends the delivery, even an error code:
+the shard decides how to react.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 CHANNEL = "coordinator"
 TIMEOUT_MS = 30_000
 SILENCE_MS = 10_000
-"""An answer may wait for the recipient's high watermark, so this is longer than between nodes that only talk."""
+"""Longer than the timeout of other requests between nodes: an answer may wait for the recipient's high watermark."""
 RETRY_FIRST_MS = 20.0
 RETRY_MAX_MS = 1_000.0
 
 
 class Delivery:
-    """One request on its way."""
+    """One request that is being delivered."""
 
     __slots__ = ("is_cancelled", "recipient", "request", "then")
 
@@ -41,7 +41,7 @@ class Delivery:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """No further attempts, and no answer."""
+        """Stop further attempts, and ignore any answer."""
         self.is_cancelled = True
 
 
@@ -91,7 +91,7 @@ class PeerCourier:
             return recipient
         topic = self._image().topic(recipient.topic)
         if topic is None or not 0 <= recipient.partition < len(topic.partitions):
-            raise PeerUnavailable(f"there is no partition {recipient.topic}-{recipient.partition}")
+            raise PeerUnavailable(f"partition {recipient.topic}-{recipient.partition} does not exist")
         leader = topic.partitions[recipient.partition].leader
         if leader < 0:
             raise PeerUnavailable(f"{recipient.topic}-{recipient.partition} has no leader")

@@ -20,11 +20,11 @@ from penstock.wire.messages.group_records import GROUP_METADATA_KEY, OFFSET_COMM
 
 CONSUMER_GROUP_METADATA_KEY = 3
 WEIGHINGS_APART_MS = 1_000.0
-"""Groups are weighed no more often than that."""
+"""Minimum time between two measurements of the groups' memory."""
 
 
 class GroupKind(Kind[GroupShard]):
-    """Its counters tell what shards have written since the broker started, by what the records mean."""
+    """Declares the group coordinator. Its counters count the records written since the broker started, by type."""
 
     key_type: CoordinatorType = CoordinatorType.GROUP
     topic: str = CONSUMER_OFFSETS
@@ -70,7 +70,7 @@ class GroupKind(Kind[GroupShard]):
         )
 
     def is_concerned(self, delta: MetadataDelta) -> bool:
-        """Groups follow the topics that they read, and their own settings."""
+        """Groups depend on the topics that they read, and on their own settings."""
         return bool(
             delta.topics_created
             or delta.topics_changed
@@ -92,13 +92,13 @@ class GroupKind(Kind[GroupShard]):
 
 
 def has_protocol(value: bytes) -> bool:
-    """Whether the record of a classic group tells of a generation with members: version, type, generation, protocol."""
+    """Whether a classic group's record has a protocol, and so members (version, type, generation, then protocol)."""
     protocol_at = 2 + 2 + int.from_bytes(value[2:4]) + 4
     return value[protocol_at : protocol_at + 2] != b"\xff\xff"
 
 
 class GroupWeighing:
-    """Weighs all groups of the broker whenever their memory asks for it (`penstock.coordinators.groups.memory`)."""
+    """Measures all groups of the broker when `penstock.coordinators.groups.memory` requests it."""
 
     def __init__(self, runtime: Runtime, memory: GroupMemory, shards: Callable[[], list[GroupShard]]) -> None:
         self._runtime = runtime

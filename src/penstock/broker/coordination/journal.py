@@ -53,8 +53,8 @@ class PartitionJournal:
         if isinstance(writer, EndMarker) and writer.coordinator_epoch < known.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"the marker for producer {producer.id} is of coordinator epoch {writer.coordinator_epoch}, "
-                f"but epoch {known.coordinator_epoch} has written one already",
+                f"the marker for producer {producer.id} has coordinator epoch {writer.coordinator_epoch}, "
+                f"but a marker with the newer epoch {known.coordinator_epoch} was written already",
             )
 
     def append(self, batch: bytearray) -> int:
@@ -87,7 +87,7 @@ class LogSource:
             try:
                 return await found.file.pread(found.size, found.position)
             except FileNotFoundError:
-                # Compaction or retention has put another segment in its place.
+                # Compaction or retention has replaced the segment.
                 if self._log.version == version:
                     raise
             finally:

@@ -1,4 +1,4 @@
-"""What one kind of coordinator declares. All else is alike for all kinds."""
+"""The declaration of one kind of coordinator. Everything else is shared by all kinds."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ class CoordinatorType(IntEnum):
 
 
 class WriteSettings(NamedTuple):
-    """How a host writes."""
+    """Settings of how a host writes."""
 
     codec: Codec
     linger_ms: float
-    """How long records wait for company; up to 0, until the turn of the loop is over."""
+    """How long records are collected into one batch. 0 or less: until the turn of the loop ends."""
     timeout_ms: float
-    """After so long an answer that waits for the high watermark is given up."""
+    """How long an answer waits for the high watermark before the request fails."""
 
 
 class Kind(Protocol[S]):
-    """One kind of coordinator: where its shards are kept, what they are, and what they need of the configuration."""
+    """One kind of coordinator: its topic, its shards, and the part of the configuration they use."""
 
     key_type: CoordinatorType
     topic: str
 
     def new_topic(self, config: BrokerConfig, live_brokers: int) -> NewTopic:
-        """The topic, as it is created when somebody first asks for a coordinator."""
+        """The settings of the topic, which is created when a client first looks for a coordinator."""
 
     def partition_of(self, key: str, partition_count: int) -> int: ...
 
     def new_shard(self, config: BrokerConfig, batch_bytes_max: int) -> S: ...
 
     def configure(self, shard: S, config: BrokerConfig, batch_bytes_max: int) -> None:
-        """Settings have changed. `batch_bytes_max` is what the topic takes in one batch."""
+        """Apply changed settings. `batch_bytes_max` is the largest batch that the topic accepts."""
 
     def write_settings(self, config: BrokerConfig) -> WriteSettings: ...
 
     def is_concerned(self, delta: MetadataDelta) -> bool:
-        """Whether shards want to hear of this change of the metadata (`Shard.on_image`)."""
+        """Whether shards must be told of this metadata change (`Shard.on_image`)."""
 
     def count(self, records: list[Pair]) -> None:
-        """A shard has written this batch: for the metrics."""
+        """Count the records of a batch that a shard has written, for the metrics."""

@@ -1,4 +1,4 @@
-"""Loads shards one after another: fifty at once would each take their slice in every turn of the loop."""
+"""Loads shards one at a time: fifty at once would each take a slice of every turn of the loop and delay requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runtime.tasks import keep_running
 
 
 class Loader:
-    """Of all kinds of coordinators of a broker."""
+    """Loads the shards of all coordinators of a broker."""
 
     def __init__(self, runtime: Runtime, events: EventLog) -> None:
         self._runtime = runtime
@@ -24,7 +24,7 @@ class Loader:
         self._is_running = False
 
     def load(self, name: str, host: ShardHost[Any], log: Log, loaded: Callable[[float], None]) -> None:
-        """Have the host load its shard; then tell how many milliseconds that took."""
+        """Have the host load its shard; then call `loaded` with the milliseconds that it took."""
         self._queue.append((name, host, log, loaded))
         if not self._is_running:
             self._is_running = True

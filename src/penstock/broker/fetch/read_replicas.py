@@ -1,9 +1,9 @@
-"""Consumers that read from a replica near to them (KIP-392): which one a leader sends them to.
+"""Chooses a nearby replica for a consumer to read from (KIP-392).
 
-A consumer says where it is (`client.rack`), and the leader tells it which replica to read from. The rule is that of
-Kafka's RackAwareReplicaSelector: a replica in the consumer's rack, the leader itself if it is there, else the one that
-has most; none there, and it stays with the leader. Only replicas count that are in sync, in service and have what the
-consumer asks for. Followers serve any consumer that knows of this (Fetch v11), up to the high watermark they know.
+A consumer names its rack (`client.rack`), and the leader tells it which replica to read from. The rule is that of
+Kafka's RackAwareReplicaSelector: a replica in the consumer's rack; the leader if it is in that rack, else the replica
+with the highest end offset; the leader if no replica is in that rack. Only replicas count that are in sync, in service
+and have the requested offset. Followers serve any consumer that supports this (Fetch v11), up to their high watermark.
 """
 
 from __future__ import annotations

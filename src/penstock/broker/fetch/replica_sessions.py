@@ -1,15 +1,15 @@
-"""The fetch sessions of followers (KIP-227): what each of them copies from this broker, and what of it is *due*.
+"""The fetch sessions of followers (KIP-227): the partitions each follower copies, and which of them are *due*.
 
 A partition is due when its follower has asked for it (again), when it has grown since, or when its follower has not
-been told its high watermark. An answer looks at what is due and at nothing else, so a thousand idle partitions cost
-nothing. What was answered with records, an error or a divergence is not due before the follower asks for it again.
+been told its high watermark. An answer considers only due partitions, so a thousand idle partitions cost nothing. A
+partition that was answered with records, an error or a divergence is due again only when the follower asks for it.
 
-The partition itself tells of its changes: each item of a session is a `Question` that the partition knows
+The partition itself tells of its changes: each item of a session is a `FollowerFetch` that the partition knows
 (`penstock.broker.replicas.partition`).
 
-A follower has one session: a new one ends those before it. A request that was held up by a cut may arrive after the
-follower has begun anew elsewhere. It then ends the wrong session, and sets the follower back; but the follower's next
-request finds its session gone, and so it asks about everything once more.
+A follower has one session: a new one ends the previous one. A request delayed by a network fault may arrive after the
+follower has opened a newer session, and then ends that one. The follower's next request fails because its session is
+gone, and the follower opens a new session for all its partitions.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class WaitingFetch(FetchWaiter, Protocol):
     """A fetch of a follower that is parked."""
 
     def cut_short(self) -> None:
-        """Its follower has more to ask, or the session ends: answer now."""
+        """Answer now, because the follower has a new request or the session ends."""
 
 
 class ReplicaItem(FetchItem):
-    """One partition that a follower copies: a `Question` to it."""
+    """One partition that a follower copies: a `FollowerFetch` to it."""
 
     __slots__ = ("is_asked", "is_new", "log_start", "number", "session")
 
@@ -41,24 +41,24 @@ class ReplicaItem(FetchItem):
         super().__init__(topic, index)
         self.session = session
         self.is_asked = False
-        """It has not been answered since it was asked."""
+        """The follower asked for it and has not been answered yet."""
         self.log_start = -1
-        """Where the follower's log begins."""
+        """The start offset of the follower's log."""
         self.is_new = False
-        """What it says about the follower has not been looked at."""
+        """The follower's state in this request has not been processed yet."""
         self.number = 0
-        """Of the request that asked it: no earlier one answers it."""
+        """The number of the request that asked for it: earlier requests must not answer it."""
 
     def join(self, partition: Partition) -> None:
-        """From now on the partition tells of its changes."""
-        if partition.questions is None:
-            partition.questions = {}
-        partition.questions[self] = None
+        """Subscribe to the changes of the partition."""
+        if partition.follower_fetches is None:
+            partition.follower_fetches = {}
+        partition.follower_fetches[self] = None
 
     def leave(self) -> None:
         partition = self.partition
-        if partition is not None and partition.questions is not None:
-            partition.questions.pop(self, None)
+        if partition is not None and partition.follower_fetches is not None:
+            partition.follower_fetches.pop(self, None)
 
     def on_append(self) -> FetchWaiter | None:
         if not self.is_asked:
@@ -77,7 +77,7 @@ class ReplicaItem(FetchItem):
 
 
 class ReplicaSession:
-    """What one follower copies from this broker."""
+    """The session of one follower: the partitions it copies from this broker."""
 
     __slots__ = (
         "due",
@@ -104,7 +104,7 @@ class ReplicaSession:
         self.waiting: WaitingFetch | None = None
 
     def ask(self, topic_id: bytes, entry: FetchPartition) -> None:
-        """The follower asks for what comes next in this partition."""
+        """The follower asks for the next records of this partition."""
         key = (topic_id, entry.partition)
         item = self.items.get(key)
         if item is None:
@@ -116,9 +116,9 @@ class ReplicaSession:
         item.log_start = entry.log_start_offset
         item.is_asked = item.is_new = True
         item.number = self.number
-        # What was told with a divergence, or to a follower that began anew since, did not count.
+        # A high watermark sent with a divergence, or to a follower that has started again since, did not count.
         item.told_high_watermark = -1
-        # At the end: a partition that always has more starves none behind it.
+        # Move it to the end, so that a busy partition does not starve those behind it.
         self.due.pop(item, None)
         self.due[item] = None
 
@@ -129,7 +129,7 @@ class ReplicaSession:
             item.leave()
 
     def look_again(self) -> None:
-        """What was held up may go on."""
+        """Check the partitions again that were held up."""
         if self.waiting is not None:
             self.waiting.advanced()
 
@@ -146,16 +146,16 @@ class ReplicaSession:
 
 
 class ReplicaSessions:
-    """Of all followers."""
+    """The sessions of all followers."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._sessions: dict[int, ReplicaSession] = {}
         self.tells_high_watermarks = False
-        """At once, not with the next answer: consumers wait for it."""
+        """Send high watermarks at once, not with the next answer: consumers wait for them."""
 
     def asked(self, request: FetchRequest, replica_id: int, replica_epoch: int) -> ReplicaSession:
-        """The session of this request, with what it asks for taken in. Raises KafkaError."""
+        """The session of this request, updated with its partitions. Raises KafkaError."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(session_id, replica_id)

@@ -1,4 +1,4 @@
-"""Answers to Fetch, put on the wire by hand.
+"""Encodes answers to Fetch without the codec.
 
 The codec would make an object of every partition and copy every byte. Here the framing is packed into buffers between
 which stand slices of the log's files, to be sent as they are; with many partitions that is most of what a fetch costs.
@@ -37,7 +37,7 @@ _pack_leader = Struct(">iib").pack
 
 
 class Read(NamedTuple):
-    """What one partition's part of the fetch came to."""
+    """The result of reading one partition."""
 
     item: FetchItem
     error: int
@@ -47,11 +47,11 @@ class Read(NamedTuple):
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
     preferred: int = NO_PREFERRED_REPLICA
-    """Where the consumer is to read."""
+    """The replica that the consumer should read from."""
     last_stable: int | None = None
-    """What readers of committed records see; None if no transaction is open: up to the high watermark."""
+    """The last stable offset; None if no transaction is open, so that it equals the high watermark."""
     aborted: Sequence[tuple[int, int]] | None = None
-    """Aborted transactions among the records (producer id, first offset); None for those who read all records."""
+    """Aborted transactions in the records (producer id, first offset); None for read_uncommitted."""
 
 
 def release(reads: list[Read]) -> None:
@@ -70,7 +70,7 @@ def encode(
 def encode_in_slices(
     version: int, correlation_id: int, session_id: int, reads: list[Read], throttle_ms: int = 0
 ) -> Generator[None, None, tuple[list[Part], int]]:
-    """What `encode` does, with a `yield` after every run of partitions."""
+    """Like `encode`, with a `yield` after every run of partitions."""
     flexible = version >= 12
     out = bytearray(_pack_head(0, correlation_id))
     first = out
@@ -143,7 +143,7 @@ def _add_partition(
     preferred: int,
     aborted: Sequence[tuple[int, int]],
 ) -> None:
-    """The head of a partition whose reader is told of aborted transactions."""
+    """Encode the head of a partition for a read_committed reader."""
     flexible = version >= 12
     out += _pack_partition_head(*head)
     if version >= 5:
@@ -174,7 +174,7 @@ def encode_error(version: int, correlation_id: int, error: ErrorCode, throttle_m
 
 
 def by_topic(reads: list[Read]) -> list[tuple[bytes, list[Read]]]:
-    """Neighbours of one topic together, in the order the client asked."""
+    """Group adjacent partitions of one topic, in the order of the request."""
     topics: list[tuple[bytes, list[Read]]] = []
     for read in reads:
         if topics and topics[-1][0] == read.item.topic:

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so that it only says what changed.
+"""Incremental fetch sessions (KIP-227): the broker remembers a client's partitions, and the client sends only changes.
 
 A full fetch with epoch 0 opens a session; the answer carries its id. From then on the client sends the partitions
 that changed and those it forgets, with the epoch counted up by one each time, and the broker answers only the
@@ -54,7 +54,7 @@ class FetchItem:
         self.last_fetched_epoch = -1
         self.max_bytes = 0
         self.sent_offset = -1
-        """What was asked for when records were sent last: whoever asks for it again could not use them."""
+        """The offset requested when records were last sent. A client that requests it again could not use them."""
         self.told_error = -1
         self.told_high_watermark = -1
         self.told_log_start = -1
@@ -77,7 +77,7 @@ class FetchSession:
         self.used_ms = now_ms
         self.items: dict[tuple[bytes, int], FetchItem] = {}
         self.counted = 0
-        """How many of them are in the cache's count."""
+        """How many of its partitions the cache has counted."""
 
 
 class FetchSessions:
@@ -162,7 +162,7 @@ class FetchSessions:
 
 
 def diverging_epoch(known: tuple[int, int], item: FetchItem) -> tuple[int, int] | None:
-    """Where the log of the epoch that the client read last ends here, if the client is beyond that.
+    """The end offset of the client's last epoch in this log, if the client has read beyond it.
 
     `known` comes from `Log.epoch_end_offset`. Raises KafkaError if this log never saw the epoch.
     """

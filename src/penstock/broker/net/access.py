@@ -1,13 +1,13 @@
-"""Who sent a request: the listener it came in on, the principal, and the client's own name for itself.
+"""The sender of a request: its listener, its principal, and its client id.
 
 A broker has listeners for clients, one of which (`inter.broker.listener.name`) is also for other brokers; a controller
 has one for nodes. Requests between controllers and brokers (Vote, BrokerHeartbeat, AlterPartition, Envelope …) are in
-the table of the controllers' listeners alone, so elsewhere they are not requests at all. A connection of a broker's
-listener may speak for another broker, as a follower in Fetch, if that listener is one for nodes and its principal has
-ClusterAction.
+the table of the controllers' listeners alone, so other listeners reject them as unknown APIs. A connection to a
+broker's listener may act for another broker, as a follower in Fetch, if that listener is one for nodes and its
+principal has ClusterAction.
 
-A listener that is shared by clients and brokers cannot tell them apart until connections are authenticated: whoever
-wants them apart names a listener of its own for brokers, on a network that clients do not reach. `penstock up`,
+A listener that is shared by clients and brokers cannot tell them apart until connections are authenticated. To separate
+them, configure a separate listener for brokers, on a network that clients cannot reach. `penstock up`,
 `penstock chaos` and `penstock.testing` do so (`penstock.config.local_cluster`).
 """
 
@@ -22,34 +22,34 @@ from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 
 NOT_ASKED: Final = -(2**31)
-"""What Kafka answers for authorised operations (KIP-430) if the client did not ask for them."""
+"""Kafka's value of authorised operations (KIP-430) if the client did not request them."""
 
 _VERSION: Final = Struct(">h")
 PRINCIPAL_VERSION: Final = 0
 
 
-class Entrance(NamedTuple):
-    """A listener, as the connections know it that it took."""
+class ListenerInfo(NamedTuple):
+    """The properties of a listener that its connections need."""
 
     listener: str = ""
-    """Its name; clients are told of the other brokers' listeners of the same name."""
+    """The listener's name. Metadata gives clients the other brokers' listeners of the same name."""
     for_nodes: bool = True
-    """Other nodes of the cluster use it."""
+    """Whether other nodes of the cluster use this listener."""
 
 
 class Principal(NamedTuple):
-    """Whom a connection speaks for."""
+    """The identity that a connection has authenticated as."""
 
     kind: str
     name: str
     token_authenticated: bool = False
-    """It logged in with a delegation token."""
+    """Whether it logged in with a delegation token."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
     def to_bytes(self) -> bytes:
-        """As Envelope carries it: the version of `DefaultPrincipalData`, then the message (KIP-590)."""
+        """The form used in Envelope: the version of `DefaultPrincipalData`, then the message (KIP-590)."""
         out = bytearray(_VERSION.pack(PRINCIPAL_VERSION))
         data = DefaultPrincipalData(type_=self.kind, name=self.name, token_authenticated=self.token_authenticated)
         encode(data, PRINCIPAL_VERSION, out)
@@ -60,7 +60,7 @@ class Principal(NamedTuple):
         """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
         try:
             if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != PRINCIPAL_VERSION:
-                raise WireError("a principal in a version that is not known")
+                raise WireError("the principal has an unknown version")
             found = decode_whole(DefaultPrincipalData, PRINCIPAL_VERSION, data, _VERSION.size)
         except WireError as error:
             raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from None
@@ -68,11 +68,11 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Kafka's principal of a client that has not authenticated, on a listener where it need not."""
+"""Kafka's principal of an unauthenticated client, on a listener without authentication."""
 
 
 def address_of_host(host: str) -> bytes:
-    """A client's address as Envelope carries it: 4 or 16 bytes, none if it is not known by number."""
+    """A client's address in the form used in Envelope: 4 or 16 bytes, or empty if it is not an IP address."""
     try:
         return ip_address(host.partition("%")[0]).packed
     except ValueError:
@@ -86,18 +86,18 @@ def host_of_address(address: bytes) -> str:
     try:
         return str(ip_address(bytes(address)))
     except ValueError:
-        raise WireError(f"a client address of {len(address)} bytes") from None
+        raise WireError(f"a client address has {len(address)} bytes, not 4 or 16") from None
 
 
 class Client:
-    """What is known of the sender of requests, for as long as its connection lasts."""
+    """The sender of the requests of one connection."""
 
-    __slots__ = ("entrance", "host", "principal", "software_name", "software_version")
+    __slots__ = ("host", "listener_info", "principal", "software_name", "software_version")
 
-    def __init__(self, entrance: Entrance, principal: Principal | None, host: str = "") -> None:
-        self.entrance = entrance
+    def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
+        self.listener_info = listener_info
         self.principal = principal
-        """None until it has authenticated, on a listener that demands that."""
+        """None until the client has authenticated, on a listener that requires it."""
         self.host = host
         """The address from which it connected, as text."""
         self.software_name = "unknown"

@@ -1,9 +1,9 @@
-"""The memory that large answers take until their clients have read them: one budget for all connections.
+"""The memory budget for large answers that clients have not read yet, shared by all connections.
 
-A client that asks for the metadata of every topic and does not read the answer costs the broker that answer, and a
-connection has at most one such answer under way. Beyond the budget the next large answer waits, with its place among
-the large requests (`slices.Places`), until others have been read. While one waits, clients that have taken nothing for
-`limits.ANSWER_SILENCE_MS` are closed.
+A client that requests the metadata of every topic and does not read the answer makes the broker keep that answer in
+memory. A connection has at most one such answer at a time. If the budget is used up, the next large answer waits, with
+its place among the large requests (`slices.Places`), until others have been read. While one waits, clients that have
+read nothing for `limits.ANSWER_SILENCE_MS` are disconnected.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Reader(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What its peer has not taken yet."""
+        """Bytes that the peer has not read yet."""
 
     def too_slow(self) -> None:
-        """It holds what others wait for, and does not read: close it."""
+        """Close the connection: others wait for its memory, and its peer does not read."""
 
 
 class Held:
-    """One answer that is under way."""
+    """One answer that is being sent."""
 
     __slots__ = ("count", "progress_ms", "unsent_bytes")
 
@@ -59,12 +59,12 @@ class AnswerBudget:
 
     @property
     def is_short(self) -> bool:
-        """Answers wait for room."""
+        """Whether answers wait for room."""
         return bool(self._waiting)
 
     async def take(self, reader: Reader, count: int) -> None:
-        """Wait until there is room for an answer of this size. An answer beyond the whole budget goes alone."""
-        self.give(reader)  # what is left of the one before is no more than the transport sends by itself
+        """Wait until there is room for an answer of this size. An answer larger than the budget is sent alone."""
+        self.give(reader)  # the rest of the previous answer is small enough for the transport's buffer
         while self.used and self.used + count > self._most:
             future = self._new_future()
             self._waiting.append(future)
@@ -74,7 +74,7 @@ class AnswerBudget:
         self._held[reader] = Held(count, self._now_ms())
 
     def give(self, reader: Reader) -> None:
-        """Its answer has left, or it has."""
+        """Release the budget: the answer was sent, or the connection is closed."""
         held = self._held.pop(reader, None)
         if held is None:
             return

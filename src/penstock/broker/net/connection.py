@@ -2,13 +2,13 @@
 
 In: bytes are read into one buffer per connection that starts small. A frame that it cannot hold gets a buffer of the
 frame's size, from a budget that all connections share (`receiving`), and is read exactly to its end, so that nothing is
-copied twice. Whole frames are served straight from that buffer: a handler's view of it is dead when the handler
-returns. How many are served in one go is decided by `turns`.
+copied twice. Complete frames are served directly from that buffer: a handler's view of it is invalid after the handler
+returns. `turns` decides how many are served at a time.
 
-Out: answers leave in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
-later. Produce may overlap produce and a commit of offsets other commits; everything else is a barrier that holds back
-the frames behind it. All answers of one read leave in one write, through an `Outbox`, and so do those of requests that
-overlapped.
+Out: answers are sent in request order. A handler answers at once (`send`), or takes a `Slot` (`defer`) and fills it
+later. Produce requests may overlap, and so may offset commits; any other pending request is a barrier that holds back
+the frames behind it. All answers of one read are sent in one write, through an `Outbox`, and so are those of
+overlapping requests.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FRAME_BYTES_MIN = 8
 NO_KEY = -1
 
 AHEAD, MEMORY, STARTING, TURN = 1, 2, 4, 8
-"""Why a socket is left unread: its client is ahead of its answers; the broker's receive budget is used up; the broker
-is not ready to serve; it is the turn of others."""
+"""Reasons why a socket is not read: its client has pipelined too much; the broker's receive budget is used up; the
+broker is not ready to serve; it is the turn of others."""
 
 Answer = bytes | bytearray | Sequence[Part]
 
 
 class Service(Protocol):
-    """What a connection needs of the broker behind it."""
+    """The interface of the broker that connections use."""
 
     request_bytes_max: int
     ready: bool
@@ -61,28 +61,28 @@ class Service(Protocol):
         """The longest request of this API, or -1 if there is no such API."""
 
     def has_room_for(self, connection: Connection, api_key: int) -> bool:
-        """May a request beyond `limits.LARGE_REQUEST_BYTES` be served now? If not, `drained` is called when it may."""
+        """Whether a request over `limits.LARGE_REQUEST_BYTES` may be served now. If not, `drained` is called later."""
 
     def slices(self) -> RequestSlices:
-        """For work that may take long."""
+        """Slices for work that may take long."""
 
     def answered(self, slot: Slot) -> None:
-        """A deferred request has its answer."""
+        """Called when a deferred request has its answer."""
 
     def after_turn(self) -> None:
-        """The answers of one read have left: wake those who wait for what it wrote."""
+        """Called when the answers of one read were sent: wake the fetches that wait for its records."""
 
     def admit(self, connection: Connection) -> bool:
-        """May it stay?"""
+        """Whether a new connection is within the limits."""
 
     def departed(self, connection: Connection) -> None:
-        """An admitted connection is gone."""
+        """Called when an admitted connection is closed."""
 
     def refused(self, connection: Connection, reason: str) -> None:
-        """The peer sent what is not a request; the connection is closed."""
+        """The peer sent an invalid request; the connection is closed."""
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """A handler raised what it should not; the connection is closed."""
+        """A handler raised an unexpected exception; the connection is closed."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object: ...
 
@@ -101,14 +101,14 @@ class Slot:
         self.api: object = None
         self.arrived_ms = 0.0
         self.handled_ms: float | None = None
-        """When its handler began; None before that, and once the answer is decided and only waits for memory."""
+        """When its handler started. None before that, and while a complete answer only waits for memory."""
 
     @property
     def connection(self) -> Connection:
         return self._connection
 
     def send(self, answer: Answer) -> None:
-        assert self._answer is None, "a request has one answer"
+        assert self._answer is None, "a request was answered twice"
         self._answer = answer
         self._connection.slot_filled(self)
 
@@ -160,7 +160,7 @@ class Connection(BufferedProtocol):
     )
 
     request: Request
-    """The request that is being served. Set by the service, and filled anew for each frame."""
+    """The request that is being served. Set by the service, and reused for each frame."""
 
     def __init__(self, service: Service, chunks: ChunkPool, number: int) -> None:
         self._service = service
@@ -175,23 +175,23 @@ class Connection(BufferedProtocol):
         self._limit = len(self.buffer)
         self._need = 0
         self._granted = 0
-        """Bytes of the buffer that count against the budget: all of them, but for the first, small one."""
+        """Bytes of the buffer that count against the budget: 0 for the small initial buffer."""
         self._wanted = 0
-        """The capacity that it waits for."""
+        """The buffer capacity that it waits for."""
         self._muted = 0
         self._pending: deque[Slot] = deque()
         self._key = NO_KEY
         """The API of the request that is being served."""
         self._overlapping = NO_KEY
-        """Requests of this API need not wait for those that are pending."""
+        """Requests of this API need not wait for pending ones."""
         self._pump_queued = False
         self._serving = False
         self._turn_queued = False
         self._again = False
-        """While it has its turn it has asked for another."""
+        """Another turn was requested during the current one."""
         self._until_ms = 0.0
         self._more = False
-        """The turn ended with frames left that could have been served."""
+        """The turn ended before all complete frames were served."""
         self.busy_until_ms = 0.0
         self.virtual_ms = 0.0
         self.weight = 1.0
@@ -200,17 +200,17 @@ class Connection(BufferedProtocol):
         self.active_ms = 0.0
         """When bytes arrived last."""
         self.served_ms = 0.0
-        """When the request before was served, in this turn: the next one waited until then."""
+        """When the previous request of this turn was served; the next one waited until then."""
         self.progress_ms = 0.0
         self.owes_answer = False
-        """A large answer is under way (`answering`)."""
+        """A large answer is being sent (`answering`)."""
         self.sent_ms = 0.0
-        """When a peer that had fallen behind last took what waited for it."""
+        """When a slow peer last read data that waited for it."""
         self.peer = ""
         self.deferred: Slot | None = None
         """The slot that the request being served has taken, if it took one."""
         self.on_lost: Callable[[], None] | None = None
-        """Called when the connection is gone, so that what is parked for it goes too."""
+        """Called when the connection is closed, to drop its parked requests."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -234,29 +234,29 @@ class Connection(BufferedProtocol):
 
     @property
     def mid_request(self) -> bool:
-        """Part of a request has arrived and nothing but the peer holds up the rest."""
+        """Whether a request is incomplete and only the peer delays the rest."""
         held = self._filled - self._read
         is_half = 0 < held < 4 or self._need > held
         return is_half and not self._pending and not self._outbox.paused and not self._muted
 
     @property
     def waiting(self) -> bool:
-        """Requests of this client wait for their answer (a long poll, a commit) or for their turn."""
+        """Whether requests of this client wait for their answer (a long poll, a commit) or for their turn."""
         return bool(self._pending or self._outbox.queue) or self._turn_queued
 
     @property
     def oldest(self) -> Slot | None:
-        """The request that waits longest for its answer, and holds back the answers behind it."""
+        """The pending request that has waited longest; it holds back the answers behind it."""
         return self._pending[0] if self._pending else None
 
     @property
     def blocked(self) -> bool:
-        """Answers wait for a peer that does not read."""
+        """Whether answers wait for a peer that does not read."""
         return self._outbox.paused
 
     @property
     def parked(self) -> bool:
-        """A long poll waits for data, and loses nothing if it is cut short."""
+        """Whether a long poll waits for data; it can be answered early without loss."""
         return self.on_lost is not None
 
     # ---- in
@@ -280,7 +280,7 @@ class Connection(BufferedProtocol):
         return False
 
     def take_turn(self, now_ms: float, until_ms: float) -> bool:
-        """Go on with what waits: answers that were being sent, then frames. Returns whether there is more."""
+        """Continue with pending work: unsent answers, then frames. Returns whether more remains."""
         self._again = False
         self.served_ms = now_ms
         self._until_ms = until_ms
@@ -299,7 +299,7 @@ class Connection(BufferedProtocol):
         return False
 
     def _queue_turn(self, *, more: bool = False) -> None:
-        """Not read until then: what is there is more than is being served."""
+        """Queue for a turn, and stop reading until then, because more has arrived than is being served."""
         if self._turn_queued:
             self._again = True
         elif not self.closed and not self._transport.is_closing():
@@ -308,12 +308,12 @@ class Connection(BufferedProtocol):
             self._turns.queue(self, more=more)
 
     def _turn(self) -> None:
-        """Serve the frames that are there, send their answers, then wake whoever waited for what they wrote."""
+        """Serve the complete frames, send their answers, then wake the fetches that wait for their records."""
         self._more = False
         if self._serving or self.closed:
             return
         if self._muted & STARTING:
-            # uvloop begins to read after `connection_made`, although it was told there to pause.
+            # uvloop starts to read after `connection_made`, even if reading was paused there.
             self._transport.pause_reading()
             return
         self._serving = True
@@ -355,7 +355,7 @@ class Connection(BufferedProtocol):
                 if (self._pending and key != self._overlapping) or outbox.paused or outbox.cold:
                     return
                 if size > limits.FRAME_BYTES_OF_ANY_API and size > service.frame_bytes_max(key):
-                    service.refused(self, f"a request of {size} bytes is beyond what API {key} may take")
+                    service.refused(self, f"a request of {size} bytes is over the limit of API {key}")
                     self.abort()
                     return
             if there < size + 4:
@@ -371,9 +371,9 @@ class Connection(BufferedProtocol):
             service.serve(self, start + 4, start + 4 + size)
 
     def _make_room(self) -> None:
-        """Leave room for the next read, by moving what is held or with a larger buffer.
+        """Make room for the next read, by moving the held bytes or with a larger buffer.
 
-        Only then is a socket read again that was left alone because its client was ahead: a full buffer takes nothing.
+        A socket that was not read because its client had pipelined too much is read again only after that.
         """
         read, filled, capacity = self._read, self._filled, len(self.buffer)
         if read == filled:
@@ -399,13 +399,13 @@ class Connection(BufferedProtocol):
         if read + need > capacity and not self._resize(capacity if need <= capacity else capacity_for(need)):
             return
         end = self._read + need
-        # A large frame is read exactly to its end: what follows then starts at the front of an empty buffer.
+        # A large frame is read exactly to its end, so the next frame starts at the front of an empty buffer.
         self._limit = end if end - self._filled > 65536 else len(self.buffer)
         if self._muted & AHEAD:
             self.unmute(AHEAD)
 
     def _resize(self, capacity: int) -> bool:
-        """Move what is held to the front of a buffer of this capacity. False: no memory now, muted until there is."""
+        """Move the held bytes to a buffer of this capacity. False: no memory now; not read until there is."""
         if capacity != len(self.buffer):
             if self._wanted:
                 return False
@@ -417,7 +417,7 @@ class Connection(BufferedProtocol):
         return True
 
     def _move(self, capacity: int) -> None:
-        """Move what is held to the front of a buffer of this capacity, which is taken from the budget already."""
+        """Move the held bytes to a buffer of this capacity, which the budget has granted already."""
         held = self._filled - self._read
         if capacity == len(self.buffer):
             self.view[0:held] = self.view[self._read : self._filled]
@@ -434,7 +434,7 @@ class Connection(BufferedProtocol):
 
     def memory_granted(self) -> None:
         if self.closed:
-            # It left before it heard of this: what it held went back, but for what was on its way.
+            # The connection was closed before the grant arrived: return it.
             self._budget.give(self, self._wanted, 0)
             return
         self._move(self._wanted)
@@ -447,7 +447,7 @@ class Connection(BufferedProtocol):
         self.abort()
 
     def shrink(self) -> None:
-        """Give back a grown buffer that nothing is in: called for connections that have been idle."""
+        """Release an empty grown buffer: called for idle connections."""
         if self._granted and self._read == self._filled and not self._serving and not self._wanted:
             self._read = self._filled = 0
             self._move(limits.RECEIVE_BUFFER_START_BYTES)
@@ -493,7 +493,7 @@ class Connection(BufferedProtocol):
             self._outbox.pump()
 
     def defer(self, *, barrier: bool) -> Slot:
-        """Take the place of the answer that is due, to fill it later."""
+        """Reserve the place of the current answer, to fill it later."""
         slot = self.deferred = Slot(self)
         self._pending.append(slot)
         full = len(self._pending) >= limits.PENDING_ANSWERS_MAX
@@ -501,7 +501,7 @@ class Connection(BufferedProtocol):
         return slot
 
     def slot_filled(self, slot: Slot) -> None:
-        """A slot has its answer: send what is now in order, and go on with the frames that waited behind it."""
+        """A slot has its answer: send the answers that are now in order, and serve the frames that waited behind it."""
         self._service.answered(slot)
         if self.closed:
             self._release_unsent()
@@ -520,7 +520,7 @@ class Connection(BufferedProtocol):
         if self._serving:
             return
         if pending:
-            # Those behind it often come at once: then all leave in one write.
+            # The next answers often follow at once: then all are sent in one write.
             if self._outbox.queue and not self._pump_queued:
                 self._pump_queued = True
                 self._service.call_soon(self._queued_pump)
@@ -536,12 +536,12 @@ class Connection(BufferedProtocol):
             self._outbox.pump()
 
     def drained(self) -> None:
-        """Nothing holds the frames back any more: serve them in a turn of their own, so that stacks stay flat."""
+        """Nothing holds the frames back any more: serve them in a separate turn, to keep the stack flat."""
         if self._filled - self._read >= 4 or self._muted & AHEAD:
             self._queue_turn()
 
     def turn_wanted(self) -> None:
-        """The outbox has sent its share and goes on with the next turn."""
+        """The outbox has sent its share and continues in the next turn."""
         self._queue_turn(more=True)
 
     def pause_writing(self) -> None:
@@ -571,7 +571,7 @@ class Connection(BufferedProtocol):
         self.owes_answer = True
 
     def settle_answer(self) -> None:
-        """Give back the budget of a large answer once the peer has it."""
+        """Release the budget of a large answer once the peer has read it."""
         self.owes_answer = bool(self._outbox.unsent_bytes) and not self.closed
         if not self.owes_answer:
             self._service.answer_budget.give(self)
@@ -591,20 +591,20 @@ class Connection(BufferedProtocol):
             self._transport.close()
 
     def expire(self) -> None:
-        """Close, and do not wait for a peer that has taken nothing for so long."""
+        """Close without waiting for a peer that has read nothing for too long."""
         if self._transport.get_write_buffer_size():
             self.abort()
         else:
             self.close()
 
     def fail(self, error: Exception) -> None:
-        """End it, for what its peer did or what went wrong for it."""
+        """Abort the connection after an error of its peer or in its service."""
         if not self.closed:
             self._service.failed(self, error)
             self.abort()
 
     async def serving(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what a request of this connection needs; if that fails the connection ends, and nothing else."""
+        """Run the work of a request; an exception closes this connection only."""
         try:
             await work
         except Exception as error:
@@ -621,7 +621,7 @@ class Connection(BufferedProtocol):
             self.on_lost()
         if self.admitted:
             self._service.departed(self)
-        # This object is part of a cycle and may stay until the next collection. Its buffer must not.
+        # Free the buffer now: this object is part of a reference cycle and may live until the next collection.
         self.buffer = bytearray()
         self.view = memoryview(self.buffer)
         self._read = self._filled = self._limit = self._granted = 0
@@ -635,14 +635,14 @@ class Connection(BufferedProtocol):
 
 
 def capacity_for(need: int) -> int:
-    """The buffer for a frame of this size: of a round size if it may be kept for frames a little larger."""
+    """The buffer size for a frame: rounded up if the buffer may be kept, so that slightly larger frames fit too."""
     if need > limits.RECEIVE_BUFFER_KEEP_BYTES:
         return need
     return int(1 << (need - 1).bit_length())
 
 
 def describe_bad_size(data: memoryview, size: int, size_max: int) -> str:
-    """What those four bytes most likely are, for whoever has to find the misconfigured client."""
+    """A guess at the protocol of these four bytes, to help find the misconfigured client."""
     start = bytes(data[:5])
     if start[:2] == b"\x16\x03":
         return "this is a TLS client on a plaintext port: set security.protocol=PLAINTEXT there, or use a TLS listener"

@@ -1,8 +1,8 @@
-"""What a connection has to send: bytes and slices of files, in order, as fast as its socket takes them.
+"""The send queue of a connection: bytes and file slices, sent in order as fast as the socket accepts them.
 
 Large slices go from the page cache to the socket without passing through this process (`DirectSocket.send_file`). When
-the socket is full a little is handed to the transport instead, which calls back once it could send it. Small slices,
-and all those of a connection without a direct socket (TLS), are read into chunks and written like other bytes.
+the socket is full, a small part is written to the transport instead, which calls back once it was sent. Small slices,
+and all slices of a connection without a direct socket (TLS), are read into chunks and written like other bytes.
 
 A peer that does not read costs next to nothing on the direct way; on the other, one chunk (`limits.SEND_CHUNK_BYTES`)
 if it has never read, and up to `limits.SEND_AHEAD_OF_READERS_BYTES` more if it did and stopped.
@@ -27,20 +27,20 @@ class Owner(Protocol):
     closed: bool
 
     def drained(self) -> None:
-        """There is room again, and nothing queued."""
+        """Called when there is room again and the queue is empty."""
 
     def turn_wanted(self) -> None:
-        """There is more to send than one turn may: call `pump_on` when it is the connection's turn again."""
+        """Called when more is queued than one turn may send: call `pump_on` in the connection's next turn."""
 
     def fail(self, error: Exception) -> None:
-        """A log file could not be read: end the connection, and tell."""
+        """Called when a log file could not be read: close the connection and report it."""
 
     def abort(self) -> None:
-        """The peer is gone."""
+        """Called when the peer has disconnected."""
 
 
 class ChunkPool:
-    """Chunks that file bytes pass through on their way to a socket; few are enough while sockets keep up."""
+    """Reusable chunks for file bytes on their way to a socket; few are enough while sockets keep up."""
 
     __slots__ = ("_free",)
 
@@ -81,26 +81,26 @@ class Outbox:
         self._socket: DirectSocket | None
         self.queue: deque[Part] = deque()
         self._file_bytes = 0
-        """Of the slices in the queue that are not sent yet."""
+        """Bytes of unsent file slices in the queue."""
         self._plain_bytes = 0
-        """Of the other parts in the queue."""
+        """Bytes of the other parts in the queue."""
         self._head_done = 0
-        """How much of the queue's first part has been sent."""
+        """Bytes of the queue's first part that have been sent."""
         self.cold = False
-        """A thread reads what the page cache has not got."""
+        """A thread is reading data that are not in the page cache."""
         self.paused = False
-        """The transport has more than it could send."""
+        """The transport's buffer holds unsent bytes."""
         self._written = 0
         self._lent: deque[tuple[int, bytearray]] = deque()
-        """Chunks that the transport may still hold, and how much will have been written when it does not."""
+        """Chunks that the transport may still hold, each with the total of written bytes after which it is free."""
         self._peer_reads = False
-        """The peer has been seen to read what did not fit the socket's buffer."""
+        """The peer is known to read: it has read more than fits into the socket's buffer."""
 
     def attach(self, transport: Transport, socket: DirectSocket | None) -> None:
         self._transport = transport
         self._socket = socket
-        # A small mark makes the transport send at once; it is not how much may wait for a peer that reads. Resuming
-        # only when nothing is left lets the direct socket take over.
+        # A low high-water mark makes the transport report at once; it does not limit how much may wait for a peer that
+        # reads. Resuming only when its buffer is empty lets the direct socket take over.
         transport.set_write_buffer_limits(high=limits.SEND_HIGH_WATER_BYTES, low=0)
 
     def add(self, answer: bytes | bytearray) -> None:
@@ -116,12 +116,12 @@ class Outbox:
                 self._plain_bytes += len(part)
 
     def resumed(self) -> None:
-        """The transport has sent all it had: `pump_on` may follow."""
+        """The transport has sent its buffer: `pump_on` may follow."""
         self.paused = False
         self._peer_reads = True
 
     def pump(self, most: int = limits.SEND_TURN_BYTES_MAX) -> None:
-        """Send what is queued, as far as there is room and it is not more than one turn may send."""
+        """Send queued data while there is room, up to the limit of one turn."""
         queue = self.queue
         if self.cold or self._owner.closed:
             return

@@ -1,15 +1,15 @@
-"""One channel to another node: a connection that is opened when it is needed, and again when it was lost.
+"""One channel to another node: a connection that is opened on demand, and reopened after it was lost.
 
-The first request that needs it opens it. It is greeted with ApiVersions, so that nodes of two releases work together:
-each request is then sent in the newest version that both know. After a failure the next attempt waits for a moment.
+The first request opens it. It starts with ApiVersions, so that nodes of different releases work together: each request
+is then sent in the newest version that both support. After a failure the next attempt is delayed.
 
-Whatever goes wrong ends every request on it with `PeerUnavailable`; whether to ask again is for the caller to decide. A
-request that is not answered in time ends the connection, too: the answers to all requests behind it would wait for the
-one that is missing.
+Any failure ends all requests on the channel with `PeerUnavailable`; the caller decides whether to retry. A request that
+is not answered in time also closes the connection, because the answers to all later requests would wait for the
+missing one.
 
-A link that was cut and is whole again does not heal its connections at once. TCP doubles the pause between two
-retransmissions, so after a cut of 13 s the next one may be due 12 s later. A new connection works at once. So whoever
-expects an answer soon says so (`silence_ms`): a connection on which nothing at all comes for so long is given up.
+After a network fault has ended, existing connections do not recover at once. TCP doubles the pause between two
+retransmissions, so after a fault of 13 s the next one may be due 12 s later. A new connection works at once. So a
+caller that expects an answer soon sets `silence_ms`: a connection that receives nothing for this long is closed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CONNECT_TIMEOUT_MS = 2_000
 """To look up a name, and for the handshake of TCP, which kernels answer. Linux repeats that after 1 s and 3 s: the next
 attempt comes before the second repetition."""
 GREETING_TIMEOUT_MS = 3_000
-"""For the first answer, which a process that is busy gives late."""
+"""Timeout for the first answer, which a busy process sends late."""
 SILENCE_MS = 2_000
-"""A healthy peer that has been asked something it need not wait for has said something by then."""
+"""A healthy peer has sent something within this time, if the request is one that it can answer at once."""
 LATE_MS = 250
-"""A timer that fires this late means that this process stood still: what came meanwhile is read first."""
+"""A timer that fires this late means that this process was stalled: data received meanwhile are read first."""
 BACKOFF_FIRST_MS = 20
 BACKOFF_MAX_MS = 500
 TRIED_LATELY_MS = 5_000
-"""While a peer is wanted and cannot be reached, an attempt fails at least this often."""
+"""While requests wait for an unreachable peer, an attempt fails at least this often."""
 PENDING_MAX = 10_000
-"""Requests without an answer on one channel."""
+"""Maximum of pending requests on one channel."""
 ANSWER_LIMITS = Limits(max_elements=10_000_000)
 API_VERSIONS_VERSION = 3
 
@@ -49,7 +49,7 @@ Address = tuple[str, int]
 
 
 class Reply(NamedTuple):
-    """An answer as it came: the whole frame behind its length, and where the response begins in it."""
+    """A received answer: the frame without its length, and the position of the response in it."""
 
     version: int
     frame: bytes | bytearray
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
 
 
 class Call:
-    """One request on its way: what it waits for, first a connection and then the answer, can be ended from outside."""
+    """One pending request. Its wait, for a connection and then for the answer, can be ended from outside."""
 
     __slots__ = ("_error", "_future", "_runtime")
 
@@ -79,7 +79,7 @@ class Call:
 
 
 class Patience:
-    """How long one request waits for its answer: so long in all, and so long without hearing anything."""
+    """The timeouts of one request: in total, and without any data from the peer."""
 
     __slots__ = (
         "_call",
@@ -136,7 +136,7 @@ class Attempts:
         """When the silence began, and when it was last noticed."""
 
     def failed(self, address: Address, silent_ms: float = 0.0) -> None:
-        """A connection was given up, after so long without a word; or none could be opened."""
+        """A connection was closed after this long without data, or could not be opened."""
         now_ms = self._now_ms()
         first_ms, last_ms = self._failing.get(address, (now_ms - silent_ms, now_ms))
         self._failing[address] = (first_ms if now_ms - last_ms <= TRIED_LATELY_MS else now_ms - silent_ms, now_ms)
@@ -145,14 +145,14 @@ class Attempts:
         self._failing.pop(address, None)
 
     def silent_ms(self, address: Address) -> float:
-        """For how long this node has tried in vain to reach an address; 0 if it has not tried lately."""
+        """For how long this node has failed to reach an address; 0 if it has not tried lately."""
         now_ms = self._now_ms()
         first_ms, last_ms = self._failing.get(address, (now_ms, now_ms))
         return now_ms - first_ms if now_ms - last_ms <= TRIED_LATELY_MS else 0.0
 
 
 class Channel:
-    """One connection to one address, opened again when it is needed again."""
+    """One connection to one address, reopened on demand."""
 
     def __init__(self, runtime: Runtime, address: Address, client_id: str, attempts: Attempts) -> None:
         self._runtime = runtime
@@ -180,7 +180,7 @@ class Channel:
 
     @property
     def received_bytes(self) -> int:
-        """What has come on the present connection; -1 while there is none."""
+        """Bytes received on the current connection; -1 while there is none."""
         return -1 if self._connection is None else self._connection.received_bytes
 
     async def exchange(
@@ -191,7 +191,7 @@ class Channel:
         timeout_ms: float,
         silence_ms: float | None = None,
     ) -> Reply:
-        """`silence_ms`: after so long without a byte from the peer, the connection is given up."""
+        """Send a request and wait for its answer. `silence_ms`: close the connection after this long without data."""
         if self._waiting >= PENDING_MAX:
             raise PeerUnavailable(f"{self.name} has {PENDING_MAX} requests to answer already")
         patience = Patience(self._runtime, self, call, timeout_ms, silence_ms)
@@ -236,7 +236,7 @@ class Channel:
         return version
 
     def expire(self, call: Call, reason: str, silent_ms: float | None = None) -> None:
-        """Time is up for one request, and with it for the connection. `silent_ms`: nothing at all came for so long."""
+        """A request has timed out: close the connection. `silent_ms`: for how long no data came at all."""
         if silent_ms is not None and self._connection is not None:
             self._attempts.failed(self._address, silent_ms)
         call.fail(PeerUnavailable(f"{self.name} {reason}", sent=self._connection is not None))
@@ -287,7 +287,7 @@ class Channel:
                 connection.abort()
 
     async def _greet(self, connection: PeerConnection) -> dict[int, tuple[int, int]]:
-        """Ask which versions the peer speaks. It answers once it is ready to serve."""
+        """Request the peer's supported versions. It answers once it is ready to serve."""
         api = api_named("ApiVersions")
         out = bytearray(4)
         write_request_header(out, api.key, API_VERSIONS_VERSION, 0, self._client_id)

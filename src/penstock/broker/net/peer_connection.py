@@ -1,7 +1,7 @@
-"""One connection to another node, as frames: what is sent carries a number, and what comes back with it is its answer.
+"""One connection to another node: sends frames with a correlation id, and matches answers to requests by it.
 
-Small answers are cut out of one buffer; a large one, which is nearly always records, is received straight into its own
-and never copied. Nothing is allocated from a length that the peer declared: a buffer grows with what has come.
+Small answers are copied out of one buffer; a large one, which is nearly always records, is received directly into its
+own buffer and never copied. A buffer grows with the bytes received, not with the length that the peer declared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIZE = Struct(">i")
 class PeerUnavailable(Exception):
     """The peer did not answer: it could not be reached, the connection broke, or time was up.
 
-    `refused`: its host answered that nobody listens there, so the process is gone. `closed`: it, or its host, ended the
+    `refused`: its host refused the connection, so the process is not running. `closed`: it, or its host, closed the
     connection. `sent`: the request may have reached it, and may have been carried out.
     """
 
@@ -49,7 +49,7 @@ class PeerConnection(BufferedProtocol):
         self._large_filled = 0
         self.lost = False
         self.received_bytes = 0
-        """All that the peer has said, for those who wonder whether it still says something."""
+        """Bytes received so far, to detect whether the peer still sends."""
 
     async def request(
         self, number: int, frame: bytearray, answer: Future[bytes | bytearray]

@@ -1,17 +1,17 @@
-"""Requests from this node to other nodes: to an address, to a broker, to whoever is the active controller.
+"""Requests from this node to other nodes: to an address, a broker, or the active controller.
 
     response = await peers.call((host, port), FetchRequest(…), timeout_ms=30_000, channel="fetch-2")
     response = await peers.call(2, OffsetForLeaderEpochRequest(…), timeout_ms=30_000)   # broker 2, where it listens
     response = await peers.controller_call(AlterPartitionRequest(…), timeout_ms=30_000) # whoever is active controller
 
-A *channel* is one connection to one address. A node answers the requests of a connection in order and one after the
-other, so what may wait for long (a fetch that is parked) has a channel of its own, under a name of its own.
+A *channel* is one connection to one address. A node answers the requests of a connection one after the other, so
+requests that may wait for long (a parked fetch) use a separate, named channel.
 
 A request that cannot be sent, or is not answered, ends with `PeerUnavailable`; whether to ask again is for the caller
 to decide. How a channel is opened, and what ends it: `penstock.broker.net.peer_channel`.
 
-`controller_call` is the exception: it goes on until a node answers that says it is the active controller, or time is
-up. On the node that is active itself it needs no connection.
+`controller_call` is the exception: it retries until the active controller answers or the timeout expires. On the active
+controller itself it needs no connection.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from penstock.wire.errors import ErrorCode, KafkaError, WireError
 __all__ = ["ANSWER_LIMITS", "SILENCE_MS", "Address", "ControllerLocation", "PeerUnavailable", "Peers", "Reply"]
 
 CONTROLLER_RETRY_MS = 50
-"""How long a request that found no active controller waits before it looks again; a new one wakes it earlier."""
+"""Pause before a request that found no active controller tries again; a new controller ends it early."""
 
 
 class ControllerLocation(NamedTuple):
-    """Who is the active controller, as this node knows it."""
+    """The active controller, as far as this node knows."""
 
     node_id: int
     address: Address
@@ -65,7 +65,7 @@ class Peers:
         self.controller_location: Callable[[], ControllerLocation | None] = lambda: None
         """Set by the server."""
         self.local_controller: Callable[[Message, int], Awaitable[Message]] | None = None
-        """(request, version): what the controller of this very node answers. Set by nodes that have one."""
+        """(request, version) → the answer of this node's own controller. Set by nodes that have one."""
 
     # ---- requests
 
@@ -79,7 +79,7 @@ class Peers:
         version: int | None = None,
         channel: str = "",
     ) -> Any:
-        """The answer of a broker (by its id) or of whoever listens at an address.
+        """Send a request to a broker (by its id) or to an address, and return the answer.
 
         `silence_ms`: give up as soon as nothing at all has come from the peer for so long. `version` is the newest the
         caller wants; the peer may speak only an older one. Record data in the answer is
@@ -101,7 +101,7 @@ class Peers:
         version: int | None = None,
         channel: str = "",
     ) -> Reply:
-        """The same, for callers that read the answer's bytes themselves."""
+        """Like `call`, for callers that parse the answer's bytes themselves."""
         address = self.broker_address(target) if isinstance(target, int) else target
         if address is None:
             raise PeerUnavailable(f"node {target} is not known, or not registered with an address")
@@ -117,7 +117,7 @@ class Peers:
         version: int | None = None,
         channel: str = "controller",
     ) -> Any:
-        """The answer of the active controller, whoever that is and becomes meanwhile.
+        """Send a request to the active controller, which may change meanwhile, and return the answer.
 
         KafkaError(NOT_CONTROLLER) when time is up without one. A request may reach the controller twice, if the
         connection broke before its answer came. `silence_ms`: send it again over a new connection after so long
@@ -168,7 +168,7 @@ class Peers:
             del self._controller_calls[number]
 
     def controller_changed(self) -> None:
-        """Another node, or none, is the active controller now: those who wait for the old one need wait no longer."""
+        """The active controller has changed: fail requests to the old one, so that they are sent to the new one."""
         for call in list(self._controller_calls.values()):
             call.fail(PeerUnavailable("another node became the controller", sent=True))
         waiting, self._waiting_for_controller = self._waiting_for_controller, []
@@ -196,7 +196,7 @@ class Peers:
         return channel
 
     def silent_ms(self, address: Address) -> float:
-        """For how long this node has tried in vain to reach an address; 0 if it has not tried lately."""
+        """For how long this node has failed to reach an address; 0 if it has not tried lately."""
         return self._attempts.silent_ms(address)
 
     def disconnect(self, address: Address, channel: str = "") -> None:
@@ -206,7 +206,7 @@ class Peers:
             found.close()
 
     def close(self) -> None:
-        """No more requests; those under way end with PeerUnavailable."""
+        """Refuse new requests; pending ones end with PeerUnavailable."""
         self._closed = True
         for channel in self._channels.values():
             channel.close()

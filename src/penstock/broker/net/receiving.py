@@ -1,8 +1,8 @@
-"""The memory that requests take while they arrive: one budget for all connections of a listener's service.
+"""The memory budget for incomplete requests, shared by all connections of a service.
 
-A connection begins with a small buffer of its own. Whatever it needs beyond that it takes from here, whole frames at
-a time: a frame of 20 MB is read past its first bytes only once 20 MB are free. So no frame waits half-read for
-memory that another half-read frame holds, and the buffers never exceed the budget. Buffers are mapped lazily
+A connection starts with a small buffer. Larger buffers are taken from this budget, for a whole frame at a time: a frame
+of 20 MB is read past its first bytes only once 20 MB are free. So no incomplete frame waits for memory that another
+incomplete frame holds, and the buffers never exceed the budget. Buffers are mapped lazily
 (`penstock.runtime.memory`), so a length that a peer declares and does not send takes budget, but no memory.
 
 Those who have to wait are served in the order in which they came, large frames (`LARGE_FRAME_BYTES`) in a line of
@@ -42,13 +42,13 @@ class Receiver(Protocol):
         """Part of a request has arrived and nothing but the peer holds up the rest."""
 
     def memory_granted(self) -> None:
-        """The bytes that it waits for are its own now."""
+        """The requested bytes have been granted."""
 
     def shrink(self) -> None:
-        """Give a buffer back if nothing is in it."""
+        """Release the buffer if it is empty."""
 
     def overdue(self) -> None:
-        """It holds what others wait for, and does not finish its request: close it."""
+        """Close the connection: others wait for its memory, and it does not finish its request."""
 
 
 class ReceiveBudget:
@@ -64,16 +64,16 @@ class ReceiveBudget:
         self._ordinary_bytes_max = 0
         self._large_bytes_max = 0
         self._holders: dict[Receiver, float] = {}
-        """Since when each holds memory, those first that have had it longest."""
+        """Receivers that hold memory, and since when, oldest first."""
         self._lines: tuple[OrderedDict[Receiver, int], ...] = (OrderedDict(), OrderedDict())
-        """Those who wait, and for how much: for ordinary frames, and for large ones."""
+        """Waiting receivers and the bytes they need: for ordinary frames, and for large ones."""
         self._favoured: Receiver | None = None
-        """The one that was let in beyond the budget."""
+        """The receiver that was admitted beyond the budget."""
         self._short_since_ms = 0.0
         self._relief_due = False
         self.used = 0
         self.short = False
-        """Someone waits: buffers that are not needed are to be given back at once."""
+        """Whether receivers wait: buffers that are not needed must be released at once."""
 
     def configure(self, budget_bytes: int, frame_bytes_max: int) -> None:
         """A budget of less than two of the largest frames counts as two."""
@@ -108,7 +108,7 @@ class ReceiveBudget:
             self._call_soon(self._serve_waiting)
 
     def leave(self, receiver: Receiver, count: int) -> None:
-        """It is gone, and the `count` bytes that it held with it."""
+        """The connection is closed: release the `count` bytes that it held."""
         for line in self._lines:
             line.pop(receiver, None)
         self.give(receiver, count, 0)
@@ -144,7 +144,7 @@ class ReceiveBudget:
             self._call_later(RELIEF_INTERVAL_MS, self._relieve)
 
     def _relieve(self) -> None:
-        """Close those who hold memory and do nothing with it."""
+        """Close connections that hold memory without progress."""
         self._relief_due = False
         if not self.short:
             return

@@ -4,8 +4,8 @@ A connection has one `Request` that it fills anew for each frame, so that a smal
 Produce and Fetch read their own frames, and copy what they need later. Other handlers keep the object if they do not
 answer at once; their connection then takes another one (`detached`).
 
-A request that a broker passed on in an Envelope has the client of the original request, and the connection of the
-broker. One that a node makes itself has no connection.
+A request that a broker forwarded in an Envelope has the client of the original request, and the connection of the
+broker. A node's own request has no connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.broker.net.access import NOT_ASKED, Client, Entrance, Principal
+from penstock.broker.net.access import NOT_ASKED, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
 from penstock.metadata import ResourceType
 from penstock.wire.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceKind
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _read_length = Struct(">h").unpack_from
 CLIENT_ID_AT = 8
-"""Where the header has the length of the client id: behind API key, version and correlation id."""
+"""The position of the client id's length in the header: after API key, version and correlation id."""
 
 ALL_OPERATIONS = {kind: sum(1 << operation for operation in owned) for kind, owned in OPERATIONS_OF.items()}
 
@@ -52,23 +52,23 @@ class Request:
     )
 
     row: ServedApi
-    """Its API's row in the table."""
+    """The API's row in the table."""
 
     def __init__(self, gate: Gate, client: Client, connection: Connection | None) -> None:
         self.gate = gate
         self.client = client
         self.connection = connection
-        """None for a request of this very node."""
+        """None for a request of this node itself."""
         self._client_id: str | None = None
         self.version = 0
         self.correlation_id = 0
         self.start = 0
-        """Where the frame begins in the connection's buffer."""
+        """The position of the frame in the connection's buffer."""
         self.position = 0
-        """Where the body begins; it ends with the frame."""
+        """The position of the body, which ends with the frame."""
         self.end = 0
         self.body: Message | None = None
-        """The decoded body, of those that the codec decodes."""
+        """The decoded body, if the codec decodes it."""
 
     @classmethod
     def of(
@@ -82,7 +82,7 @@ class Request:
         client_id: str = "",
         connection: Connection | None = None,
     ) -> Request:
-        """A request that is not in a frame: a node's own, or one out of an Envelope."""
+        """A request without a frame: a node's own, or one from an Envelope."""
         made = cls(gate, client, connection)
         made.row = row
         made.version = version
@@ -91,7 +91,7 @@ class Request:
         return made
 
     def detached(self) -> Request:
-        """Let this request outlive its frame. Returns another one for its connection."""
+        """Let this request outlive its frame. Returns a new object for its connection."""
         self._client_id = self.client_id
         return Request(self.gate, self.client, self.connection)
 
@@ -103,11 +103,11 @@ class Request:
         copy._client_id = self.client_id
         return copy
 
-    # ---- where it came from
+    # ---- its origin
 
     @property
     def client_id(self) -> str:
-        """The client's name for itself, empty if it gave none. Read from the frame when first asked for."""
+        """The client id, empty if there is none. Read from the frame on first use."""
         if self._client_id is not None:
             return self._client_id
         assert self.connection is not None
@@ -120,9 +120,9 @@ class Request:
         return self.client.principal
 
     @property
-    def entrance(self) -> Entrance:
-        """The listener that it came in on."""
-        return self.client.entrance
+    def listener_info(self) -> ListenerInfo:
+        """The listener that received the request."""
+        return self.client.listener_info
 
     @property
     def host(self) -> str:
@@ -142,7 +142,7 @@ class Request:
         assert self.connection is not None
         return self.connection.slices()
 
-    # ---- what it may do
+    # ---- authorisation
 
     @property
     def is_restricted(self) -> bool:
@@ -161,7 +161,7 @@ class Request:
     def split(
         self, operation: Operation, kind: ResourceKind, items: Iterable[T], name: Callable[[T], str]
     ) -> tuple[list[T], list[T]]:
-        """(those whose resource the operation is allowed on, the others). Each name is judged once."""
+        """Split elements into (allowed, denied) for the operation on their resources. Each name is checked once."""
         items = list(items)
         if not self.is_restricted:
             return items, []
@@ -169,19 +169,19 @@ class Request:
         return [item for item in items if verdicts[name(item)]], [item for item in items if not verdicts[name(item)]]
 
     def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
-        """Raises KafkaError, with the code of that kind of resource, unless it is allowed."""
+        """Raise KafkaError, with the code for that kind of resource, unless the operation is allowed."""
         if self.gate.authorizer is not None and not self.allowed(operation, kind, name):
             raise KafkaError(DENIED[kind])
 
     def allowed_somewhere(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there may be a resource of this kind that the operation is allowed on."""
+        """Whether the operation is allowed on at least one possible resource of this kind."""
         authorizer = self.gate.authorizer
         if authorizer is None or self.client is self.gate.own:
             return True
         return authorizer.allows_somewhere(self, operation, kind)
 
     def check_config(self, operation: Operation, resource_type: int, name: str) -> None:
-        """The same for a resource that has configurations: those of brokers belong to the cluster."""
+        """Like `check`, for a resource that has configurations: those of brokers belong to the cluster."""
         if resource_type == ResourceType.TOPIC:
             self.check(operation, ResourceKind.TOPIC, name)
         elif resource_type == ResourceType.GROUP:
@@ -191,10 +191,10 @@ class Request:
 
     @property
     def may_speak_for_a_broker(self) -> bool:
-        return self.client.entrance.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
+        return self.client.listener_info.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
 
     def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME, *, asked: bool = True) -> int:
-        """The operations that are allowed on a resource, a bit for each (KIP-430)."""
+        """The operations allowed on a resource, as a bit set (KIP-430)."""
         if not asked:
             return NOT_ASKED
         if self.gate.authorizer is None:
@@ -204,14 +204,14 @@ class Request:
         return sum(1 << operation for operation in OPERATIONS_OF[kind] if self.allowed(operation, kind, name))
 
     def charge(self, data_bytes: int) -> int:
-        """For handlers that make their own answers: the throttle time to put into them."""
+        """The throttle time, for handlers that encode their own answers."""
         gate = self.gate
         return 0 if gate.quotas is None else gate.charge(self, data_bytes)
 
     # ---- errors
 
     def refused(self, code: ErrorCode, message: str | None = None) -> Message:
-        """The answer that refuses the whole request, with the error in every place that its API has for it."""
+        """The answer that refuses the whole request, with the error in every error field of the API."""
         assert self.body is not None
         return refusal(self.row, self.version, self.body, code, message)
 
@@ -223,10 +223,10 @@ DENIED = {
     ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceKind.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""The error of an operation that is not allowed."""
+"""The error code for a denied operation, by kind of resource."""
 
 TOPIC_DENIED: dict[str, Any] = {
     "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     "error_message": ErrorCode.TOPIC_AUTHORIZATION_FAILED.message,
 }
-"""The error fields of a topic that is denied, in answers that have a message."""
+"""The error fields for a denied topic, in answers with a message."""

@@ -1,8 +1,8 @@
-"""Work over many things, in slices that keep the loop free.
+"""Runs long work in slices, so that it does not block the event loop.
 
-`Slices` is for the broker's own chores. `RequestSlices` is for requests, of which there may be any number at once: one
-that has taken longer than a slice goes on only once it has one of a few places (`Places`). So however many clients
-ask for much, a pass of the loop spends a few slices on all of them together, and memory holds few half-made answers.
+`Slices` is for the broker's own chores. `RequestSlices` is for requests, of which there may be any number at once: a
+request that has taken longer than a slice continues only when it gets one of a few places (`Places`). So however many
+large requests there are, a pass of the loop spends only a few slices on them, and memory holds few incomplete answers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ SLICE_MS = 5.0
 REQUEST_SLICE_MS = 1.5
 PLACES = 4
 STEPS_BETWEEN_LOOKS = 32
-"""Steps of a generator (a microsecond or a few) after which the clock is looked at."""
+"""Steps of a generator (of about a microsecond) between two looks at the clock."""
 
 RUN = 64
-"""Elements that a stage works on before the clock is looked at."""
+"""Elements that are processed between two looks at the clock."""
 
 T = TypeVar("T")
 
 
 def runs_of(elements: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The elements, a run at a time. `await slices.breathe()` after each."""
+    """Split the elements into runs. Call `await slices.breathe()` after each."""
     if len(elements) <= RUN:
         yield elements
         return
@@ -36,7 +36,7 @@ def runs_of(elements: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def at_once(work: Generator[None, None, T]) -> T:
-    """Run work that was made for slices to its end, because it is short. Returns its result."""
+    """Run a generator made for slices without a pause, because it is short. Returns its result."""
     while True:
         try:
             next(work)
@@ -46,7 +46,7 @@ def at_once(work: Generator[None, None, T]) -> T:
 
 
 class Slices:
-    """For one piece of work: `await breathe()` after each of its parts."""
+    """The slices of one piece of work: call `await breathe()` after each part."""
 
     __slots__ = ("_began_ms", "_runtime")
 
@@ -57,7 +57,7 @@ class Slices:
         self._began_ms = runtime.now_ms()
 
     async def breathe(self) -> None:
-        """Give the loop back if this work has held it for a slice."""
+        """Yield to the event loop if this work has run for a slice."""
         if self._runtime.now_ms() - self._began_ms > self.slice_ms:
             await self._pause()
             self._began_ms = self._runtime.now_ms()
@@ -114,12 +114,12 @@ class Places:
             retry()
 
     def when_free(self, retry: Callable[[], object]) -> None:
-        """Call it, once, when a place is free. It may be gone again by then."""
+        """Call `retry` once when a place is free. Another request may have taken the place by then."""
         self._retries[retry] = None
 
 
 class RequestSlices(Slices):
-    """For one request; a context manager, at whose end the place is free for others."""
+    """The slices of one request; a context manager that releases its place at the end."""
 
     __slots__ = ("_has_place", "_places")
 
@@ -141,7 +141,7 @@ class RequestSlices(Slices):
             self._places.give()
 
     async def begin(self) -> None:
-        """Take a place before anything is done: this will be more than a slice."""
+        """Take a place before the work starts, because it will take more than a slice."""
         if not self._has_place:
             await self._places.take()
             self._has_place = True
@@ -155,6 +155,6 @@ class RequestSlices(Slices):
 
 
 async def in_slices(slices: RequestSlices, work: Generator[None, None, T]) -> T:
-    """Run the work of one request, which may be long, and return its result."""
+    """Run the possibly long work of one request, and return its result."""
     with slices:
         return await slices.drive(work)

@@ -1,18 +1,18 @@
-"""Whose requests are served next: a client that asks for little is not kept waiting by those that ask for much.
+"""Fair scheduling of connections: clients with little load do not wait for clients with much load.
 
 While the loop keeps up, a connection serves what it has read at once, and this module costs it one comparison. That
 may go on for `ROUND_MS` before the loop has to come round and look at its sockets and timers again. Connections that
 are not done by then, and all that follow while some wait, queue here. They are not read meanwhile, so that a client
-that sends more than is served is held back by TCP.
+that sends more than is served is slowed down by TCP.
 
-There are two queues. A connection comes into the first, and is served briefly (`FRESH_MS`): enough for the one or few
-requests of a client that waits for its answers. One that has more, or took long, is a busy one for the next `BUSY_MS`
-and waits in the second queue. There, connections share what time is left: each is served for a slice, and next is
-always the one that has used the least time since it came (start-time fair queueing). Nobody saves up a share by being
-silent, and requests that take long are paid for afterwards.
+There are two queues. A connection enters the first, and is served briefly (`FRESH_MS`): enough for the one or few
+requests of a client that waits for its answers. A connection that has more, or took long, counts as busy for the next
+`BUSY_MS` and waits in the second queue. There, connections share the remaining time: each is served for a slice, and
+the next is always the one that has used the least time since it entered (start-time fair queueing). An idle connection
+accumulates no credit, and the time of a long request is charged after it was served.
 
-So a polite client waits for one pass of the loop and for the other polite ones, and not for those that pipeline
-thousands of requests. The second queue gets at least a quarter of each round.
+So a client with few requests waits for one pass of the loop and for other such clients, but not for clients that
+pipeline thousands of requests. The second queue gets at least a quarter of each round.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ FRESH_MS = 0.1
 """A connection of the first queue begins no request after this time."""
 
 SLICE_MS = 0.3
-"""The same for the second queue. The answers of a slice share one write."""
+"""The same limit for the second queue. The answers of a slice share one write."""
 
 LONG_MS = 1.0
-"""A turn in the first queue that lasts longer, because of a single request, makes a connection a busy one too."""
+"""A turn in the first queue that takes longer than this, because of a single request, makes a connection busy too."""
 
 FOLLOWER_WEIGHT = 100.0
-"""A follower gets as much of the loop as so many clients: produce requests wait for it."""
+"""The weight of a follower, in clients: produce requests wait for followers."""
 
 BUSY_MS = 500.0
-"""For how long a connection is treated as a busy one."""
+"""For how long a connection counts as busy."""
 
 
 class Turnable(Protocol):
@@ -50,12 +50,12 @@ class Turnable(Protocol):
     closed: bool
     busy_until_ms: float
     virtual_ms: float
-    """The time for which it has been served from the second queue, counted from when it came."""
+    """The time for which it has been served from the second queue since it entered."""
     weight: float
-    """How much more time it gets there than others."""
+    """Its weight in the second queue."""
 
     def take_turn(self, now_ms: float, until_ms: float) -> bool:
-        """Serve what is there, but begin nothing after `until_ms`. Returns whether there is more."""
+        """Serve pending requests, but start none after `until_ms`. Returns whether more remain."""
 
 
 class Turns:
@@ -77,7 +77,7 @@ class Turns:
     ) -> None:
         self._now_ms = now_ms
         self._cpu_ms = cpu_ms
-        """What connections are charged for: a machine that is busy with other things is not their fault."""
+        """CPU time, which connections are charged for; they are not charged for a busy machine."""
         self._call_soon = call_soon
         self._fresh: deque[Turnable] = deque()
         self._busy: list[tuple[float, int, Turnable]] = []

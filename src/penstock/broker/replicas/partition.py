@@ -2,8 +2,8 @@
 
 Appends go to the log, and the leader state computes the high watermark. When it advances, two kinds of requests are
 woken: produce requests that wait for their commit, and fetches that wait for data. Produce requests are answered
-immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers (`Question`)
-wait for the append itself, because the commit depends on them.
+immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers
+(`FollowerFetch`) wait for the append itself, because the commit depends on them.
 
 A partition leads (`leader` is set), follows (`follower` is set), or does neither: then its log is not open or is being
 truncated, or the partition has no leader.
@@ -35,7 +35,7 @@ class FetchWaiter(Protocol):
         """One of its partitions has advanced: respond if there is enough data."""
 
 
-class Question(Protocol):
+class FollowerFetch(Protocol):
     """A follower's outstanding fetch of one partition (`penstock.broker.fetch.replica_sessions`)."""
 
     def on_append(self) -> FetchWaiter | None:
@@ -118,8 +118,8 @@ class Wakes:
         grown, self._grown = self._grown, {}
         waiting: dict[FetchWaiter, None] = {}
         for partition in grown:
-            for question in partition.questions or ():
-                waiter = question.on_append()
+            for follower_fetch in partition.follower_fetches or ():
+                waiter = follower_fetch.on_append()
                 if waiter is not None:
                     waiting[waiter] = None
         for waiter in waiting:
@@ -146,6 +146,7 @@ class Partition:
         "damaged_at",
         "fetch_waiters",
         "follower",
+        "follower_fetches",
         "index",
         "leader",
         "leader_epoch",
@@ -154,7 +155,6 @@ class Partition:
         "min_insync_replicas",
         "on_follower_durable",
         "preparing",
-        "questions",
         "refusal",
         "repairs",
         "retired",
@@ -182,7 +182,7 @@ class Partition:
         """The offset at which this broker's copy is damaged; None if no damage is known."""
         self.repairs = 0
         """How often its log was truncated because of damage and copied again."""
-        self.questions: dict[Question, None] | None = None
+        self.follower_fetches: dict[FollowerFetch, None] | None = None
         """The outstanding fetches of followers."""
         self.on_follower_durable: Callable[[Partition], None] | None = None
         """Called when a sync made more of a follower's log stable."""
@@ -236,7 +236,7 @@ class Partition:
         assert self.follower is None
         self.leader = leader
         self.log.on_durable = self._durable
-        if self.questions:
+        if self.follower_fetches:
             # Followers may have learned of this leadership, and fetched, before this broker did.
             self._wakes.grown(self)
         self._wake_fetches()
@@ -249,8 +249,8 @@ class Partition:
         self.leader = None
         self._refuse_waiters(self._commit_waiters, error)
         self._refuse_waiters(self._stable_waiters, error)
-        for question in list(self.questions or ()):
-            waiter = question.on_resign()
+        for follower_fetch in list(self.follower_fetches or ()):
+            waiter = follower_fetch.on_resign()
             if waiter is not None:
                 self._wakes.wake(waiter)
         self._wake_fetches()
@@ -391,7 +391,7 @@ class Partition:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
                 self._advanced(leader.high_watermark)
-            if self.questions:
+            if self.follower_fetches:
                 self._wakes.grown(self)
         return appended
 
@@ -448,9 +448,9 @@ class Partition:
         while commits and commits[0][0] <= high_watermark:
             _, waiter, token = commits.popleft()
             waiter.reached(token, ErrorCode.NONE)
-        if self.questions:
-            for question in self.questions:
-                fetch = question.on_high_watermark()
+        if self.follower_fetches:
+            for follower_fetch in self.follower_fetches:
+                fetch = follower_fetch.on_high_watermark()
                 if fetch is not None:
                     self._wakes.wake(fetch)
                     self._wakes.run_soon()
@@ -459,7 +459,7 @@ class Partition:
 
     def start_moved(self) -> None:
         """Records were deleted at the start: tell the followers."""
-        if self.questions:
+        if self.follower_fetches:
             self._wakes.grown(self)
             self._wakes.run_soon()
 
@@ -499,7 +499,7 @@ class InternalPartition(Partition):
             self._advanced(leader.high_watermark)
             if self.fetch_waiters:
                 self._wakes.run_soon()
-        if self.questions:
+        if self.follower_fetches:
             self._wakes.grown(self)
             self._wakes.run_soon()
         return appended

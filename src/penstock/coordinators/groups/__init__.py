@@ -1,4 +1,4 @@
-"""Groups: consumers that share the partitions of topics, and the offsets they have come to.
+"""Consumer groups: consumers that share the partitions of topics, and their committed offsets.
 
 Theory of operation. A group lives in the partition of `__consumer_offsets` that its id hashes to, and the
 `GroupShard` of that partition decides everything about it. There are two protocols. In the *classic* one members
@@ -6,23 +6,23 @@ join, a leader among them assigns, and everybody syncs; the coordinator never lo
 the *consumer* one (KIP-848) the coordinator assigns, and members reconcile step by step with every heartbeat. A group
 of one kind can become one of the other while its members stay.
 
-    shard            requests, loading, what concerns groups of all kinds (list, describe, delete)
-    table            the groups, their offsets and the settings in force: what all that follows share
+    shard            requests, loading, and operations on groups of all kinds (list, describe, delete)
+    table            the groups, their offsets and the settings in force; shared by the modules below
     classic          the classic protocol: sync, heartbeat, leave; with
-      classic_group    the state of a group, and the questions about it
+      classic_group    the state of a group, and queries on it
       classic_join     JoinGroup
       classic_rebalance the two phases, timers, sessions
     consumer         the consumer protocol (a package)
-    offsets          what was committed, as the bytes of the log; with
+    offsets          the committed offsets, as the bytes of the log; with
       offset_requests  OffsetCommit, OffsetFetch, OffsetDelete
-      deletion         tombstones in portions
-      expiry           what nobody needs any more (KIP-211)
+      deletion         tombstones, written in portions
+      expiry           removal of expired offsets (KIP-211)
     records          bytes ↔ offsets and classic groups
-    config           what can be set
+    config           the settings
 
-What is durable: offsets; the members and assignments of a stable classic group; that a group is empty, and since
-when. What is not: sessions, rebalances under way, ids handed out to members that have not joined yet. After a crash a
-classic group is as stable as it last was, and a rebalance that was under way is started anew by its members.
+Durable: offsets; the members and assignments of a stable classic group; that a group is empty, and since when. Not
+durable: sessions, rebalances in progress, ids given to members that have not joined yet. After a crash a classic
+group is in its last stable state, and its members start an interrupted rebalance again.
 """
 
 from penstock.coordinators.groups.config import GroupConfig

@@ -1,4 +1,4 @@
-"""The classic protocol: what a shard serves of it. JoinGroup has a module of its own, and so has the rebalance.
+"""The classic protocol: SyncGroup, Heartbeat and LeaveGroup. JoinGroup and the rebalance have their own modules.
 
 SyncGroup: version 3 brings static members, 5 checks the protocol's type and name (KIP-559).
 Heartbeat: 3 brings static members. LeaveGroup: 3 takes several members at once and static ones by their instance id
@@ -35,7 +35,7 @@ class ClassicGroups:
     # -- members -----------------------------------------------------------------------------------------------------
 
     def sync(self, turn: Turn, ticket: Ticket, group: ClassicGroup, request: SyncGroupRequest) -> None:
-        """Hand over the assignment if one leads; wait for it, or get it."""
+        """The leader hands in the assignment; other members wait for it, or get it if it is there."""
         error = self._check_sync(group, request)
         if error:
             turn.reply(ticket, SyncGroupResponse(error_code=error))
@@ -81,7 +81,7 @@ class ClassicGroups:
     def leave(
         self, turn: Turn, ticket: Ticket, info: RequestInfo, group: ClassicGroup | None, request: LeaveGroupRequest
     ) -> None:
-        """Several members may leave at once: one rebalance for all of them."""
+        """Remove one or several members, with one rebalance for all of them."""
         members = request.members
         if info.version < LEAVE_BATCH_FROM:
             members = [MemberIdentity(request.member_id)]
@@ -126,7 +126,7 @@ class ClassicGroups:
     def check_commit(
         self, turn: Turn, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Whether this one may commit. A commit is a sign of life too."""
+        """Whether this member may commit. A commit also keeps the session alive, like a heartbeat."""
         if generation < 0 and group.is_empty:
             return ErrorCode.NONE  # an administrator, or a consumer that assigns itself
         if generation < 0 and not member_id and instance_id is None:
@@ -137,7 +137,7 @@ class ClassicGroups:
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         if group.state is ClassicState.COMPLETING_REBALANCE:
-            # It knows the new generation but cannot own anything of it yet.
+            # The member knows the new generation but has no assignment in it yet.
             return ErrorCode.REBALANCE_IN_PROGRESS
         self.rebalances.schedule_session(turn, group, group.members[member_id])
         return ErrorCode.NONE
@@ -145,7 +145,7 @@ class ClassicGroups:
     # -- administration ----------------------------------------------------------------------------------------------
 
     def describe(self, group: ClassicGroup) -> DescribedGroup:
-        """Metadata and protocol only of a stable group: before, they are still being found out."""
+        """Describe the group. Metadata and protocol are given for a stable group only: before, they are not decided."""
         stable = group.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=group.group_id,

@@ -1,4 +1,4 @@
-"""A classic group: who is in it, and where it stands. Pure data with the questions one may ask of it.
+"""A classic group: its members and its state. Pure data with query methods.
 
                         ┌──────────── all members left or died ────────────┐
                         ▼                                                  │
@@ -6,9 +6,9 @@
                         ▲     JoinGroup awaited      SyncGroup awaited     │
                         └──── somebody joins, leaves, dies, changes ───────┘
 
-Counts are kept as members come and go (`awaiting_join`, who supports which protocol), so that no question costs a walk
-over the members but those that are asked once per phase: the vote, the rebalance timeout, the subscriptions. A group at
-rest, as most are, has forgotten the larger of them.
+Counts (`awaiting_join`, the number of members per protocol) are updated as members come and go. So only queries made
+once per phase walk over all members: the vote, the rebalance timeout, the subscriptions. A stable group, as most are,
+drops the larger of these tables to save memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SUBSCRIPTIONS_REMEMBERED_MAX: Final = 1_024
 V = TypeVar("V")
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member can do, best first: (name, metadata). Names are distinct."""
+"""The protocols of a member, preferred first: (name, metadata). Names are distinct."""
 
 
 class ClassicState(Enum):
@@ -59,7 +59,7 @@ AT_REST: Final = (ClassicState.EMPTY, ClassicState.STABLE)
 
 
 class ClassicMember:
-    """One member. `join_ticket` and `sync_ticket` are those who wait for the answer of the phase."""
+    """One member. `join_ticket` and `sync_ticket` identify its pending JoinGroup and SyncGroup request."""
 
     __slots__ = (
         "assignment",
@@ -90,7 +90,7 @@ class ClassicMember:
     ) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
-        # Thousands of members come from few clients and hosts.
+        # Interned: thousands of members come from few clients and hosts.
         self.client_id = intern(client_id)
         self.client_host = intern(client_host)
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -101,21 +101,21 @@ class ClassicMember:
         self.join_version = 0
         """Of the request that waits."""
         self.sync_ticket: Ticket | None = None
-        # Until the first rebalance is over: such a member can expire even while it waits for its answer.
+        # True until its first rebalance is over: such a member can expire even while it waits for its answer.
         self.is_new = False
         self.session_key: TimerKey | None = None
-        """Of its timer, once it has one."""
+        """The key of its session timer, once it has one."""
 
     @property
     def awaits_answer(self) -> bool:
-        """One who waits for us sends no heartbeats, and need not."""
+        """Whether the member waits for an answer. It need not send heartbeats meanwhile."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
-        raise AssertionError(f"member {self.member_id} has no protocol {protocol}, which the group chose")
+        raise AssertionError(f"member {self.member_id} does not support {protocol}, which the group chose")
 
 
 class ClassicGroup:
@@ -145,7 +145,7 @@ class ClassicGroup:
         self.state = ClassicState.EMPTY
         self.previous_state = ClassicState.DEAD
         self.state_timestamp_ms = state_timestamp_ms
-        """The calendar's; -1 where an old record did not tell."""
+        """Wall-clock time; -1 if loaded from an old record without it."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -154,18 +154,18 @@ class ClassicGroup:
         self.static_members: Mapping[str, str] = NOBODY
         """group.instance.id → member id."""
         self.pending_join: Mapping[str, TimerKey] = NOBODY
-        """Ids that were handed out with MEMBER_ID_REQUIRED and did not come back yet (KIP-394), with their timers."""
+        """Ids given out with MEMBER_ID_REQUIRED whose members have not joined yet (KIP-394), with their timers."""
         self.pending_sync: Mapping[str, str] = NOBODY
-        """Ids of those who have joined and are expected to sync."""
+        """Ids of members that have joined and are expected to sync."""
         self._supported: dict[str, int] | None = None
-        """Protocol → how many members have it; None: to be counted when somebody asks."""
+        """Protocol → number of members that support it; None: to be counted on the next query."""
         self.awaiting_join = 0
         self.new_member_added = False
-        """Somebody joined during the initial delay: it is extended."""
+        """A member joined during the initial delay, so the delay is extended."""
         self.subscribed_topics: frozenset[str] | None = None
-        """Of a consumer group whose subscriptions could be read, else None. Never iterated."""
+        """The subscribed topics of a consumer group; None if they could not be read. Never iterated."""
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -186,7 +186,7 @@ class ClassicGroup:
         return self.state in VALID_PREVIOUS[ClassicState.PREPARING_REBALANCE]
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member, and still the one that has the instance id."""
+        """Check that this is a member and that it still owns the instance id."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is None:
@@ -196,7 +196,7 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols can take part: one of them must be common to all."""
+        """Whether a member with these protocols can join: one of them must be common to all members."""
         if self.is_empty:
             return True
         count = len(self.members)
@@ -204,7 +204,7 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and any(supported.get(name, 0) == count for name, _ in protocols)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A consumer group whose subscriptions cannot be read may be subscribed to anything."""
+        """Whether a member subscribes to the topic. True for all topics if the subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.is_consumer_protocol
         return topic in self.subscribed_topics
@@ -213,7 +213,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supporters(self) -> dict[str, int]:
-        """Protocol → how many members have it."""
+        """Protocol → number of members that support it."""
         if self._supported is None:
             self._supported = {}
             for member in self.members.values():
@@ -221,7 +221,8 @@ class ClassicGroup:
         return self._supported
 
     def selected_protocol(self) -> str:
-        """The vote: each member for the first of its protocols that all have. Ties go to the earliest ballot."""
+        """The result of the vote. Each member votes for the first of its protocols that all members support; the
+        earliest vote breaks ties."""
         count = len(self.members)
         supported = self.supporters()
         votes: dict[str, int] = {}
@@ -231,7 +232,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader needs for the assignment."""
+        """The members with their metadata, which the leader needs for the assignment."""
         protocol = self.protocol_name
         return [
             JoinGroupResponseMember(member.member_id, member.instance_id, member.metadata(protocol))
@@ -263,10 +264,10 @@ class ClassicGroup:
         self._joined(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Take out a member or a pending one. Whoever waits for an answer must have got it."""
+        """Remove a member or a pending member. Its pending requests must have been answered before."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            assert not member.awaits_answer, f"{member_id} would wait for ever"
+            assert not member.awaits_answer, f"{member_id} was removed while it waits for an answer"
             self._count_protocols(member.protocols, -1)
             if member.instance_id is not None:
                 self.static_members = _without(self.static_members, member.instance_id)
@@ -289,7 +290,7 @@ class ClassicGroup:
         self.pending_sync = _without(self.pending_sync, member_id)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
-        """The instance came back: the same member under a new id. Nobody may wait in the old one's name any more."""
+        """Give a restarted static member its new id. Pending requests of the old id must have been answered before."""
         old = self.members.pop(self.static_members[instance_id])
         assert not old.awaits_answer
         member = self.members[new_member_id] = ClassicMember(
@@ -326,13 +327,13 @@ class ClassicGroup:
         self.awaiting_join += 1
 
     def take_join_ticket(self, member: ClassicMember) -> Ticket | None:
-        """Who waited, and does no longer."""
+        """Remove and return the ticket of the member's pending JoinGroup."""
         ticket, member.join_ticket = member.join_ticket, None
         self.awaiting_join -= ticket is not None
         return ticket
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be one who joined this time. False if nobody did."""
+        """Make sure that the leader is a member that joined in this rebalance. False if no member did."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_ticket is None:
@@ -343,7 +344,7 @@ class ClassicGroup:
         return True
 
     def start_generation(self, wall_ms: int) -> None:
-        """Whoever is here now is in; an empty group gets a generation too, so that nobody of the old one is valid."""
+        """Start a generation with the current members; with none too, so that the old members become invalid."""
         self.generation += 1
         self.pending_sync = NOBODY
         self.protocol_name = self.selected_protocol() if self.members else None
@@ -352,7 +353,7 @@ class ClassicGroup:
         self.transition_to(next_state, wall_ms)
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """All topics that members subscribe to, or None where that cannot be known."""
+        """All topics that members subscribe to, or None if a subscription cannot be read."""
         if not self.is_consumer_protocol:
             return None
         if self.members and self.protocol_name is None:
@@ -380,7 +381,7 @@ class ClassicGroup:
 
 
 def _with(names: Mapping[str, V], name: str, value: V) -> Mapping[str, V]:
-    """These and one more. Thousands of groups have none most of the time: they share `NOBODY`."""
+    """The mapping with one more entry. Thousands of groups have none most of the time: they share `NOBODY`."""
     if not names:
         return {name: value}
     assert isinstance(names, dict)
@@ -397,7 +398,7 @@ def _without(names: Mapping[str, V], name: str) -> Mapping[str, V]:
 
 
 def protocols_of(request: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """The first of each name counts, as in Kafka, where the list is a linked set."""
+    """The protocols of a request. Of several with the same name the first counts, as in Kafka."""
     distinct: dict[str, bytes] = {}
     for protocol in request:
         distinct.setdefault(intern(protocol.name), protocol.metadata)
@@ -406,15 +407,15 @@ def protocols_of(request: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 
 @lru_cache(maxsize=SUBSCRIPTIONS_REMEMBERED_MAX)
 def _shared(protocols: Protocols) -> Protocols:
-    """The same object for all that say the same: members of one application do."""
+    """The same object for equal protocols, because members of one application send the same."""
     return protocols
 
 
 @lru_cache(maxsize=SUBSCRIPTIONS_REMEMBERED_MAX)
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
-    """From a consumer's embedded metadata. All versions start alike, so newer ones can be read too.
+    """The topics in a consumer's embedded metadata. All versions start alike, so newer ones can be read too.
 
-    Remembered, because many groups of few members say the same, and then share the answer.
+    Cached, because many groups with few members send the same bytes.
     """
     if len(metadata) < 2 or metadata[0] & 0x80:
         raise WireError("the metadata of a consumer starts with a version")

@@ -33,14 +33,14 @@ from penstock.wire.messages.join_group import JoinGroupRequest
 KNOWN_MEMBER_ID_FROM: Final = 4
 SKIP_ASSIGNMENT_FROM: Final = 9
 
-# Ids that were handed out and not used yet. They cost memory until their session timeout, whoever asks for them.
+# Limits member ids that were given out and not used yet: each costs memory until its session timeout.
 MEMBER_ID_PREFIX_MAX: Final = 8_000  # characters, of up to four bytes
 PENDING_MEMBERS_MAX: Final = 100_000
 PROTOCOLS_PER_MEMBER_MAX: Final = 100
 
 
 class JoinGroups:
-    """Serves JoinGroup for groups that are classic, or not there yet."""
+    """Serves JoinGroup for classic groups and for groups that do not exist yet."""
 
     def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
         self._table = table
@@ -49,7 +49,7 @@ class JoinGroups:
     def join(
         self, turn: Turn, ticket: Ticket, info: RequestInfo, group: ClassicGroup | None, request: JoinGroupRequest
     ) -> None:
-        """Answer at once, or when the rebalance that this starts or takes part in has come so far."""
+        """Answer at once, or at the end of the join phase that this request starts or takes part in."""
         if info.version == 0 or request.rebalance_timeout_ms < 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
         member_id = request.member_id
@@ -70,17 +70,17 @@ class JoinGroups:
         else:
             self._join_known_member(turn, ticket, info, group, request, protocols)
 
-    # -- who may -----------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     def check(self, request: JoinGroupRequest) -> ErrorCode:
-        """What can be said without looking at the group."""
+        """The checks that do not need the group."""
         config = self._table.config
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        # No generation with a member that is larger could ever be stored.
+        # A generation with a larger member could never be stored.
         if (
             len(request.protocols) > PROTOCOLS_PER_MEMBER_MAX
             or any(len(protocol.metadata) > config.batch_bytes_max for protocol in request.protocols)
@@ -91,7 +91,7 @@ class JoinGroups:
         return ErrorCode.NONE
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has room. While it gathers, only those who have joined again count."""
+        """Whether the group has room. During a rebalance only members that have joined again count."""
         size_max = self._table.config.group_max_size
         match group.state:
             case ClassicState.EMPTY:
@@ -105,7 +105,7 @@ class JoinGroups:
                 return member_id in group.members or len(group.members) < size_max
 
     def _has_memory(self, group: ClassicGroup, request: JoinGroupRequest) -> bool:
-        """Whether the broker has memory for one more member, or for what a member has to say more than before."""
+        """Whether the broker has memory for one more member, or for the larger metadata of a known member."""
         before = weight_of_classic(group.members.get(request.member_id))
         return self._table.config.memory.admit(weight_of_request(request) - before)
 
@@ -121,7 +121,7 @@ class JoinGroups:
         else:
             group = ClassicGroup(request.group_id, turn.wall_ms)
             self._table.add(group)
-            # The group is there from now on, whatever becomes of its first member.
+            # The group exists from now on, even if its first member never joins.
             turn.append(group_key(group.group_id), group_value(group))
             self._join_new_member(turn, ticket, info, group, request, protocols_of(request.protocols))
             return
@@ -209,10 +209,10 @@ class JoinGroups:
         member = group.members[member_id]
         match group.state:
             case ClassicState.COMPLETING_REBALANCE:
-                # Its answer was lost on the way, unless it has something new to say.
+                # With unchanged metadata this is a retry: the first answer was lost.
                 rejoins = member.protocols != protocols
             case ClassicState.STABLE:
-                # The leader does so to start a rebalance, for example because it saw new partitions.
+                # The leader joins again to start a rebalance, for example because it saw new partitions.
                 rejoins = group.is_leader(member_id) or member.protocols != protocols
             case _:
                 rejoins = True
@@ -235,7 +235,7 @@ class JoinGroups:
         protocols: Protocols,
         member_id: str,
     ) -> None:
-        """The instance was restarted. If it says what it said before, it gets what it had, and nobody else notices."""
+        """A static member was restarted. With unchanged metadata it keeps its assignment, without a rebalance."""
         assert request.group_instance_id is not None
         rebalances = self._rebalances
         leader_before = group.leader_id
@@ -258,7 +258,8 @@ class JoinGroups:
         turn.append(group_key(group.group_id), group_value(group))
         response = rebalances.joined(group, member_id)
         if info.version < SKIP_ASSIGNMENT_FROM:
-            # A client that cannot skip must not believe that it leads: it would assign, and nobody would ask for it.
+            # A client that cannot skip the assignment must not be told that it leads: it would send an assignment
+            # that is not wanted.
             response.leader = leader_before or NO_MEMBER_ID
         elif group.is_leader(member_id):
             response.members = group.joined_members()
@@ -271,7 +272,7 @@ def weight_of_request(request: JoinGroupRequest) -> int:
 
 
 def new_member_id(prefix: str, turn: Turn) -> str:
-    """As Kafka makes them: the client id or the instance id, and a random UUID. Both must fit a string together."""
+    """A member id in Kafka's form: the client id or the instance id, and a random UUID, cut to fit a string."""
     prefix = prefix[:MEMBER_ID_PREFIX_MAX]
     digits = turn.uuid().hex()
     variant = "89ab"[int(digits[16], 16) & 3]

@@ -1,13 +1,13 @@
 """Rebalances of classic groups: the two phases, their timers, and the sessions of members.
 
-A rebalance starts when the group's members change or one of them says something new (`prepare`). Everybody is
-expected to join again, until all have or the longest rebalance timeout among them is over (`complete_join`); a group
-that was empty waits the initial delay instead, extended while more keep joining, so that a fleet that starts up gives
-one rebalance and not a hundred. Then everybody syncs, and gets what the leader assigned (`assign`); whoever does not
-sync in time is out (`_expire_pending_sync`).
+A rebalance starts when the group's members or their metadata change (`prepare`). All members must join again; the phase
+ends when all have, or after the longest of their rebalance timeouts (`complete_join`). A group that was empty waits for
+the initial delay instead, which is extended while more members join, so that a fleet that starts up causes one
+rebalance and not a hundred. Then all members sync and get the leader's assignment (`assign`). A member that does not
+sync in time is removed (`_expire_pending_sync`).
 
-The walk over all members happens once per phase. What a single join, leave or death costs does not depend on the size
-of the group, or a storm of them would be quadratic.
+All members are visited once per phase. The cost of a single join, leave or expiry does not depend on the size of the
+group; otherwise a storm of them would be quadratic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.wire.messages.sync_group import SyncGroupResponse
 
-# A new member is waited for at most this long to see its first rebalance through (Kafka's constant, KIP-394).
+# How long a new member may take to complete its first rebalance (Kafka's constant, KIP-394).
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 NULL_PROTOCOL_FROM: Final = 7
@@ -37,7 +37,7 @@ NOBODY: Final[list[JoinGroupResponseMember]] = []
 
 
 class Rebalances:
-    """All that moves a classic group from state to state."""
+    """The state transitions of classic groups."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
@@ -46,14 +46,14 @@ class Rebalances:
     # -- first phase: everybody joins --------------------------------------------------------------------------------
 
     def prepare_or_complete(self, turn: Turn, group: ClassicGroup) -> None:
-        """The members have changed: start a rebalance, or see whether the one under way has all it waits for."""
+        """The members have changed: start a rebalance, or complete the join phase in progress if all have joined."""
         if group.can_rebalance():
             self.prepare(turn, group)
         else:
             self.complete_if_all_joined(turn, group)
 
     def prepare(self, turn: Turn, group: ClassicGroup) -> None:
-        """Start a rebalance: everybody must join (again)."""
+        """Start a rebalance: all members must join (again)."""
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.fail_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
         turn.cancel_timer(_sync_key(group))
@@ -69,7 +69,7 @@ class Rebalances:
             self._schedule_join(turn, group)
 
     def complete_if_all_joined(self, turn: Turn, group: ClassicGroup) -> None:
-        """Not during the initial delay: others may be on their way."""
+        """Complete the join phase if all have joined, but not during the initial delay: others may still come."""
         if (
             group.state is ClassicState.PREPARING_REBALANCE
             and group.previous_state is not ClassicState.EMPTY
@@ -78,7 +78,7 @@ class Rebalances:
             self.complete_join(turn, group)
 
     def complete_join(self, turn: Turn, group: ClassicGroup) -> None:
-        """The phase is over. Who did not join is out, unless it is static: then only its session decides (KIP-345)."""
+        """End the join phase. Remove members that did not join; static ones only when their session ends (KIP-345)."""
         turn.cancel_timer(_join_key(group))
         late = [m for m in group.members.values() if m.join_ticket is None and m.instance_id is None]
         for member in late:
@@ -98,7 +98,7 @@ class Rebalances:
             self.schedule_session(turn, group, member)
             member.is_new = False
             group.await_sync(member.member_id)
-        assert group.awaiting_join == 0, f"{group.group_id}: somebody was not told of generation {group.generation}"
+        assert group.awaiting_join == 0, f"{group.group_id}: unanswered JoinGroup in generation {group.generation}"
         turn.set_timer(
             _sync_key(group), group.rebalance_timeout_ms(), partial(self._expire_pending_sync, group.generation)
         )
@@ -170,14 +170,14 @@ class Rebalances:
     def schedule_session(
         self, turn: Turn, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
     ) -> None:
-        """The member has shown that it lives."""
+        """Restart the session timer: the member has just been heard from."""
         key = member.session_key
         if key is None:
             key = member.session_key = session_key(group, member.member_id)
         turn.set_timer(key, member.session_timeout_ms if timeout_ms is None else timeout_ms, self._expired)
 
     def schedule_expiry(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> TimerKey:
-        """The same for an id that has no member yet. Returns the timer's key."""
+        """Set the timer for an id that has no member yet. Returns the timer's key."""
         key = session_key(group, member_id)
         turn.set_timer(key, timeout_ms, self._expired)
         return key
@@ -198,13 +198,13 @@ class Rebalances:
             self.after_removal(turn, group)
 
     def drop(self, turn: Turn, group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> None:
-        """Take a member out and tell whoever still waits in its name. What follows for the group is the caller's."""
+        """Remove a member and answer its pending requests with the error. The caller updates the group's state."""
         self.dismiss(turn, group, member, error)
         group.remove(member.member_id)
         turn.cancel_timer(session_key(group, member.member_id))
 
     def dismiss(self, turn: Turn, group: ClassicGroup, member: ClassicMember, error: ErrorCode) -> None:
-        """Answer whoever waits in the member's name."""
+        """Answer the member's pending requests with the error."""
         if member.join_ticket is not None:
             member_id = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
             self.reply_join(turn, group, member, join_refused(member.join_version, error, member_id))
@@ -212,14 +212,14 @@ class Rebalances:
             self.reply_sync(turn, member, SyncGroupResponse(error_code=error))
 
     def after_removal(self, turn: Turn, group: ClassicGroup) -> None:
-        """Somebody is gone: the others share what it had, or a rebalance that waited for it may end."""
+        """After members were removed: start a rebalance, or complete one that waited for them."""
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self.prepare(turn, group)
         elif group.state is ClassicState.PREPARING_REBALANCE and group.all_members_joined:
             self.complete_join(turn, group)
 
     def resume(self, turn: Turn, group: ClassicGroup) -> None:
-        """A group out of the log: its members have a session's time to come back."""
+        """Start the sessions of a group loaded from the log: its members have one session timeout to come back."""
         for member in group.members.values():
             self.schedule_session(turn, group, member)
         if len(group.members) > self._table.config.group_max_size:
@@ -227,7 +227,7 @@ class Rebalances:
             self.prepare(turn, group)
 
     def dissolve(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
-        """The group ceases to be a classic one: no timers, nobody waiting. Its records are the caller's."""
+        """The group stops being a classic one: cancel timers, answer pending requests, keep its records."""
         turn.cancel_timer(_join_key(group))
         turn.cancel_timer(_sync_key(group))
         for member in group.members.values():
@@ -238,7 +238,7 @@ class Rebalances:
         group.transition_to(ClassicState.DEAD, turn.wall_ms)
 
     def remove(self, turn: Turn, group: ClassicGroup) -> None:
-        """An empty group goes for good; its offsets are the caller's."""
+        """Delete an empty group. The caller deletes its offsets."""
         self.dissolve(turn, group, ErrorCode.UNKNOWN_MEMBER_ID)
         self._table.remove(group)
         turn.append(group_key(group.group_id), None)
@@ -275,7 +275,8 @@ class Rebalances:
     def wait_for_join(
         self, turn: Turn, group: ClassicGroup, member: ClassicMember, ticket: Ticket, version: int
     ) -> None:
-        """A client that asks again has given up on its first request; that one must not hang for ever."""
+        """Keep the request until the join phase ends. An earlier request of the same member is answered now, because
+        its client has given up on it."""
         refused = join_refused(member.join_version, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self.reply_join(turn, group, member, refused)
         group.set_join_ticket(member, ticket, version)
@@ -286,7 +287,7 @@ class Rebalances:
 
 
 def join_refused(version: int, error: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
-    """An answer without a generation. That there is no protocol either can be said from version 7."""
+    """An error answer, without a generation. From version 7 on the protocol can be null."""
     protocol = None if version >= NULL_PROTOCOL_FROM else ""
     return JoinGroupResponse(error_code=error, protocol_name=protocol, member_id=member_id)
 

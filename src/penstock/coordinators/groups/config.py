@@ -1,4 +1,4 @@
-"""What can be set about groups."""
+"""The settings of groups."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class GroupConfig(ClassicGroups, ConsumerGroups, Offsets, View):
     """The settings of all groups of a broker; `GroupConfig.part_of` takes them from the broker's."""
 
     memory: GroupMemory = fresh(GroupMemory)
-    """What all groups of the broker take, and may take."""
+    """Memory in use by all groups of the broker, and its limit."""
     batch_bytes_max: int = 1_048_588
-    """`max.message.bytes` of the offsets topic: a decision whose records are larger could never be written."""
+    """`max.message.bytes` of the offsets topic: the records of one decision must not be larger."""

@@ -1,8 +1,8 @@
-"""Taking offsets away, however many: tombstones in portions that fit into a batch.
+"""Deletes any number of offsets, with tombstones in portions that fit into a batch.
 
-What one turn appends becomes one batch, so a group with a hundred thousand offsets cannot be deleted in one. Each
-portion takes the offsets out of memory in the same turn that writes their tombstones; in between others may commit,
-and what they commit is not touched.
+The records of one turn become one batch, so a group with a hundred thousand offsets cannot be deleted in one turn. Each
+portion removes the offsets from memory in the same turn that writes their tombstones. Offsets that are committed
+between two portions are not deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.coordinators.groups.table import GroupTable
 from penstock.coordinators.shard import TimerKey, Turn
 
 Entry = tuple[str, bytes, bytes | None]
-"""Group id, key, and the value that is to go; None where an offset is only pending in a transaction."""
+"""Group id, key, and the value to delete; None if an offset is only pending in a transaction."""
 
 
 class OffsetDeletion:
@@ -26,9 +26,9 @@ class OffsetDeletion:
         self._runs = 0
 
     def delete(self, turn: Turn, entries: list[Entry], then: Callable[[Turn], None] | None = None) -> int:
-        """Write tombstones for all entries that are still what they were; call `then` in the turn of the last one.
+        """Write tombstones for all entries that have not changed; call `then` in the turn of the last one.
 
-        Returns how many bytes of the batch this turn's portion takes: at most half of what fits.
+        Returns the size of this turn's portion: at most half of a batch.
         """
         self._runs += 1
         return self._portion(self._runs, entries, 0, then, turn)
@@ -48,7 +48,7 @@ class OffsetDeletion:
         self, run: int, entries: list[Entry], start: int, then: Callable[[Turn], None] | None, turn: Turn
     ) -> int:
         offsets = self._table.offsets
-        # Half of what fits: others append to the same batch, and `then` has a record of its own.
+        # At most half of a batch: others append to the same batch, and `then` appends a record too.
         portion_bytes_max = self._table.config.batch_bytes_max // 2
         size_bytes = 0
         for position in range(start, len(entries)):

@@ -1,15 +1,15 @@
-"""Offsets and groups that nobody needs any more (KIP-211).
+"""Removes expired offsets and groups (KIP-211).
 
-Every `offsets.retention.check.interval.ms` all groups are looked at. Offsets are kept as long as their group has
-members that are subscribed to the topic, and `offsets.retention.minutes` longer:
+All groups are checked every `offsets.retention.check.interval.ms`. Offsets are kept as long as their group has
+members subscribed to the topic, and `offsets.retention.minutes` longer, counted
 
-- of an empty classic group counted from when it became empty,
-- of a stable classic consumer group, for topics it is not subscribed to, from the commit,
-- of a group of the consumer protocol the same,
-- of a group that never had members ("simple") from the commit,
-- and where an old client gave a retention of its own, that alone decides.
+- for an empty classic group: from when it became empty,
+- for a stable classic consumer group, for topics it is not subscribed to: from the commit,
+- for a group of the consumer protocol: likewise,
+- for a group that never had members ("simple"): from the commit.
+If an old client set its own retention, only that counts.
 
-A group that is empty and has lost its last offset goes with it. The look-around itself is spread over turns.
+A group that is empty and has no offsets left is deleted. The check is spread over several turns.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.coordinators.shard import TimerKey, Turn
 
 _TIMER: Final = ("expiry",)
 
-# How much of the look-around one turn does: a few milliseconds' worth.
+# Groups checked per turn: a few milliseconds of work.
 OFFSETS_PER_TURN_MAX: Final = 2_000
 
 COMMIT_TIME: Final = -1
 
 
 class Expiry:
-    """Looks for what has expired in one shard. `remove` takes an empty group away for good."""
+    """Removes expired offsets of one shard. `remove` deletes an empty group."""
 
     def __init__(
         self, table: GroupTable, deletion: OffsetDeletion, remove: Callable[[Turn, AnyGroup], None]
@@ -52,7 +52,7 @@ class Expiry:
         looked_at = 0
         written_bytes = 0
         for position in range(start, len(group_ids)):
-            # What one group adds is at most half of a batch.
+            # One group adds at most half of a batch.
             if looked_at >= OFFSETS_PER_TURN_MAX or written_bytes > self._table.config.batch_bytes_max // 4:
                 turn.set_timer(_TIMER, 0, partial(self._continue, group_ids, position))
                 return
@@ -61,7 +61,7 @@ class Expiry:
         self.schedule(turn)
 
     def clean(self, turn: Turn, group_id: str) -> int:
-        """Tombstones for what has expired in a group, and for the group if nothing is left of it: their size."""
+        """Write tombstones for expired offsets, and for the group if it is empty then. Returns their size."""
         group = self._table.find_managed(turn, group_id)
         since_ms = self._since(group)
         if since_ms is None:
@@ -82,11 +82,11 @@ class Expiry:
         return self._deletion.delete(turn, expired, partial(self._delete_if_done, group_id)) + len(group_id)
 
     def _since(self, group: AnyGroup | None) -> int | None:
-        """From when retention counts: a time, COMMIT_TIME for that of each commit, None for never."""
+        """When retention starts: a time, COMMIT_TIME for the time of each commit, None for never."""
         if not isinstance(group, ClassicGroup) or group.protocol_type is None:
             return COMMIT_TIME
         if group.is_empty:
-            return group.state_timestamp_ms  # -1, where an old record does not tell, is that of the commit
+            return group.state_timestamp_ms  # -1 (an old record without it) means the time of the commit
         if group.is_consumer_protocol and group.subscribed_topics is not None and group.state is ClassicState.STABLE:
             return COMMIT_TIME
         return None

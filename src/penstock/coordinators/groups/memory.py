@@ -1,11 +1,11 @@
-"""The memory that groups take, as one number for all shards of a broker, and its limit.
+"""The memory in use by groups, as one number for all shards of a broker, and its limit.
 
-Committed offsets are counted as they come and go: their bytes, and what the objects around them take. Members are
-counted when they are let in. That they leave is not told here; instead all groups are weighed again
-(`weighing.weigh`, in slices) whenever much has been let in since the last time, and before anyone is refused for long.
+Committed offsets are counted as they come and go: their bytes and the overhead of their objects. Members are counted
+when they join, but not when they leave. Instead all groups are measured again (`weighing.weigh`, in slices) after
+enough new members have been admitted, and soon after a request was refused.
 
-Beyond the limit (`penstock.group.state.bytes.max`) there are no new groups, members or offsets. What is there stays,
-and goes on: heartbeats, rebalances, and commits that replace offsets by others of the same size.
+Above the limit (`penstock.group.state.bytes.max`) new groups, members and offsets are refused. Existing groups continue
+to work: heartbeats, rebalances, and commits that replace offsets by others of the same size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 WEIGHED_AFTER_SHARE: Final = 16
-"""All is weighed again once a sixteenth of the limit has been let in."""
+"""Measure all groups again once a sixteenth of the limit has been admitted."""
 
 UNLIMITED: Final = 1 << 62
 
@@ -29,16 +29,16 @@ class GroupMemory:
         self.offsets = 0
         """Bytes of all committed offsets."""
         self._weighed = 0
-        """Bytes of all groups and members, when they were weighed last."""
+        """Bytes of all groups and members at the last measurement."""
         self._admitted = 0
-        """What was let in since then."""
+        """Bytes admitted since then."""
         self._admitted_before = 0
         self._is_weighing = False
         self.weigh_soon: Callable[[], None] = lambda: None
-        """Asks for all groups to be weighed; `weighing` and `weighed` follow."""
+        """Requests a measurement of all groups; calls of `weighing` and `weighed` follow."""
 
     def __eq__(self, other: object) -> bool:
-        """As part of a configuration: equal limits are equal settings, whatever is used of them."""
+        """Equal if the limits are equal, whatever is in use: this is part of a configuration."""
         return isinstance(other, GroupMemory) and self.bytes_max == other.bytes_max
 
     __hash__ = object.__hash__
@@ -55,7 +55,7 @@ class GroupMemory:
         return True
 
     def admit(self, growth: int) -> bool:
-        """Let in what takes so much more. False: there is no room for it."""
+        """Admit `growth` more bytes. False: there is no room for them."""
         if growth <= 0:
             return True
         if self.used + growth > self.bytes_max:
@@ -67,13 +67,13 @@ class GroupMemory:
         return True
 
     def _weigh(self) -> None:
-        # Whoever is not let in may try again at once; nothing has changed unless something came or went.
+        # A refused client may retry at once; measuring again is useless unless something has changed.
         if not self._is_weighing:
             self._is_weighing = True
             self.weigh_soon()
 
     def weighing(self) -> None:
-        """From now on: what is let in meanwhile may or may not be part of the sum, and is counted as if it were not."""
+        """A measurement starts. Bytes admitted during it are counted in addition, as it may have missed them."""
         self._admitted_before = self._admitted
 
     def weighed(self, total: int) -> None:

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: who may, for what, and the records they make.
+"""OffsetCommit, OffsetFetch and OffsetDelete: their checks, and the records they write.
 
 OffsetCommit: versions 2 to 4 carry a retention of their own, which KIP-211 ended; 6 brings leader epochs (KIP-320), 7
 static members, 9 the consumer protocol, 10 topic ids. OffsetFetch: 2 may ask for everything, 7 for stable offsets
@@ -125,7 +125,7 @@ class OffsetRequests:
         turn.reply(ticket, OffsetCommitResponse(topics=topics))
 
     def commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
-        """What `commit` does where every offset is taken. Else it does nothing, and `commit` tells why."""
+        """A fast path of `commit` for requests whose offsets are all valid. Otherwise it falls back to `commit`."""
         table = self._table
         group = table.find_managed(turn, commit.group_id)
         records: list[tuple[bytes, bytes]] = []
@@ -160,7 +160,7 @@ class OffsetRequests:
             if generation >= 0:
                 found_from = GROUP_ID_NOT_FOUND_FROM
                 return ErrorCode.GROUP_ID_NOT_FOUND if info.version >= found_from else ErrorCode.ILLEGAL_GENERATION
-            # Whoever assigns partitions to itself may use a group for its offsets alone: it begins with the first one.
+            # A consumer that assigns its own partitions may use a group only for offsets: its first commit creates it.
             is_known = table.offsets.knows(group_id)
             return ErrorCode.NONE if is_known or table.has_room() else ErrorCode.POLICY_VIOLATION
         if isinstance(group, ClassicGroup):
@@ -176,7 +176,7 @@ class OffsetRequests:
         return size_bytes + BATCH_OVERHEAD_BYTES > self._table.config.batch_bytes_max
 
     def _has_room(self, group_id: str, records: list[tuple[bytes, bytes]]) -> bool:
-        """Whether memory has room for these, or they only take the place of others."""
+        """Whether there is memory for these records, or they only replace others."""
         return not self._table.config.memory.is_full or self._table.offsets.growth(group_id, records) <= 0
 
     # -- fetch -------------------------------------------------------------------------------------------------------
@@ -246,13 +246,13 @@ class OffsetRequests:
                 response.partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 response.partitions.append(_fetched(index, value))
-        # Who asks by ids cannot be told of a topic that has none any more.
+        # A request by topic ids cannot be answered for a deleted topic, which has no id any more.
         return [topic for topic in topics.values() if not by_id or topic.topic_id != ZERO_UUID]
 
     # -- delete ------------------------------------------------------------------------------------------------------
 
     def delete(self, turn: Turn, ticket: Ticket, request: OffsetDeleteRequest) -> None:
-        """Only of topics that nobody in the group is subscribed to."""
+        """Delete offsets, but only of topics that no member of the group is subscribed to."""
         table = self._table
         group_id = request.group_id
         if not group_id:
@@ -263,7 +263,7 @@ class OffsetRequests:
             turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
             return
         if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_consumer_protocol:
-            # What Connect's workers or others subscribe to is unknown here.
+            # The subscriptions of other protocol types, such as Connect's workers, cannot be read here.
             turn.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
             return
         offsets = table.offsets
@@ -291,7 +291,7 @@ class OffsetRequests:
 
 
 def plain_records(turn: Turn, info: RequestInfo, commit: PlainCommit) -> list[tuple[bytes, bytes]]:
-    """All records of this commit, or none if it has something wrong in it."""
+    """All records of this commit, or none if any part of it is invalid."""
     by_id = info.version >= TOPIC_IDS_FROM
     records: list[tuple[bytes, bytes]] = []
     for topic in commit.topics:

@@ -1,12 +1,11 @@
 """Committed offsets, by group.
 
-An offset stays what its record is: key and value are the bytes of the log, from loading or committing until somebody
-asks for it. That makes loading a matter of two dictionary look-ups per record, a commit costs no second
-representation, and a million offsets take little more than their bytes.
+Offsets are kept as the bytes of their records and decoded only when they are fetched. So loading takes two dictionary
+look-ups per record, a commit needs no second representation, and a million offsets take little more than their bytes.
 
-**Transactions.** What a transaction committed waits under its producer id until the marker comes (`end_transaction`). A
-regular commit that was made after it must win, wherever the marker stands in the log; so pending offsets keep their
-record's offset, and are marked `superseded` when something newer has taken effect.
+**Transactions.** Offsets of a transaction are pending under its producer id until the marker arrives
+(`end_transaction`). A regular commit made after them must win, even if the marker follows it in the log; so pending
+offsets keep their record's offset, and are marked `superseded` when a newer commit has taken effect.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Pending(NamedTuple):
 
 
 class Transaction:
-    """What one producer has pending. It is open in a group until its marker, also when tombstones took all it had."""
+    """The pending offsets of one producer. Open until its marker, even if tombstones removed all pending offsets."""
 
     __slots__ = ("groups", "pending")
 
@@ -49,7 +48,7 @@ _KEY_VERSION: Final = OFFSET_COMMIT_KEY.to_bytes(2, "big")
 NO_TRANSACTIONS: Final[dict[int, Transaction]] = {}
 
 OFFSET_BYTES: Final = 180
-"""What an offset takes besides the bytes of its key and value."""
+"""Memory of an offset, not counting the bytes of its key and value."""
 
 
 class Offsets:
@@ -58,7 +57,7 @@ class Offsets:
     def __init__(self, memory: GroupMemory) -> None:
         self._memory = memory
         self.bytes = 0
-        """What all of them take in memory, without those of open transactions."""
+        """Memory of all offsets, without those of open transactions."""
         self.groups: dict[str, dict[bytes, bytes]] = {}
         """Group id → record key → record value. No group has an empty dictionary."""
         self._transactions: dict[int, Transaction] = {}
@@ -102,7 +101,7 @@ class Offsets:
         self._open.setdefault(group_id, {})[producer_id] = transaction
 
     def remove(self, group_id: str, key: bytes) -> bool:
-        """A tombstone: also takes what is pending. Returns whether there was anything."""
+        """Apply a tombstone, to pending offsets too. Returns whether anything was removed."""
         removed = False
         offsets = self.groups.get(group_id)
         value = None if offsets is None else offsets.pop(key, None)
@@ -116,7 +115,7 @@ class Offsets:
         return removed
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """The marker came: what was pending takes effect or is forgotten."""
+        """Apply a marker: pending offsets take effect or are discarded."""
         transaction = self._transactions.pop(producer_id, None)
         if transaction is None:
             return
@@ -148,23 +147,23 @@ class Offsets:
         self._memory.offsets += growth
 
     def discard(self) -> None:
-        """The shard is at its end: its offsets take nothing any more."""
+        """The shard is discarded: its offsets no longer count as memory in use."""
         self._grow(-self.bytes)
         self.groups.clear()
 
     def _supersede(self, group_id: str, key: bytes, record_offset: int | None) -> None:
-        """Something took effect that was written after what is pending for this key (up to `record_offset`)."""
+        """Mark pending offsets of this key (up to `record_offset`) as superseded by a later commit."""
         for transaction in self._open[group_id].values():
             pending = transaction.pending.get(key)
             if pending is not None and (record_offset is None or pending.record_offset < record_offset):
                 transaction.pending[key] = pending._replace(superseded=True)
 
     def load(self, record_offset: int, producer_id: int, key: bytes, value: bytes | None) -> None:
-        """A record of the log. Written out in one piece, because it runs a million times when a broker takes over."""
+        """Apply a record of the log. One long function, because it runs a million times when a broker takes over."""
         group_end = 4 + (key[2] << 8 | key[3])
         size = len(key)
         if size < group_end + 6 or size != group_end + 6 + (key[group_end] << 8 | key[group_end + 1]):
-            raise WireError("the key of an offset has not the length it says")
+            raise WireError("the length of an offset's key does not match its fields")
         if key[1] != OFFSET_COMMIT_KEY:
             key = _KEY_VERSION + key[2:]
         group_id = str(key[4:group_end], "utf-8")
@@ -184,7 +183,7 @@ class Offsets:
             if group_id in self._open:
                 self._supersede(group_id, key, None)
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
@@ -197,7 +196,7 @@ class Offsets:
             yield topic, partition, key, value
 
     def knows(self, group_id: str) -> bool:
-        """Whether there is anything of this group, committed or pending."""
+        """Whether the group has any offset, committed or pending."""
         return group_id in self.groups or group_id in self._open
 
     def has_open_transactions(self, group_id: str) -> bool:
@@ -208,7 +207,7 @@ class Offsets:
         return any(key in transaction.pending for transaction in self._open.get(group_id, NO_TRANSACTIONS).values())
 
     def entries(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
-        """(key, value) of all that a deletion of the group must tombstone; None where an offset is only pending."""
+        """(key, value) of all offsets to tombstone when the group is deleted; value None if only pending."""
         committed = self.groups.get(group_id, {})
         entries: dict[bytes, bytes | None] = dict(committed)
         for transaction in self._open.get(group_id, NO_TRANSACTIONS).values():
@@ -218,7 +217,7 @@ class Offsets:
         return list(entries.items())
 
     def entries_of_topic(self, topic: str, partition_count: int) -> list[tuple[str, bytes, bytes | None]]:
-        """(group id, key, value) of everything that was committed for a topic, what is pending included."""
+        """(group id, key, value) of all offsets of a topic, including pending ones."""
         found: list[tuple[str, bytes, bytes | None]] = []
         numbers = [pack_partition(number) for number in range(partition_count)]
         for group_id, offsets in self.groups.items():
@@ -238,7 +237,7 @@ class Offsets:
         return found
 
     def durable_state(self) -> dict[str, object]:
-        """Everything, as plain data that can be compared."""
+        """All offsets as plain data, for comparison in tests."""
         return {
             "committed": {
                 group_id: {

@@ -1,8 +1,8 @@
 """Records of offsets and classic groups ↔ bytes.
 
 Offsets are by far the most frequent records, written with every commit and read by the million when a shard loads.
-They are packed and unpacked here by hand; `wire.messages.group_records` has the same layouts as schemas, and tests hold
-the two together. Groups go through the codec.
+They are packed and unpacked here by hand; `wire.messages.group_records` has the same layouts as schemas, and tests
+check that both agree. Groups go through the codec.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.wire.messages.group_records import (
 )
 from penstock.wire.uuids import ZERO_UUID
 
-# What Kafka 4 writes: 4 unless the client asked for an expiry of its own, which only version 1 can hold.
+# As in Kafka 4: version 4, or version 1 if the client set its own expiry, which only version 1 can hold.
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 
-# What a batch adds to the keys and values in it, at most: its header, and the lengths of each record.
+# Upper bound of a batch's overhead over its keys and values: its header, and the lengths of each record.
 BATCH_OVERHEAD_BYTES: Final = 61
 RECORD_OVERHEAD_BYTES: Final = 32
 
@@ -58,7 +58,7 @@ M = TypeVar("M", OffsetCommitValue, GroupMetadataValue)
 
 
 class CommittedOffset(NamedTuple):
-    """What was committed for one partition."""
+    """The committed offset of one partition."""
 
     offset: int
     leader_epoch: int
@@ -83,10 +83,10 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def key_group(key: bytes) -> str:
-    """The group of a key of any kind: all begin with it."""
+    """The group id of a key. Keys of all types begin with it."""
     end = 4 + (key[2] << 8 | key[3])
     if end > len(key) or key[2] & 0x80:
-        raise WireError("the key of a group's record is cut off")
+        raise WireError("the key of a group's record is truncated")
     return str(key[4:end], "utf-8")
 
 
@@ -105,7 +105,7 @@ def offset_value(
     expire_timestamp_ms: int = NO_EXPIRY,
     topic_id: bytes = ZERO_UUID,
 ) -> bytes:
-    """What Kafka 4 writes for a committed offset."""
+    """The value of an offset's record, as Kafka 4 writes it."""
     text = metadata.encode()
     if expire_timestamp_ms != NO_EXPIRY:
         head = _VALUE_HEAD_OLD.pack(OFFSET_VALUE_WITH_EXPIRY_VERSION, offset, len(text))
@@ -125,13 +125,13 @@ def offset_value(
 
 
 def plain_value_tail(commit_timestamp_ms: int, topic_id: bytes) -> bytes:
-    """What follows `pack_value_head(OFFSET_VALUE_VERSION, …)` in the value of an offset without metadata."""
+    """The bytes after `pack_value_head(OFFSET_VALUE_VERSION, …)` in the value of an offset without metadata."""
     tags = _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id
     return b"\x01" + _TIMESTAMP.pack(commit_timestamp_ms) + tags
 
 
 def decode_offset_value(value: bytes) -> CommittedOffset:
-    """Any version that Kafka ever wrote."""
+    """Decode a value of any version that Kafka ever wrote."""
     try:
         if value[1] == OFFSET_VALUE_VERSION and value[0] == 0 and value[14] <= _SHORT_STRING_MAX:
             _, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
@@ -141,7 +141,7 @@ def decode_offset_value(value: bytes) -> CommittedOffset:
                 timestamp = _TIMESTAMP.unpack_from(value, end)[0]
                 return CommittedOffset(offset, leader_epoch, metadata, timestamp, NO_EXPIRY, ZERO_UUID)
     except (IndexError, UnicodeDecodeError, StructError):
-        raise WireError("the value of an offset is cut off") from None
+        raise WireError("the value of an offset is truncated") from None
     message = _decode(OffsetCommitValue, value)
     return CommittedOffset(
         message.offset,
@@ -162,7 +162,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_value(group: ClassicGroup) -> bytes:
-    """The group as it is now; members with their assignments and what they said for the chosen protocol."""
+    """The record of the group's current state: members with their assignments and metadata for the chosen protocol."""
     protocol = group.protocol_name
     value = GroupMetadataValue(
         group.protocol_type or "",
@@ -190,7 +190,7 @@ def group_value(group: ClassicGroup) -> bytes:
 
 
 def decode_group(group_id: str, value: bytes) -> ClassicGroup:
-    """The group that was written: stable with its members, or empty."""
+    """The group in a record: stable with its members, or empty."""
     message = _decode(GroupMetadataValue, value)
     group = ClassicGroup(group_id, message.current_state_timestamp)
     group.generation = message.generation
@@ -220,8 +220,8 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
 
 def _decode(cls: type[M], value: bytes) -> M:
     if len(value) < 2:
-        raise WireError(f"{cls.__name__} without a version")
+        raise WireError(f"{cls.__name__} has no version")
     version = _LENGTH.unpack_from(value)[0]
     if not 0 <= version <= 4:
-        raise WireError(f"{cls.__name__} version {version}: this release knows 0 to 4; written by a newer one?")
+        raise WireError(f"{cls.__name__} version {version} is unknown (0 to 4); was it written by a newer release?")
     return decode(cls, version, value, 2, limits=RECORD_LIMITS)[0]

@@ -1,7 +1,7 @@
-"""One partition of `__consumer_offsets`: every group that hashes to it, whatever its protocol, and their offsets.
+"""One partition of `__consumer_offsets`: all groups that hash to it, of both protocols, and their offsets.
 
-Requests come in here and go to whoever knows the group's kind: `ClassicGroups`, or `ConsumerGroups` for those of
-KIP-848. Offsets are the same for all.
+The shard passes requests to `ClassicGroups` or, for groups of KIP-848, `ConsumerGroups`. Offsets work the same way for
+both.
 
 **Loading** keeps what it reads as bytes (`GroupTable`, `Offsets`). Classic groups are decoded soon after the load, in
 the background, so that members of the former coordinator's groups get their sessions.
@@ -122,7 +122,7 @@ class GroupShard(Shard):
         self._offset_requests.commit(turn, ticket, info, request)
 
     def offset_commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
-        """The same for a request in its plain form."""
+        """OffsetCommit for a request in its plain form."""
         self._offset_requests.commit_plain(turn, ticket, info, commit)
 
     def offset_fetch_group(
@@ -159,7 +159,7 @@ class GroupShard(Shard):
         self.consumers.describe(turn, ticket, info, group_id)
 
     def list_groups(self, turn: Turn, ticket: Ticket, states_filter: list[str], types_filter: list[str]) -> None:
-        """All groups whose state and type are among those asked for, in any case of letters; empty asks for all."""
+        """List the groups with these states and types (case-insensitive); an empty filter matches all."""
         states = [state.lower() for state in states_filter]
         types = [kind.lower() for kind in types_filter]
         everything = [self._listed(turn, group_id) for group_id in self.table.group_ids()]
@@ -193,7 +193,7 @@ class GroupShard(Shard):
         self._deletion.delete(turn, entries, remove)
 
     def _remove(self, turn: Turn, group: AnyGroup) -> None:
-        """An empty group goes for good; its offsets are the caller's."""
+        """Delete an empty group. The caller deletes its offsets."""
         if isinstance(group, ClassicGroup):
             self.classic.rebalances.remove(turn, group)
         else:
@@ -215,7 +215,7 @@ class GroupShard(Shard):
             self.table.load_classic(key_group(key), value)
         elif kind in CONSUMER_KEYS:
             self.consumers.replay(kind, key, value)
-        # Others are of kinds of groups that this release does not have; Kafka passes over what it does not know too.
+        # Records of group types that this release does not support are ignored, as in Kafka.
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed)
@@ -230,7 +230,7 @@ class GroupShard(Shard):
             turn.set_timer(_DECODE_TIMER, 0, self._decode_some)
 
     def on_image(self, turn: Turn, delta: MetadataDelta) -> None:
-        # Only a record proves that a topic was deleted; an image that merely lacks it costs no offsets.
+        # Only a record proves that a topic was deleted. If an image merely lacks the topic, its offsets are kept.
         deleted = delta.topics_deleted if delta.is_replayed else []
         entries = [
             entry

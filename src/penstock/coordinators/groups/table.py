@@ -1,9 +1,9 @@
-"""All groups of a shard, whatever their protocol, with their offsets and the settings in force.
+"""All groups of a shard, of both protocols, with their offsets and the settings in force.
 
-What serves requests shares this table and nothing else: none of the helpers knows the shard.
+The modules that serve requests share only this table; none of them refers to the shard.
 
-A classic group's record is kept as it was read until somebody asks for the group, or until it is decoded in the
-background soon after the load (`GroupShard.on_loaded`); only the last of a group's records is ever decoded.
+A classic group's record is kept undecoded until the group is first used, or until the background decoding soon after
+the load (`GroupShard.on_loaded`). So only the last of a group's records is ever decoded.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class GroupTable:
     def __init__(self, config: GroupConfig, resume: Callable[[Turn, ClassicGroup], None]) -> None:
         self.config = config
         self.groups: dict[str, AnyGroup] = {}
-        """Those that were asked for. See `find`, which also knows those that were only loaded."""
+        """Decoded groups. `find` also finds groups that are loaded but not decoded yet."""
         self.offsets = Offsets(config.memory)
         self._resume = resume
         self._undecoded: dict[str, bytes] = {}
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def find(self, turn: Turn, group_id: str) -> AnyGroup | None:
-        """The group, if there is one: of either protocol, or a simple one that has nothing but offsets."""
+        """The group, if it exists: of either protocol, or a simple group that has only offsets."""
         group = self.find_managed(turn, group_id)
         if group is None and self.offsets.knows(group_id):
             group = self.groups[group_id] = ClassicGroup(group_id, turn.wall_ms)
         return group
 
     def find_managed(self, turn: Turn, group_id: str) -> AnyGroup | None:
-        """The same without simple groups: thousands of them need no object each, as long as they just commit."""
+        """Like `find`, but without simple groups: thousands of groups that only commit need no object each."""
         group = self.groups.get(group_id)
         if group is None:
             value = self._undecoded.pop(group_id, None)
@@ -55,7 +55,7 @@ class GroupTable:
         return group
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """One that is known to have been found before: for timers."""
+        """A classic group that is decoded already: for timers."""
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -64,7 +64,7 @@ class GroupTable:
         return group if isinstance(group, ConsumerGroup) else None
 
     def group_ids(self) -> list[str]:
-        """All groups there are, in an order that only depends on what happened."""
+        """The ids of all groups, in a deterministic order."""
         return list(dict.fromkeys([*self.groups, *self._undecoded, *self.offsets.groups]))
 
     def has_room(self) -> bool:
@@ -73,11 +73,11 @@ class GroupTable:
 
     @property
     def undecoded_bytes(self) -> int:
-        """Groups that were loaded and have not been looked at yet: soon there are few."""
+        """Size of the groups that are loaded but not decoded yet. It shrinks soon after the load."""
         return sum(map(len, self._undecoded.values()))
 
     def classic_groups(self) -> dict[str, ClassicGroup]:
-        """All that are or were written down, in the order of their names. Nothing is resumed by looking at them."""
+        """All classic groups that have or had a record, by name. Does not call `resume`."""
         found = {group_id: decode_group(group_id, value) for group_id, value in self._undecoded.items()}
         found |= {group_id: group for group_id, group in self.groups.items() if isinstance(group, ClassicGroup)}
         return dict(sorted(found.items()))
@@ -85,8 +85,8 @@ class GroupTable:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def add(self, group: AnyGroup) -> None:
-        """A group that is new, or follows upon one of the other protocol."""
-        assert type(self.groups.get(group.group_id)) is not type(group), f"{group.group_id} would be forgotten"
+        """Add a group that is new, or that replaces one of the other protocol."""
+        assert type(self.groups.get(group.group_id)) is not type(group), f"{group.group_id} would be overwritten"
         self.groups[group.group_id] = group
 
     def remove(self, group: AnyGroup) -> None:
@@ -101,14 +101,14 @@ class GroupTable:
     # -- loading -----------------------------------------------------------------------------------------------------
 
     def load_classic(self, group_id: str, value: bytes | None) -> None:
-        """A record of a classic group, None for its tombstone."""
+        """Load a record of a classic group; None is its tombstone."""
         if value is None:
             self._undecoded.pop(group_id, None)
         else:
             self._undecoded[group_id] = value
 
     def decode_some(self, turn: Turn, count: int) -> bool:
-        """True while there are more."""
+        """Decode up to `count` groups. True if more remain."""
         for group_id in list(islice(self._undecoded, count)):
             self.find_managed(turn, group_id)
         return bool(self._undecoded)

@@ -1,4 +1,4 @@
-"""What groups and members take in memory, by rule of thumb: a little more than was measured."""
+"""Estimates the memory of groups and members: slightly more than was measured."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 GROUP_BYTES: Final = 1_000
 MEMBER_BYTES: Final = 3_000
-"""A member with its timer, without what it says of itself."""
+"""A member with its timer, without its metadata."""
 PENDING_MEMBER_BYTES: Final = 1_000
 PARTITION_BYTES: Final = 300
-"""A partition that a consumer group assigns, in all its tables."""
+"""An assigned partition of a consumer group, in all tables."""
 NAME_BYTES: Final = 100
 
 
 def weigh(table: GroupTable) -> Generator[None, None, int]:
-    """What the groups of a shard take, apart from their offsets."""
+    """Estimate the memory of a shard's groups, without their offsets."""
     total = table.undecoded_bytes
     for group in list(table.groups.values()):
         yield
@@ -55,6 +55,6 @@ def weight_of_member(group: ConsumerGroup, member: Member) -> int:
 
 
 def weight_of_metadata(metadata: MemberMetadata) -> int:
-    """A member of a consumer group that has no partitions yet."""
+    """Estimate the memory of a consumer group's member without partitions."""
     classic = 0 if metadata.classic is None else weight_of_protocols(metadata.classic.protocols)
     return MEMBER_BYTES + NAME_BYTES * len(metadata.topic_names) + classic

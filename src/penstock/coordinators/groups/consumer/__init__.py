@@ -1,31 +1,32 @@
 """Groups of the consumer protocol (KIP-848): the coordinator assigns, members reconcile with every heartbeat.
 
-Theory of operation. Three epochs chase each other. The *group epoch* grows whenever something calls for a new
-assignment: members, subscriptions, topics. The *assignment epoch* is the group epoch that the target assignment was
-computed for. Each *member epoch* is the assignment epoch up to which the member has come. A member only ever talks to
-the coordinator, with heartbeats that say what it owns; the answers say what it shall own. It gets a partition when
-nobody else has it any more, so that a partition has one owner at all times, and nobody has to stop for the others.
+Theory of operation. There are three epochs. The *group epoch* grows whenever members, subscriptions or topics change,
+so that a new assignment is needed. The *assignment epoch* is the group epoch for which the target assignment was
+computed. Each *member epoch* is the assignment epoch that the member has reached. Members talk only to the coordinator:
+a heartbeat lists the partitions that the member owns, and the answer lists those it shall own. A member gets a
+partition only after its previous owner has released it. So a partition has at most one owner at any time, and no
+member has to stop while others rebalance.
 
-    groups           where everything comes in
+    groups           entry points of the package
     heartbeats       ConsumerGroupHeartbeat, with
-      validation       what is refused
+      validation       checks of requests
       rebalance        group epoch, target, reconciliation: the three steps after every change
-      assignors        who shall own what (a package)
-      reconciliation   how a member gets there
+      assignors        compute the target assignment (a package)
+      reconciliation   moves a member towards its target
       expressions      subscriptions by regular expression, with `regexes`
-      settings         what holds for one group
+      settings         the settings of one group
       timers           sessions and time limits
     group, member    the state
-    changes          state and record changed as one
+    changes          change the state and append its record together
     records          the state ↔ bytes
     description      ConsumerGroupDescribe
-    offsets          who may commit and fetch
+    offsets          checks of commits and fetches
     classic_members  classic clients in a consumer group, with `embedded` for what they send
     departures       members that leave or are fenced
     conversions      classic groups ↔ consumer groups, with their members
 
-Everything but timers is durable: a coordinator that takes over goes on where the last one stopped, in the same
-epochs, and members notice nothing.
+Everything but timers is durable: a new coordinator continues where the last one stopped, in the same epochs, and
+members are not disturbed.
 """
 
 from penstock.coordinators.groups.consumer.group import ConsumerGroup

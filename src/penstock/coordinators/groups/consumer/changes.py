@@ -1,8 +1,8 @@
-"""Changes that last: the group is changed, and the record that says so is appended.
+"""Durable changes: each function changes the group and appends the matching record.
 
-Nothing else may change what a group's records stand for. A caller makes sure beforehand that all it is about to write
-is allowed: there is no way back. What one decision writes must fit into one batch, or the host cannot write it and
-gives up the shard: so a record that is too large is refused before anything is changed.
+Only these functions may change durable state. Callers must validate first, because a change cannot be undone. The
+records of one decision must fit into one batch, or the host closes the shard; so a record that is too large is refused
+before anything is changed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.coordinators.shard import Turn
 from penstock.wire.errors import ErrorCode, KafkaError
 
 RECORD_BYTES_MAX: Final = 256 * 1024
-"""A quarter of what a batch of the offsets topic may have: a decision has a handful of records that can grow."""
+"""A quarter of the largest batch of the offsets topic: a decision has only a few records that can grow."""
 
 
 class Appender(Protocol):
-    """The part of a turn that takes records."""
+    """The part of `Turn` that appends records."""
 
     def append(self, key: bytes, value: bytes | None) -> None: ...
 
@@ -77,7 +77,7 @@ def put_resolved(turn: Turn, group: ConsumerGroup, regex: str, resolved: Resolve
 
 
 def remove_member(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
-    """The order matters to those who replay: what it owns, what it should own, then the member."""
+    """Remove a member. Replay needs this order of tombstones: current assignment, target assignment, member."""
     group.clear_current(member_id)
     turn.append(records.current_key(group.group_id, member_id), None)
     group.set_target(member_id, None)
@@ -87,7 +87,7 @@ def remove_member(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
 
 
 def append_tombstones(turn: Appender, group: ConsumerGroup) -> None:
-    """Take back everything. The object itself is the caller's to throw away."""
+    """Append tombstones for all records of the group. The caller removes the object."""
     group_id = group.group_id
     for member_id in group.members:
         turn.append(records.current_key(group_id, member_id), None)
@@ -104,7 +104,7 @@ def append_tombstones(turn: Appender, group: ConsumerGroup) -> None:
 
 
 def append_all(turn: Appender, group: ConsumerGroup) -> None:
-    """Write down a group that was made out of something else."""
+    """Append all records of a group that was converted from another type."""
     group_id = group.group_id
     for member_id, member in group.members.items():
         turn.append(records.member_key(group_id, member_id), records.member_value(member.metadata))

@@ -1,11 +1,11 @@
 """Classic clients in a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup in terms of the consumer protocol.
 
-    JoinGroup   says what the member subscribes to and owns: a heartbeat of the consumer protocol, answered with the
-                member's epoch as the generation. Nobody waits for the others, and nobody leads.
-    SyncGroup   fetches what the member owns in that generation.
-    Heartbeat   tells the member to join again when there is something new for it, or something to give up.
+    JoinGroup   carries the member's subscription and owned partitions, like a heartbeat of the consumer protocol. The
+                answer has the member's epoch as the generation. No member waits for others, and there is no leader.
+    SyncGroup   returns the partitions that the member owns in that generation.
+    Heartbeat   tells the member to join again when it gets new partitions or must give some up.
 
-Whoever does not join or sync within its rebalance timeout when it should is fenced.
+A member that does not join or sync within its rebalance timeout is fenced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 KNOWN_MEMBER_ID_FROM: Final = 4
 LEAVE_BATCH_FROM: Final = 3
 
-# Tombstones of those who leave in one request; more than this many follow in turns of their own.
+# Members removed in the turn of a LeaveGroup request; more are removed in later turns.
 LEAVING_PER_TURN_MAX: Final = 500
 
 
@@ -104,7 +104,7 @@ class ClassicMembers:
         before = known.metadata if known is not None else NO_METADATA
         metadata = self._updated(before, info, request, protocols, subscription)
         changes.check_metadata(metadata)
-        # A classic client in the place of the last member of the new protocol: only classic ones are left.
+        # A classic client replaces the last member of the new protocol, so only classic members are left.
         downgrades = holder is not None and group.all_classic_except([holder])
 
         if holder is not None and holder.member_id != member_id:
@@ -175,7 +175,7 @@ class ClassicMembers:
         )
 
     def _downgrade(self, turn: Turn, group: ConsumerGroup) -> bool:
-        """All members are classic now. They need not join again if everyone has what it shall have."""
+        """Convert to a classic group if all members are classic. They need not join again if all have their target."""
         is_settled = all(m.current.is_reconciled_to(group.epoch) for m in group.members.values())
         classic = self._conversions.downgraded(turn, group, [])
         if classic is None:
@@ -198,7 +198,7 @@ class ClassicMembers:
         if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol_name not in (None, chosen.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         timers = self._timers
-        # Who has partitions to give up must first be told which.
+        # A member that must give up partitions must first be told which.
         if group.epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             timers.set_join_if_absent(turn, group, member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -230,7 +230,7 @@ class ClassicMembers:
     def leave(
         self, turn: Turn, ticket: Ticket, info: RequestInfo, group: ConsumerGroup, request: LeaveGroupRequest
     ) -> None:
-        """Members of either protocol: administrators use it to remove static members by their instance ids."""
+        """Remove members of either protocol: administrators use it to remove static members by instance id."""
         batched = info.version >= LEAVE_BATCH_FROM
         leaving: dict[str, Member] = {}
         results = []
@@ -276,7 +276,7 @@ def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> Member:
 
 
 def _should_join(group: ConsumerGroup, member: Member) -> bool:
-    """There is a newer epoch; or the member must give up partitions; or what it waits for has become free."""
+    """Whether there is a newer epoch, the member must give up partitions, or partitions it waits for are free now."""
     current = member.current
     return (
         current.epoch < group.epoch

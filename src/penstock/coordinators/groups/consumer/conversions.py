@@ -1,4 +1,4 @@
-"""A group changes its protocol while its members stay (KIP-848).
+"""Converts groups between the classic and the consumer protocol while their members stay (KIP-848).
 
     classic → consumer   when the first member of the new protocol joins: the classic members are taken over with what
                          they own, their generation becomes the group's epoch, and they go on with JoinGroup, SyncGroup
@@ -6,8 +6,8 @@
     consumer → classic   when the last member of the new protocol is gone: the classic members get a classic group with
                          the epoch as its generation, and join again
 
-`group.consumer.migration.policy` says which ways are open. A conversion is one decision and so one batch: after a crash
-there is the one group or the other.
+`group.consumer.migration.policy` says which conversions are allowed. A conversion is one decision and so one batch:
+after a crash either the old or the new group exists.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ UPGRADING_POLICIES: Final = ("bidirectional", "upgrade")
 DOWNGRADING_POLICIES: Final = ("bidirectional", "downgrade")
 RECORD_OVERHEAD_BYTES: Final = 32
 
-# An assignor of one's own may tell members things that would be lost. These do not, whatever they write there:
-# librdkafka's sticky ones hand members back what these sent. (Kafka refuses all assignments with user data.)
+# A custom assignor may send members user data, which a conversion would lose. The user data of these assignors is safe
+# to drop: librdkafka's sticky ones return what the members sent. (Kafka refuses all assignments with user data.)
 DEFAULT_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 class _Draft:
-    """Takes records as a turn does, to see how large they are."""
+    """Collects records like a turn, to compute their size."""
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes | None]] = []
@@ -72,7 +72,7 @@ class _Draft:
 
 
 class Conversions:
-    """Both ways, for all groups of a shard. Each in two steps: make the other group, which may fail, and take it."""
+    """Converts groups of a shard, in two steps: build the new group, which may fail, then replace the old one."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Conversions:
     # -- classic to consumer -----------------------------------------------------------------------------------------
 
     def upgraded(self, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
-        """The consumer group that a classic one would be. Raises GROUP_ID_NOT_FOUND if it cannot be one."""
+        """Build the consumer group for a classic one. Raises GROUP_ID_NOT_FOUND if it cannot be converted."""
         config = self._table.config
         if config.group_consumer_migration_policy.lower() not in UPGRADING_POLICIES:
             raise _cannot_upgrade(classic, "online upgrade is disabled")
@@ -99,7 +99,7 @@ class Conversions:
             raise _cannot_upgrade(classic, "the group does not use the consumer embedded protocol")
         if len(classic.members) > config.group_consumer_max_size:
             raise _cannot_upgrade(classic, "the group size exceeds the consumer group maximum size")
-        # It is of no concern to anyone yet, hence an index of its own.
+        # The group is only a draft so far, so it gets a separate index.
         group = ConsumerGroup(classic.group_id, Index())
         epoch = classic.generation
         try:
@@ -122,7 +122,7 @@ class Conversions:
     def _take_over(
         self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup, member: ClassicMember, epoch: int
     ) -> ConsumerProtocolSubscription:
-        """Make it a member with what it was assigned. Returns what it said when it joined."""
+        """Add the classic member with its assignment. Returns the subscription it sent when it joined."""
         assignment = read_assignment(member.assignment)
         if assignment.user_data and classic.protocol_name not in DEFAULT_ASSIGNORS:
             raise _cannot_upgrade(
@@ -130,7 +130,7 @@ class Conversions:
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
                 "assignor before re-attempting the upgrade",
             )
-        # All protocols carry the same, and one that was chosen before this member joined it may not have.
+        # All protocols carry the same subscription, and this member may lack the one chosen before it joined.
         subscription = read_subscription(member.protocols[0][1])
         metadata = MemberMetadata(
             instance_id=member.instance_id,
@@ -150,7 +150,7 @@ class Conversions:
         return subscription
 
     def succeed(self, turn: Turn, predecessor: ClassicGroup, group: ConsumerGroup) -> None:
-        """A consumer group takes the place of a classic one."""
+        """Replace a classic group by a consumer group."""
         if predecessor.is_empty:
             self._rebalances.remove(turn, predecessor)
             self._table.add(group)
@@ -158,7 +158,7 @@ class Conversions:
             self._upgrade(turn, predecessor, group)
 
     def _upgrade(self, turn: Turn, classic: ClassicGroup, group: ConsumerGroup) -> None:
-        """Take the consumer group. Who waits for a rebalance of the classic one is told to join again."""
+        """Replace the classic group. Members that wait for its rebalance are told to join again."""
         self._rebalances.dissolve(turn, classic, ErrorCode.REBALANCE_IN_PROGRESS)
         turn.append(group_key(classic.group_id), None)
         changes.append_all(turn, group)
@@ -171,7 +171,7 @@ class Conversions:
     # -- consumer to classic -----------------------------------------------------------------------------------------
 
     def downgraded(self, turn: Turn, group: ConsumerGroup, leaving: list[Member]) -> ClassicGroup | None:
-        """The classic group of those who stay, if they all are classic and may be one."""
+        """Build the classic group of the remaining members, if all are classic and the policy allows it."""
         config = self._table.config
         staying = len(group.members) - len(leaving)
         if (
@@ -189,7 +189,7 @@ class Conversions:
                 classic.add(_classic_member(member), CONSUMER_PROTOCOL)
         classic.protocol_name = classic.selected_protocol()
         for stays in classic.members.values():
-            # What it has, not what it was to have: the group may become a consumer group again before it rebalances.
+            # The partitions it owns, not its target: the group may be converted back before it rebalances.
             has = _held(group.members[stays.member_id].current)
             stays.assignment = write_assignment(has, version_of(stays.metadata(classic.protocol_name)), turn.image)
         classic.subscribed_topics = classic.read_subscriptions()
@@ -200,7 +200,7 @@ class Conversions:
         return classic if draft.size_bytes <= config.batch_bytes_max // 2 else None
 
     def downgrade(self, turn: Turn, group: ConsumerGroup, classic: ClassicGroup, *, rebalance: bool) -> None:
-        """Take the classic group; `rebalance`: its members must join again."""
+        """Replace the consumer group; `rebalance`: the members must join again."""
         regexes = list(group.regexes)
         changes.append_tombstones(turn, group)
         group.leave_index()
@@ -220,10 +220,10 @@ class Conversions:
 def _respect_claims(
     group: ConsumerGroup, member: ClassicMember, subscription: ConsumerProtocolSubscription, image: MetadataImage
 ) -> None:
-    """A cooperative member may have more than it was assigned: what it had when it joined, and told.
+    """A cooperative member may own more than it was assigned: the partitions that it reported when it joined.
 
-    If it was not assigned anything yet it goes on with that. Otherwise that is what it has to give up, and may not have
-    heard of. Nobody's claim counts against what another was assigned.
+    If it has no assignment yet, it keeps those. Otherwise it must give them up, and may not have been told so. A
+    partition that another member was assigned is never left to it.
     """
     current = group.members[member.member_id].current
     claimed: dict[bytes, dict[int, int]] = {}
@@ -244,7 +244,7 @@ def _target(owned: Owned) -> Assignment:
 
 
 def _held(current: CurrentAssignment) -> dict[bytes, list[int]]:
-    """What a member owns, with what it has not yet given up."""
+    """The partitions a member owns, including those it has not given up yet."""
     held = partition_numbers(current.assigned)
     for topic_id, numbers in partition_numbers(current.revoking).items():
         held[topic_id] = sorted(held.get(topic_id, []) + numbers)

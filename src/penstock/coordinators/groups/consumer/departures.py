@@ -1,4 +1,4 @@
-"""Members that go: they left, or ran out of time."""
+"""Removes members that left or were fenced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Departures:
         self._conversions = conversions
 
     def remove(self, turn: Turn, group: ConsumerGroup, members: list[Member]) -> None:
-        """They left or were fenced. The rest share what they had; if only classic members are left, they take over."""
+        """Remove members and reassign their partitions. If only classic members remain, convert the group."""
         classic = self._conversions.downgraded(turn, group, members)
         for member in members:
             self._timers.cancel_all(turn, group, member.member_id)
@@ -38,7 +38,7 @@ class Departures:
         bump_epoch_if_due(turn, group, force=True)
 
     def fence(self, turn: Turn, group_id: str, member_id: str) -> None:
-        """Its time is up: take it out, if it is still there."""
+        """Remove a member that exceeded a timeout, if it is still in the group."""
         group = self._table.consumer(group_id)
         member = group.members.get(member_id) if group is not None else None
         if group is not None and member is not None:

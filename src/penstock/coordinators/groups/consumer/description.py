@@ -46,7 +46,7 @@ def _described_member(group: ConsumerGroup, member: GroupMember, image: Metadata
 
 
 def _assignment(partitions: Mapping[bytes, Iterable[int]], image: MetadataImage) -> Assignment:
-    """Topics that were deleted have no name any more and are left out."""
+    """The assignment in response form. Deleted topics have no name any more and are omitted."""
     topics = []
     for topic_id, numbers in partitions.items():
         topic = image.topic_by_id(topic_id)

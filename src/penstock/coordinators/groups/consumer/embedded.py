@@ -1,7 +1,7 @@
-"""What classic consumers put into JoinGroup and SyncGroup, which a consumer group has to read and write for them.
+"""Reads and writes the messages that classic consumers embed in JoinGroup and SyncGroup.
 
-A version as an int16, then the message. Newer versions only add fields at the end, so of a version that is not known
-the fields that are known can be read.
+Format: a version as an int16, then the message. Newer versions only add fields at the end, so the known fields of an
+unknown version can still be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION: Final = Struct(">h")
 
 
 class OwnedPartitions:
-    """As a heartbeat of the consumer protocol would tell them."""
+    """Owned partitions in the form of a consumer protocol heartbeat."""
 
     __slots__ = ("partitions", "topic_id")
 
@@ -37,14 +37,14 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """Raises WireError. Who was assigned nothing may have been sent nothing."""
+    """Decode an assignment. Empty bytes mean no partitions. Raises WireError."""
     if not assignment:
         return ConsumerProtocolAssignment()
     return decode(ConsumerProtocolAssignment, version_of(assignment), assignment, _VERSION.size)[0]
 
 
 def write_assignment(numbers: dict[bytes, list[int]], version: int, image: MetadataImage) -> bytes:
-    """Topics that were deleted have no name any more and are left out."""
+    """Encode an assignment. Deleted topics have no name any more and are omitted."""
     topics = []
     for topic_id, partitions in numbers.items():
         topic = image.topic_by_id(topic_id)
@@ -57,15 +57,15 @@ def write_assignment(numbers: dict[bytes, list[int]], version: int, image: Metad
 
 def version_of(message: bytes) -> int:
     if len(message) < _VERSION.size:
-        raise WireError("an embedded message starts with a version")
+        raise WireError("an embedded message has no version")
     (version,) = _VERSION.unpack_from(message)
     if version < 0:
-        raise WireError(f"version {version} of an embedded message")
+        raise WireError(f"an embedded message has the invalid version {version}")
     return min(int(version), VERSION_MAX)
 
 
 def owned_partitions(topics: list[OwnedTopicPartition], image: MetadataImage) -> list[OwnedPartitions]:
-    """As far as they exist."""
+    """The owned partitions of topics that exist."""
     owned = []
     for partitions in topics:
         topic = image.topic(partitions.topic)
@@ -76,7 +76,7 @@ def owned_partitions(topics: list[OwnedTopicPartition], image: MetadataImage) ->
 
 
 def assigned_partitions(assignment: ConsumerProtocolAssignment, epoch: int, image: MetadataImage) -> Owned:
-    """What a classic leader assigned, as far as it exists."""
+    """The partitions that a classic leader assigned, of topics that exist."""
     owned: dict[bytes, dict[int, int]] = {}
     for partitions in assignment.assigned_partitions:
         topic = image.topic(partitions.topic)
@@ -88,5 +88,5 @@ def assigned_partitions(assignment: ConsumerProtocolAssignment, epoch: int, imag
 
 
 def assignment_of(owned: Owned, metadata: bytes, image: MetadataImage) -> bytes:
-    """For SyncGroup, in the version that the member speaks."""
+    """The assignment for SyncGroup, in the version that the member uses."""
     return write_assignment(partition_numbers(owned), version_of(metadata), image)

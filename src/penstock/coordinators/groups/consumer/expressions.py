@@ -1,8 +1,8 @@
-"""What expressions mean to a group: it takes over what they match, writes it down, and goes by that for a while.
+"""Applies regular expressions to groups: a group stores the topics that an expression matches and refreshes them.
 
-A group looks with the heartbeats of its members: at once for an expression that is new to it; for topics that came or
-went, when it has not looked for `REFRESH_INTERVAL_MIN_MS`, so that a hundred new topics make one rebalance; and every
-`group.consumer.regex.refresh.interval.ms` anyway.
+A group refreshes when a member sends a heartbeat: at once for a new expression; after topics were created or deleted,
+at most every `REFRESH_INTERVAL_MIN_MS`, so that a hundred new topics cause one rebalance; and in any case every
+`group.consumer.regex.refresh.interval.ms`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class GroupExpressions:
         self._expressions.on_image(delta)
 
     def drop_if_unused(self, turn: Turn, group: ConsumerGroup, regex: str) -> None:
-        """A member that had it does so no longer."""
+        """A member has dropped the expression: remove it from the group if no other member uses it."""
         if regex not in group.regexes and regex in group.resolved:
             changes.put_resolved(turn, group, regex, None)
         self.forget_if_unused(regex)
 
     def forget_if_unused(self, regex: str) -> None:
-        """No group of the shard may need it any more."""
+        """Remove the expression from the shard if no group uses it."""
         if regex not in self._index.groups_by_regex:
             self._expressions.forget(regex)
 
     def refresh(self, turn: Turn, group: ConsumerGroup, config: GroupConfig) -> bool:
-        """Take over what is due. True if that changes what somebody is subscribed to."""
+        """Refresh the expressions that are due. True if that changes a member's subscription."""
         interval_ms = config.group_consumer_regex_refresh_interval_ms
         looked_at_ms = min((resolved.timestamp_ms for resolved in group.resolved.values()), default=0)
         is_due = not 0 <= turn.wall_ms - looked_at_ms < interval_ms
@@ -70,10 +70,10 @@ class GroupExpressions:
         return changed
 
     def _resolved(self, turn: Turn, regex: str) -> None:
-        """It took several turns to find out what an expression matches: groups that wait for it get it now."""
+        """An expression was resolved after several turns: apply it to the groups that wait for it."""
         for group in list(self._index.groups_by_regex.get(regex, {}).values()):
             if regex in group.resolved:
-                continue  # it will look when it is time
+                continue  # it refreshes when that is due
             topics = self._expressions.topics(turn, regex)
             assert topics is not None
             try:

@@ -1,8 +1,7 @@
-"""A consumer group: its members, what they shall own, what they do own, and the questions one may ask of it.
+"""A consumer group: its members, their target and current assignments, and queries on them.
 
-Every change goes through a method that a record exists for, called alike when the coordinator decides and when the log
-is replayed; indexes (who subscribes to what, who owns what, who votes for what) are kept up to date on the way. So
-what is loaded is what was there.
+Every change goes through a method that corresponds to one record type. Decisions and replay call the same methods,
+which also update the indexes (subscribers, owners, votes). So replaying the log reproduces the state.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ STABLE: Final = "Stable"
 
 
 class ResolvedRegex(NamedTuple):
-    """What an expression matched when the group last looked."""
+    """The topics that an expression matched at the group's last refresh."""
 
     topics: tuple[str, ...]
     version: int
@@ -41,7 +40,7 @@ class ResolvedRegex(NamedTuple):
 
 
 class Index:
-    """What groups of a shard share: who has to do with a topic, or an expression, and equal subscriptions."""
+    """Shared by the groups of a shard: the groups by topic and by expression, and interned subscriptions."""
 
     __slots__ = ("_names", "groups_by_regex", "groups_by_topic")
 
@@ -51,7 +50,7 @@ class Index:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def names(self, topics: Iterable[str]) -> tuple[str, ...]:
-        """In order, each once. Equal ones are the same object: a thousand members keep one list of their topics."""
+        """Sorted, without duplicates. Equal lists are the same object: a thousand members share one list."""
         names = tuple(dict.fromkeys(sorted(topics)))
         if len(self._names) >= DISTINCT_SUBSCRIPTIONS_MAX:
             self._names.clear()
@@ -106,10 +105,10 @@ class ConsumerGroup:
         self.targets: dict[str, Assignment] = {}
         self.resolved: dict[str, ResolvedRegex] = {}
         self.has_partition_metadata = False
-        """There is a record of Kafka 4.0 or before, to be taken back with the next epoch."""
+        """There is a record written by Kafka 4.0 or before, to be tombstoned with the next epoch."""
 
         self.topics: dict[str, int] = {}
-        """Name → members and expressions that bring it in. Names of topics that do not exist are in here too."""
+        """Topic name → number of members and expressions that subscribe to it. Includes topics that do not exist."""
         self.regexes: dict[str, int] = {}
         """Expression → members that subscribe to it."""
         self.assignor_votes: dict[str, int] = {}
@@ -122,9 +121,9 @@ class ConsumerGroup:
         """Topics of the group may have changed since the metadata hash was computed. True after loading."""
         self.target_update: TargetUpdate | None = None
         self.expressions_version = -1
-        """Of the shard's expressions, when the group last looked."""
+        """The version of the shard's expressions at the group's last refresh."""
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
@@ -150,7 +149,7 @@ class ConsumerGroup:
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """Who has the partition, or has not yet confirmed that it gave it up."""
+        """The member that owns the partition, or has not confirmed its revocation yet."""
         partitions = self._owners.get(topic_id)
         return None if partitions is None else partitions.get(partition)
 
@@ -158,7 +157,7 @@ class ConsumerGroup:
         return topic in self.topics
 
     def subscription(self, metadata: MemberMetadata) -> frozenset[str]:
-        """The names a member subscribes to, those of its expression included. Never iterated."""
+        """The topics a member subscribes to, including those of its expression. Never iterated."""
         key = (metadata.topic_names, metadata.topic_regex)
         names = self._subscriptions.get(key)
         if names is None:
@@ -168,11 +167,11 @@ class ConsumerGroup:
         return names
 
     def preferred_assignor(self, available: tuple[str, ...]) -> str:
-        """What most members ask for; ties, and groups without a wish, get what comes first among the available."""
+        """The assignor that most members ask for. The first available one breaks ties, and is the default."""
         return max(available, key=lambda name: self.assignor_votes.get(name, 0))
 
     def supports_classic(self, protocol_type: str, protocols: list[str]) -> bool:
-        """Whether a classic client with these protocols has one in common with the classic members there are."""
+        """Whether a classic client shares one of these protocols with all classic members."""
         if protocol_type != "consumer":
             return False
         if not self.members:
@@ -180,12 +179,12 @@ class ConsumerGroup:
         return any(self.classic_protocols.get(name, 0) == self.classic_members for name in protocols)
 
     def all_classic_except(self, leaving: list[Member]) -> bool:
-        """Whether only classic members are left without these."""
+        """Whether only classic members remain without these."""
         consumers = sum(not member.is_classic for member in leaving)
         return self.classic_members + consumers == len(self.members)
 
     def waits_for_release(self, member: Member) -> bool:
-        """Whether something of the member's target is still held by another."""
+        """Whether another member still owns a partition of the member's target."""
         for topic_id, partitions in self.target(member.member_id).items():
             assigned = member.current.assigned.get(topic_id, ())
             for partition in partitions:
@@ -194,7 +193,7 @@ class ConsumerGroup:
         return False
 
     def durable_state(self) -> DurableState:
-        """All that the records say, to be compared."""
+        """The durable state, for comparison in tests."""
         return (
             self.epoch,
             self.metadata_hash,
@@ -227,7 +226,7 @@ class ConsumerGroup:
             member = self.members[member_id] = Member(self.group_id, member_id, metadata, NEW_MEMBER)
             self._count(metadata, 1)
         else:
-            # The new first: what stays the same must not look as if it had gone for a moment.
+            # Add the new names before removing the old ones, so that names in both are never dropped in between.
             self._count(metadata, 1)
             self._count(member.metadata, -1)
             self._leave_instance(member)
@@ -238,7 +237,7 @@ class ConsumerGroup:
     def set_current(self, member_id: str, current: CurrentAssignment) -> None:
         member = self.members.get(member_id)
         if member is None:
-            # Compaction may have moved the member's metadata behind this.
+            # After compaction the member's metadata may follow this record.
             member = self.members[member_id] = Member(self.group_id, member_id, NO_METADATA, NEW_MEMBER)
         before, member.current = member.current, current
         if before.assigned is not current.assigned or before.revoking is not current.revoking:
@@ -248,7 +247,7 @@ class ConsumerGroup:
             self._own(current.revoking, member_id)
 
     def clear_current(self, member_id: str) -> None:
-        """First step of a removal: whatever the member owned is free."""
+        """First step of a removal: release all partitions of the member."""
         if member_id in self.members:
             self.set_current(member_id, CurrentAssignment(LEAVE_EPOCH, LEAVE_EPOCH))
 
@@ -279,7 +278,7 @@ class ConsumerGroup:
             self._count_topic(topic, 1)
 
     def enter_index(self, index: Index) -> None:
-        """A group that was made on its own becomes one of the shard."""
+        """Add a group that was built separately to the shard's index."""
         self._index = index
         for topic in self.topics:
             index.groups_by_topic.setdefault(topic, {})[self.group_id] = self
@@ -287,7 +286,7 @@ class ConsumerGroup:
             index.groups_by_regex.setdefault(regex, {})[self.group_id] = self
 
     def leave_index(self) -> None:
-        """The group is deleted."""
+        """Remove a deleted group from the index."""
         for topic in self.topics:
             _leave(self._index.groups_by_topic, topic, self.group_id)
         for regex in self.regexes:
@@ -343,7 +342,7 @@ class ConsumerGroup:
 
 
 def _add(counts: dict[str, int], name: str, change: int) -> bool:
-    """True if the name came in or went out."""
+    """Change the count of a name. True if the name was added or removed."""
     count = counts.get(name, 0) + change
     if count > 0:
         counts[name] = count

@@ -1,4 +1,4 @@
-"""All consumer groups of a shard: where requests, records and metadata changes come in."""
+"""All consumer groups of a shard: the entry points for requests, records and metadata changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 class ConsumerGroups:
-    """The groups themselves are in the table, beside the classic ones."""
+    """Serves all consumer groups of a shard. The groups are in the table, together with the classic ones."""
 
     def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
         self._table = table
@@ -51,7 +51,7 @@ class ConsumerGroups:
     def heartbeat(
         self, turn: Turn, ticket: Ticket, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
     ) -> None:
-        """ConsumerGroupHeartbeat. Makes the group where there is none, and converts a classic one."""
+        """ConsumerGroupHeartbeat. Creates the group if it does not exist, and converts a classic one."""
         try:
             response = self._heartbeats.serve(turn, info, request)
         except KafkaError as error:
@@ -73,7 +73,7 @@ class ConsumerGroups:
         return ListedGroup(group.group_id, PROTOCOL_TYPE, group.state, CONSUMER_TYPE)
 
     def delete(self, turn: Turn, group: ConsumerGroup) -> None:
-        """Take back an empty group."""
+        """Delete an empty group."""
         assert group.is_empty
         changes.append_tombstones(turn, group)
         group.leave_index()
@@ -83,7 +83,7 @@ class ConsumerGroups:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def on_loaded(self, turn: Turn) -> None:
-        """Everyone has a session's time to show up, and those who must give up partitions their rebalance timeout."""
+        """Start session timers for all members, and rebalance timers for those that must give up partitions."""
         for group in list(self._table.groups.values()):
             if isinstance(group, ConsumerGroup):
                 session_ms = settings_of(group.group_id, self._table.config, turn.image).session_timeout_ms
@@ -93,7 +93,7 @@ class ConsumerGroups:
                     self._timers.set_rebalance(turn, group, member)
 
     def on_image(self, turn: Turn, delta: MetadataDelta) -> None:
-        """Groups that have to do with a topic that came, went or grew look at it with their next heartbeat."""
+        """Mark the groups of topics that were created, deleted or extended; their next heartbeat checks the topics."""
         by_topic = self.index.groups_by_topic
         names = [topic.name for topic in delta.topics_created]
         names += [topic.name for topic in delta.topics_deleted]
@@ -108,7 +108,7 @@ class ConsumerGroups:
         self.expressions.on_image(delta)
 
     def replay(self, version: int, key: bytes, value: bytes | None) -> None:
-        """A record of a consumer group. Those that take back something unknown mean nothing."""
+        """Apply a record of a consumer group. Tombstones of unknown keys are ignored."""
         group_id = key_group(key)
         group = self._table.consumer(group_id)
         if group is None:
@@ -156,10 +156,10 @@ class ConsumerGroups:
                     topics = self.index.names(matched.topics)
                     group.set_resolved(regex, ResolvedRegex(topics, matched.version, matched.timestamp))
             case _:
-                raise AssertionError(f"a record of type {version} is none of a consumer group")
+                raise AssertionError(f"a record of type {version} does not belong to consumer groups")
 
     def durable_state(self) -> object:
-        """What a replay of the log gives."""
+        """The state that replaying the log must reproduce."""
         return {
             group_id: group.durable_state()
             for group_id, group in self._table.groups.items()

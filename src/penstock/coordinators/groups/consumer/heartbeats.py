@@ -1,9 +1,9 @@
-"""ConsumerGroupHeartbeat: members join, stay, change their minds and leave.
+"""ConsumerGroupHeartbeat: members join, stay, change their subscription and leave.
 
-Version 0 lets the coordinator make up member ids; from version 1 clients do (KIP-1082), and may subscribe by regular
+Version 0 lets the coordinator generate member ids; from version 1 clients do (KIP-1082), and may subscribe by regular
 expression.
 
-A request is checked as a whole before anything is changed (`validation`): whatever is refused leaves no trace.
+A request is checked completely before anything is changed (`validation`): a refused request has no effect.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Heartbeats:
             if regex and regex != before.topic_regex and regex not in group.regexes:
                 compile_regex(regex)
 
-        # Nothing is refused from here on, but records that are too large to be stored.
+        # From here on only records that are too large to be stored are refused.
         if predecessor is not None:
             self._conversions.succeed(turn, predecessor, group)
         elif group.group_id not in self._table.groups:
@@ -122,7 +122,7 @@ class Heartbeats:
         regex_changed = (regex or "") != (before.topic_regex or "")
         force = group.epoch == 0 or names_changed
         if regex_changed:
-            # An expression that nobody has resolved yet makes a new epoch when it is.
+            # A new expression starts a new epoch later, when it is resolved.
             force |= not regex or regex in group.resolved
             if before.topic_regex:
                 self._expressions.drop_if_unused(turn, group, before.topic_regex)
@@ -148,7 +148,7 @@ class Heartbeats:
         return response
 
     def _group_for(self, turn: Turn, group_id: str, joining: bool) -> tuple[ConsumerGroup, ClassicGroup | None]:
-        """The group, or the one that is to be, with the classic group that it follows upon."""
+        """The group, or a new one, with the classic group that it replaces, if any."""
         group = self._table.find(turn, group_id)
         if isinstance(group, ConsumerGroup):
             return group, None
@@ -156,7 +156,7 @@ class Heartbeats:
             raise not_a_consumer_group(group_id, group)
         if group is None:
             if not self._table.has_room():
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, "The coordinator holds as many groups as it can.")
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "The coordinator has reached its limit of groups.")
             return ConsumerGroup(group_id, self._index), None
         if group.is_empty:
             return ConsumerGroup(group_id, self._index), group
@@ -165,10 +165,10 @@ class Heartbeats:
     def _updated(
         self, before: MemberMetadata, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
     ) -> MemberMetadata:
-        """What the member says now. The same object if nothing is new.
+        """The member's metadata after this request. The same object if nothing has changed.
 
-        What it does not mention stays, unless it joins: then it tells everything, and what a former incarnation wanted
-        is of no concern.
+        Fields that the request omits keep their value, unless the member joins: then it sends all fields, and those of
+        a former incarnation are dropped.
         """
         known = NO_METADATA if request.member_epoch == JOIN_EPOCH else before
         names = known.topic_names
@@ -187,7 +187,7 @@ class Heartbeats:
         return before if metadata == before else metadata
 
     def _replace(self, turn: Turn, group: ConsumerGroup, replaced: Member, member_id: str) -> None:
-        """A static member came back under a new id: it takes over what the last incarnation had, from epoch 0."""
+        """A static member came back under a new id: it inherits the state of the last incarnation, in epoch 0."""
         replace_member(turn, group, replaced, member_id)
         self._timers.cancel_all(turn, group, replaced.member_id)
 
@@ -199,7 +199,7 @@ class Heartbeats:
             raise not_a_consumer_group(request.group_id, group)
         member = validation.member_of(group, request.member_id, request.instance_id)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            # What it was to give up it has, by going; what it owns is kept until its session runs out.
+            # The member has released what it had to revoke; the rest is kept for it until its session expires.
             left = replace(member.current, epoch=STATIC_LEAVE_EPOCH, revoking=NOTHING_OWNED)
             changes.put_current(turn, group, member.member_id, left)
             turn.cancel_timer(("rebalance", group.group_id, member.member_id))
@@ -209,7 +209,7 @@ class Heartbeats:
 
 
 def replace_member(turn: Turn, group: ConsumerGroup, replaced: Member, member_id: str) -> None:
-    """The same member under another id, in epoch 0: it has not heard anything yet."""
+    """Give the member another id, in epoch 0, because the new incarnation has no assignment yet."""
     target = group.target(replaced.member_id)
     metadata = replaced.metadata
     current = replaced.current
@@ -225,7 +225,7 @@ def replace_member(turn: Turn, group: ConsumerGroup, replaced: Member, member_id
 def _find_member(
     group: ConsumerGroup, member_id: str, joining: bool, request: ConsumerGroupHeartbeatRequest
 ) -> tuple[Member | None, Member | None]:
-    """The member that speaks, or the static member whose place it takes, or nothing for a new one."""
+    """The member that sent the request, or the static member that it replaces, or None for a new one."""
     instance_id = request.instance_id
     if not joining:
         member = validation.member_of(group, member_id, instance_id)
@@ -236,7 +236,7 @@ def _find_member(
         return group.members.get(member_id), None
     assert instance_id is not None
     if holder.member_id == member_id and not holder.is_classic and holder.current.epoch != STATIC_LEAVE_EPOCH:
-        # The same incarnation once more: its answer was lost. It is no rival of itself.
+        # The same incarnation retries because its answer was lost; it does not replace itself.
         return holder, None
     if not holder.is_classic:
         validation.check_released(holder, member_id, instance_id)
@@ -244,7 +244,7 @@ def _find_member(
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A member that is unsure of what the coordinator knows tells everything, and wants to hear everything."""
+    """Whether a member sends its full state. Then the answer has the full assignment."""
     return (
         request.rebalance_timeout_ms != NOT_SENT
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -1,7 +1,7 @@
-"""One member of a consumer group: what it said of itself, and where it is on its way to its target.
+"""One member of a consumer group: its metadata, and its current assignment on the way to its target.
 
-Both parts are values. Each is one record in the log, so a part is replaced as a whole and compared to know whether
-there is anything to write.
+Both parts are immutable values. Each is one record in the log, so a part is replaced as a whole, and written only if it
+differs from the old one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NOTHING_OWNED: Final[Owned] = {}
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-"""A static member that said it would be back: its partitions are kept until its session runs out."""
+"""Epoch of a static member that left temporarily: its partitions are kept until its session expires."""
 
 
 class MemberState(IntEnum):
-    """The numbers are those of the records."""
+    """The numbers are those used in records."""
 
     STABLE = 0
-    """It owns its target, as of its epoch."""
+    """The member owns all partitions of its target."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give up partitions and has not said that it did."""
+    """The member was told to revoke partitions and has not confirmed it yet."""
     UNRELEASED_PARTITIONS = 2
-    """It has given up what it must, and others have not yet given up what it is to get."""
+    """The member has revoked all it must, and waits for partitions that others have not released yet."""
     UNKNOWN = 127
-    """Written by a newer release."""
+    """A state written by a newer release."""
 
 
 class ClassicProtocol(NamedTuple):
@@ -42,21 +42,21 @@ class ClassicProtocol(NamedTuple):
 
 
 class ClassicMetadata(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a member that speaks the classic protocol, besides what all have."""
+    """Additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
 
 
 class MemberMetadata(msgspec.Struct, frozen=True, gc=False):
-    """What a member said of itself."""
+    """The metadata that a member sent."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topic_names: tuple[str, ...] = ()
-    """In order, each once."""
+    """Sorted, without duplicates."""
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
@@ -68,11 +68,11 @@ class MemberMetadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class CurrentAssignment(msgspec.Struct, frozen=True):
-    """Where a member is."""
+    """The current assignment of a member."""
 
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
-    """A member whose answer was lost asks again with the epoch it had."""
+    """A member whose answer was lost retries with its previous epoch."""
     state: MemberState = MemberState.STABLE
     assigned: Owned = NOTHING_OWNED
     revoking: Owned = NOTHING_OWNED
@@ -85,7 +85,7 @@ NEW_MEMBER: Final = CurrentAssignment()
 
 
 class Member:
-    """The two parts under one id, and what need not survive a restart."""
+    """The two parts under one id, and state that need not survive a restart."""
 
     __slots__ = ("current", "join_awaited", "member_id", "metadata", "session_key")
 
@@ -103,12 +103,12 @@ class Member:
 
 
 def partition_numbers(owned: Owned) -> dict[bytes, list[int]]:
-    """Without the epochs; in order."""
+    """The partitions without their epochs, sorted."""
     return {topic_id: sorted(partitions) for topic_id, partitions in owned.items()}
 
 
 def owns_same(one: Owned, other: Owned) -> bool:
-    """The same partitions, whatever the epochs."""
+    """Whether both have the same partitions, ignoring epochs."""
     if one is other:
         return True
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)

@@ -1,8 +1,8 @@
-"""Who may commit offsets in a consumer group, and who may fetch them.
+"""Checks whether a client may commit or fetch offsets of a consumer group.
 
-A member commits in its epoch. A commit that comes in an older one is fine too as long as the member has owned the
-partition since then (KIP-1251): heartbeats and commits travel on different connections, and an epoch that has grown
-meanwhile for other reasons is no reason to lose a commit.
+A member commits in its epoch. A commit with an older epoch is valid too if the member has owned the partition since
+then (KIP-1251): heartbeats and commits use different connections, and a commit must not fail because the epoch has
+grown for unrelated reasons.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The three steps that follow whatever a member says: group epoch, target assignment, the member's own assignment.
+"""The three steps after every heartbeat: group epoch, target assignment, the member's current assignment.
 
 1. **Epoch.** If the members, their subscriptions or the topics behind these have changed, the group epoch grows by one.
-   Topics are watched by a hash over id, name and number of partitions, kept with the epoch: it tells after a restart
-   too whether something has changed meanwhile. (Kafka hashes racks as well, which its assignors do not use; the hash
-   is only ever compared with one's own.)
-2. **Target.** If the group epoch is ahead of the assignment's, all members' targets are computed anew, not more often
-   than every `group.consumer.assignment.interval.ms` (KIP-1263): with a thousand members on their way in, one
-   assignment a second is enough.
-3. **Reconciliation.** The member that is speaking goes as far towards its target as it can (`reconciliation`).
+   Changes of topics are detected by a hash over id, name and number of partitions, which is stored with the epoch, so
+   that changes are also detected after a restart. (Kafka hashes racks as well, which its assignors do not use; a
+   coordinator only compares the hash with its own.)
+2. **Target.** If the group epoch is ahead of the assignment's, the targets of all members are computed again, at most
+   once per `group.consumer.assignment.interval.ms` (KIP-1263): while a thousand members join, one assignment a second
+   is enough.
+3. **Reconciliation.** The member that sent the heartbeat moves towards its target as far as possible
+   (`reconciliation`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RECORD_OVERHEAD_BYTES: Final = 32
 
 
 def metadata_hash(topics: Sequence[str], image: MetadataImage) -> int:
-    """What identifies the topics behind a subscription. 0 if none of them exists."""
+    """A hash that identifies the topics of a subscription. 0 if none of them exists."""
     digest = blake2b(digest_size=8)
     found = False
     for name in sorted(topics):
@@ -62,7 +63,7 @@ def update_target_if_due(turn: Turn, group: ConsumerGroup, config: GroupConfig, 
     if group.epoch <= group.assignment_epoch or group.target_update is not None:
         return
     made_at_ms = group.assignment_timestamp_ms
-    # A calendar that was set back must not hold up assignments: hence the lower bound.
+    # If the wall clock was set back, assignments must not be delayed: hence the lower bound.
     if made_at_ms != NO_TIMESTAMP and 0 <= turn.wall_ms - made_at_ms < interval_ms:
         return
     assignor = ASSIGNORS[group.preferred_assignor(config.group_consumer_assignors)]
@@ -82,11 +83,11 @@ def _continue_target(group: ConsumerGroup, config: GroupConfig, turn: Turn, key:
 
 
 def write_target(group: ConsumerGroup, config: GroupConfig, turn: Turn) -> None:
-    """Write the targets that changed, in one go unless that is more than a batch holds.
+    """Write the targets that changed: at once, or in portions if they do not fit into one batch.
 
-    The epoch comes last. Until then members are measured against the old one, and a crash in between only means that
-    the assignment is computed again. Two members may for a while have the same partition in their targets, which is
-    harmless: who gets it depends on who owns it.
+    The epoch is written last. Until then members use the old one, and after a crash in between the assignment is
+    computed again. Two members may temporarily have the same partition in their targets. That is harmless, because a
+    member gets a partition only when no other member owns it.
     """
     update = group.target_update
     assert update is not None
@@ -118,7 +119,7 @@ def group_spec(group: ConsumerGroup, image: MetadataImage) -> GroupSpec:
         topics = subscriptions.get(key)
         if topics is None:
             topics = _topic_ids(group, metadata, image, counts)
-            # Different words may mean the same topics.
+            # Different subscriptions may resolve to the same topics.
             topics = subscriptions[key] = interned.setdefault(topics, topics)
         members.append(MemberSpec(member_id, metadata.instance_id, topics, group.target(member_id)))
     return GroupSpec(members, counts)

@@ -1,4 +1,4 @@
-"""How a member gets from what it owns to what it shall own, with one owner per partition at all times.
+"""Moves a member from its current to its target assignment, with at most one owner per partition at any time.
 
     what the member owns now                      what is asked of it
     ───────────────────────────────────────────   ────────────────────────────────────────────────────────────────
@@ -7,9 +7,9 @@
     none of those, some of its target is held     UNRELEASED_PARTITIONS: what is free, in the target's epoch;
       by others still                               the rest as it becomes free
 
-A member says what it owns in its heartbeats; partitions are given up when they are not in there any more, or when the
-member is gone. A member that changed its subscription loses the topics it no longer wants at once, even if the next
-target has not been computed yet.
+A heartbeat lists the partitions that the member owns. A partition is released when it is no longer listed, or when the
+member is removed. A member that changed its subscription loses the topics it dropped at once, even if the next target
+has not been computed yet.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NO_PARTITIONS: Final[Mapping[int, int]] = {}
 
 
 class TopicPartitions(Protocol):
-    """As in a heartbeat."""
+    """Partitions of a topic, as in a heartbeat."""
 
     topic_id: bytes
     partitions: list[int]
 
 
 class Target:
-    """What a member is measured against."""
+    """The target of a member, and the checks that reconciliation needs."""
 
     __slots__ = ("assignment", "epoch", "held_by_other", "wants")
 
@@ -53,7 +53,7 @@ class Target:
         self.wants = wants
         """Whether the member subscribes to a topic."""
         self.held_by_other = held_by_other
-        """Whether somebody else owns a partition, or has not confirmed yet that it gave it up."""
+        """Whether another member owns a partition, or has not confirmed its revocation yet."""
 
 
 def reconcile(
@@ -63,7 +63,7 @@ def reconcile(
     *,
     subscription_changed: bool,
 ) -> CurrentAssignment:
-    """The next state, or the same object if there is nothing to do. `owned` is None where the member did not say."""
+    """The next state, or the same object if nothing changes. `owned` is None if the heartbeat does not list it."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch != target.epoch:
@@ -74,7 +74,7 @@ def reconcile(
         case MemberState.UNREVOKED_PARTITIONS:
             if _still_owns(owned, current.revoking):
                 return _drop_unwanted(current, target, owned) if subscription_changed else current
-            # Partitions that were revoked for a change of subscription do not lead past the target that exists.
+            # Revoking partitions after a change of subscription must not advance the epoch past the existing target.
             return _advance(current, target, owned, min(current.epoch + 1, target.epoch))
         case MemberState.UNRELEASED_PARTITIONS:
             return _advance(current, target, owned, current.epoch)
@@ -91,7 +91,7 @@ def reconcile(
 def _advance(
     current: CurrentAssignment, target: Target, owned: Sequence[TopicPartitions] | None, epoch: int
 ) -> CurrentAssignment:
-    """As far towards the target as one heartbeat allows. `epoch` is the member's while it has to revoke."""
+    """Move as far towards the target as one heartbeat allows. `epoch` is kept while the member must revoke."""
     assigned: dict[bytes, Mapping[int, int]] = {}
     revoking: dict[bytes, Mapping[int, int]] = {}
     for topic_id, partitions in current.assigned.items():
@@ -123,7 +123,7 @@ def _advance(
 def _drop_unwanted(
     current: CurrentAssignment, target: Target, owned: Sequence[TopicPartitions] | None
 ) -> CurrentAssignment:
-    """Take off the topics that the member no longer subscribes to; the rest waits for the next target."""
+    """Revoke topics that the member no longer subscribes to; other changes wait for the next target."""
     dropped = {topic_id: parts for topic_id, parts in current.assigned.items() if not target.wants(topic_id)}
     if not dropped:
         return current
@@ -133,7 +133,7 @@ def _drop_unwanted(
         revoking.setdefault(topic_id, {}).update(parts)
     if _still_owns(owned, revoking):
         return _changed(current, current.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoking)
-    assert current.state is not MemberState.UNREVOKED_PARTITIONS, "who has revoked everything advances instead"
+    assert current.state is not MemberState.UNREVOKED_PARTITIONS, "a member that still revokes must not get here"
     return _changed(current, current.epoch, current.state, assigned, current.revoking)
 
 

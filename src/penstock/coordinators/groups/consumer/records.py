@@ -84,7 +84,7 @@ def member_value(metadata: MemberMetadata) -> bytes:
 
 
 def member_metadata(value: bytes, names: Callable[[list[str]], tuple[str, ...]]) -> MemberMetadata:
-    """`names` puts the names of topics into order."""
+    """Decode a member's record. `names` sorts and interns the topic names."""
     message = r.decode_value(r.ConsumerGroupMemberMetadataValue, value)
     classic = message.classic_member_metadata
     return MemberMetadata(
@@ -155,7 +155,7 @@ def _topic_partitions(owned: Owned) -> list[r.CurrentTopicPartitions]:
 
 
 def _owned(topics: list[r.CurrentTopicPartitions], member_epoch: int) -> Owned:
-    """Before Kafka 4.3 no epochs were written: the member's stands for them."""
+    """Decode owned partitions. Records before Kafka 4.3 have no epochs: the member's epoch is used."""
     owned = {}
     for topic in topics:
         epochs = topic.assignment_epochs

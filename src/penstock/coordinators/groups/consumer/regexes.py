@@ -1,11 +1,11 @@
-"""Subscriptions by regular expression: which topics an expression means, now.
+"""Subscriptions by regular expression: finds the topics that an expression currently matches.
 
 Expressions come from clients and run in the coordinator, so they are RE2's (as in Kafka): a match takes time linear in
-the topic's name whatever the expression, and memory is bounded. What is too long or too large to compile within the
-bound is refused like one with a syntax error.
+the topic's name for any expression, and memory is bounded. An expression that is too long, or too large to compile
+within the bound, is refused like one with a syntax error.
 
-An expression is held against all topics once, when the first member of the shard subscribes to it, in slices that leave
-time for others; from then on only topics that are created or deleted are looked at. All groups share the result.
+An expression is matched against all topics once, when the first member of the shard subscribes to it, in slices that do
+not block the loop. From then on only created and deleted topics are checked. All groups share the result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.wire.errors import ErrorCode, KafkaError
 
 REGEX_BYTES_MAX: Final = 10_000
 REGEX_MEMORY_BYTES_MAX: Final = 1 << 20
-"""For the compiled expression and for what RE2 caches of it."""
+"""Limit for the compiled expression and RE2's caches for it."""
 
-# The size of a program bounds what one name can cost. A slice is so many names that the product stays the same: about
-# a millisecond for what people write, tens of milliseconds for the worst that can be written.
+# The size of a program bounds the cost of one name. The larger the program, the fewer names per slice, so that a slice
+# takes about a millisecond for usual expressions and tens of milliseconds for the worst ones.
 SLICE_WORK_MAX: Final = 20_000
 SLICE_NAMES_MIN: Final = 10
 SLICE_NAMES_MAX: Final = 1_000
@@ -73,7 +73,7 @@ class Expression:
         self._slice_names = min(max(SLICE_WORK_MAX // max(pattern.programsize, 1), SLICE_NAMES_MIN), SLICE_NAMES_MAX)
         self._unseen: Iterator[bytes] | None = names
         self._gone: dict[bytes, None] = {}
-        """Deleted since the iteration began."""
+        """Topics deleted since the scan began."""
         self._matched: dict[str, None] = {}
         self._sorted: tuple[str, ...] | None = None
 
@@ -82,14 +82,14 @@ class Expression:
         return self._unseen is None
 
     def topics(self) -> tuple[str, ...]:
-        """In order; the same object until something changes."""
+        """The matching topics, sorted; the same object until they change."""
         assert self.resolved
         if self._sorted is None:
             self._sorted = tuple(sorted(self._matched))
         return self._sorted
 
     def scan_slice(self) -> bool:
-        """Look at some more topics. True when all have been seen."""
+        """Check some more topics. True when all have been checked."""
         assert self._unseen is not None
         names = list(islice(self._unseen, self._slice_names))
         for name in names:
@@ -102,7 +102,7 @@ class Expression:
         return True
 
     def created(self, name: str) -> bool:
-        """True if it concerns us."""
+        """A topic was created. True if it matches."""
         encoded = name.encode()
         if not self._pattern.fullmatch(encoded):
             return False
@@ -122,16 +122,16 @@ class Expression:
 
 
 class Expressions:
-    """All expressions that groups of a shard subscribe to. Not durable: groups write down what they took from here."""
+    """All expressions that groups of a shard subscribe to. Not durable: groups store the topics they use."""
 
     def __init__(self, on_resolved: Callable[[Turn, str], None]) -> None:
         self._on_resolved = on_resolved
         self._expressions: dict[str, Expression] = {}
         self.version = 0
-        """Grows with every change of the topics of any of them."""
+        """Grows whenever the topics of any expression change."""
 
     def topics(self, turn: Turn, regex: str) -> tuple[str, ...] | None:
-        """What matches now. None while that is being found out: `on_resolved` will be called."""
+        """The topics that match now. None while they are being determined; `on_resolved` is called afterwards."""
         expression = self._expressions.get(regex)
         if expression is None:
             expression = Expression(compile_regex(regex), turn.image.topics_by_name.keys())
@@ -141,7 +141,7 @@ class Expressions:
         return expression.topics() if expression.resolved else None
 
     def forget(self, regex: str) -> None:
-        """No group subscribes to it any more."""
+        """Drop an expression that no group subscribes to any more."""
         self._expressions.pop(regex, None)
 
     def on_image(self, delta: MetadataDelta) -> None:

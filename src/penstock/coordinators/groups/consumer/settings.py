@@ -1,4 +1,4 @@
-"""What holds for one group: the broker's settings, unless the group has its own (configurations of type GROUP)."""
+"""The settings of one group: those of the broker, unless overridden for the group (configurations of type GROUP)."""
 
 from __future__ import annotations
 

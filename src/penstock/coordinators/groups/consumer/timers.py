@@ -1,11 +1,11 @@
-"""How long members may take. All timers of a member go when it goes.
+"""The timers of members. They are cancelled when the member is removed.
 
     session     nothing heard from it                                 every kind of member
     rebalance   told to give up partitions, has not said it did       members of the consumer protocol
     join        told to join again, did not                           classic members
     sync        joined, did not fetch its assignment                  classic members
 
-Whoever runs out of time is fenced. A broker that stood still expires nobody: the clock of timers stands still too.
+A member that exceeds a timeout is fenced. A stall of the broker expires no members: the timers' clock excludes stalls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.coordinators.groups.consumer.member import Member, MemberState
 from penstock.coordinators.shard import TimerKey, Turn
 
 Fence = Callable[[Turn, str, str], None]
-"""(turn, group id, member id): take the member out, if it is still there."""
+"""(turn, group id, member id): remove the member, if it is still in the group."""
 
 
 class MemberTimers:
@@ -31,7 +31,7 @@ class MemberTimers:
         turn.set_timer(member.session_key, timeout_ms, self._expired)
 
     def set_rebalance(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
-        """Armed while the member has partitions to give up, for as long as it stays in its epoch."""
+        """Set the timer while the member has partitions to revoke in its epoch."""
         key = ("rebalance", group.group_id, member.member_id)
         if member.is_classic or member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             turn.cancel_timer(key)
@@ -40,7 +40,7 @@ class MemberTimers:
         turn.set_timer(key, max(member.metadata.rebalance_timeout_ms, 0), callback)
 
     def set_join_if_absent(self, turn: Turn, group: ConsumerGroup, member: Member) -> None:
-        """A member that is told again and again to join has no more time than one that is told once."""
+        """Set the timer unless it is running: telling a member to join again does not extend its time."""
         if not member.join_awaited:
             member.join_awaited = True
             key = ("consumer-join", group.group_id, member.member_id)

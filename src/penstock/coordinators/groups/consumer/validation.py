@@ -1,4 +1,4 @@
-"""What is refused before anything is changed: Kafka's checks, in its order, with its words."""
+"""Checks made before anything is changed: Kafka's checks, in its order, with its messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.coordinators.groups.weighing import weight_of_metadata
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-# From here on clients make up their member ids themselves (KIP-1082).
+# From this version on clients generate their own member ids (KIP-1082).
 CLIENT_MEMBER_ID_FROM: Final = 1
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
-    """The request on its own, without a look at the group."""
+    """Check the request without the group."""
     epoch = request.member_epoch
     if version >= CLIENT_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVE_EPOCH:
         _check_not_empty(request.member_id, "MemberId")
@@ -52,7 +52,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
 
 
 def check_epoch(member: Member, epoch: int, owned: Sequence[TopicPartitions] | None) -> None:
-    """The member must speak in its epoch, or in the one before if it may not have heard of the new one."""
+    """The member must use its epoch, or the previous one if the answer with the new one may have been lost."""
     current = member.current
     if epoch in (JOIN_EPOCH, current.epoch):
         return
@@ -67,7 +67,7 @@ def check_epoch(member: Member, epoch: int, owned: Sequence[TopicPartitions] | N
 
 
 def check_memory(memory: GroupMemory, group: ConsumerGroup, member_id: str, weight: int) -> None:
-    """Whether the broker has memory for one more member of this weight, or for a member that comes to it."""
+    """Check that the broker has memory for a member of this weight, new or grown."""
     member = group.members.get(member_id)
     before = 0 if member is None else weight_of_metadata(member.metadata)
     if not memory.admit(weight - before):
@@ -87,7 +87,7 @@ def check_not_full(group: ConsumerGroup, member_id: str, size_max: int) -> None:
 
 
 def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
-    """The member that speaks; with an instance id it must be the one that has it now."""
+    """The member that sent the request; with an instance id it must be the current owner of that id."""
     if instance_id is None:
         member = group.members.get(member_id)
         if member is None:
@@ -109,7 +109,7 @@ def check_not_fenced(member: Member, member_id: str, instance_id: str) -> None:
 
 
 def check_released(member: Member, member_id: str, instance_id: str) -> None:
-    """An instance id is free for the next incarnation once the last one said that it left."""
+    """Check that an instance id is free: its last member must have announced that it left."""
     if member.current.epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -1,14 +1,14 @@
-"""Who shall consume what: the assignors that run in the coordinator.
+"""The assignors that run in the coordinator: they compute which member consumes which partitions.
 
 An assignor is a pure function from a `GroupSpec` to an assignment for every member. It sees partition counts and, per
-member, the subscription and what the member was to own so far. A member whose assignment stays the same gets the very
-object back that it came with, so the caller knows without comparing what has to be written down.
+member, the subscription and the previous target. A member whose assignment stays the same gets the same object back, so
+the caller knows without comparing which targets to write.
 
-- `uniform` (the default) gives everyone the same number of partitions, to within one, and moves as few as it can.
+- `uniform` (the default) gives each member the same number of partitions, give or take one, and moves few partitions.
 - `range` gives consecutive partitions, the same numbers of every topic to the same member where subscriptions and
   partition counts allow it: for joins of topics that were partitioned alike.
 
-Racks are not looked at, as in Kafka 4.
+Racks are ignored, as in Kafka 4.
 """
 
 from __future__ import annotations

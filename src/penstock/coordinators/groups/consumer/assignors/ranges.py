@@ -1,9 +1,9 @@
 """The `range` assignor: consecutive partitions, in the order of the members.
 
-Every topic is cut on its own into as many ranges as it has subscribers, the first ones larger by one where it does not
-come out even. Members are taken in the order of their instance ids, then, those without, of their member ids. So the
-same member gets the same partition numbers of all topics with equal counts and subscribers, and a static member that
-comes back under a new member id gets what it had.
+Every topic is split into as many ranges as it has subscribers; if the split is uneven, the first ranges are larger by
+one. Members are ordered by instance id; members without one follow, ordered by member id. So a member gets the same
+partition numbers of all topics with equal counts and subscribers, and a static member that comes back under a new
+member id gets the same partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def assign_range(spec: GroupSpec) -> dict[str, Assignment]:
 
 
 def _homogeneous(spec: GroupSpec, members: list[MemberSpec]) -> list[Assignment]:
-    """Topics with the same number of partitions are cut the same way."""
+    """Assign topics that all members subscribe to. Topics with the same number of partitions are split the same way."""
     topics = [(topic_id, spec.partition_counts[topic_id]) for topic_id in members[0].topics]
     counts = dict.fromkeys(count for _, count in topics)
     made: list[Assignment] = []

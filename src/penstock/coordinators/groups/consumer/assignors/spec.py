@@ -1,4 +1,4 @@
-"""What assignors are given."""
+"""The input of assignors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MemberSpec(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: tuple[bytes, ...]
-    """The ids of the topics it subscribes to, those that exist."""
+    """The ids of the existing topics it subscribes to."""
     current: Assignment
-    """What it was to own so far; may name partitions that are gone, or topics it no longer wants."""
+    """The previous target; may contain deleted partitions or topics that the member no longer subscribes to."""
 
 
 class GroupSpec(NamedTuple):
@@ -27,10 +27,10 @@ class GroupSpec(NamedTuple):
 
     members: list[MemberSpec]
     partition_counts: Mapping[bytes, int]
-    """For every topic that somebody subscribes to."""
+    """For every topic with a subscriber."""
 
     @property
     def homogeneous(self) -> bool:
-        """Everyone subscribes to the same topics."""
+        """Whether all members subscribe to the same topics."""
         topics = self.members[0].topics
         return all(member.topics is topics for member in self.members)

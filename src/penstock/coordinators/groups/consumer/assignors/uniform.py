@@ -1,12 +1,12 @@
-"""The `uniform` assignor: everyone the same number of partitions, and as few moves as that takes.
+"""The `uniform` assignor: the same number of partitions for each member, with as few moves as possible.
 
-Where all members subscribe to the same topics (nearly always) the sizes are known beforehand: everyone `total // n`,
-and some one more. What a member has beyond its size is taken from it, and what is free is dealt out in turns,
-which spreads every topic over the members.
+If all members subscribe to the same topics (nearly always), the sizes are known beforehand: `total // n` each, and one
+more for some. Partitions beyond a member's size are taken from it, and free partitions are dealt out round-robin, which
+spreads every topic over the members.
 
-Where subscriptions differ, free partitions go to the least loaded subscriber, rarest topics first; then partitions are
-moved from the most to the least loaded subscriber of the same topic until no single move makes two members more
-equal. Every move makes the sum of squares of the loads smaller, so this ends.
+If subscriptions differ, free partitions go to the least loaded subscriber, topics with the fewest subscribers first;
+then partitions are moved from the most to the least loaded subscriber of the same topic until no single move improves
+the balance. Every move reduces the sum of squares of the loads, so this terminates.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
             assignments[member.member_id] = NO_PARTITIONS
         else:
             content.append((member, kept, size))
-    # Those that did not bring a larger share with them get the larger sizes that are left, in their order.
+    # The remaining larger sizes go to members that do not have a larger share already, in order.
     for member, kept, size in content:
         need = size_min - size
         if extras and need >= 0:
@@ -72,7 +72,7 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
 
 
 def _keep(current: Assignment, taken: dict[bytes, bytearray]) -> tuple[Assignment, int]:
-    """What may stay of an assignment, marked as taken, and its size. The same object if all of it may."""
+    """The part of an assignment that may stay, marked as taken, and its size. The same object if all of it stays."""
     size = 0
     intact = True
     kept: dict[bytes, tuple[int, ...]] = {}
@@ -98,7 +98,7 @@ def _keep(current: Assignment, taken: dict[bytes, bytearray]) -> tuple[Assignmen
 def _give_up(kept: Assignment, surplus: int, taken: dict[bytes, bytearray], turn: int) -> dict[bytes, list[int]]:
     """Take partitions off a member, each from the topic it has most of, and mark them as free.
 
-    Ties are broken differently for every `turn`, or all would give up partitions of the same topic.
+    Ties are broken differently for every `turn`; otherwise all members would give up partitions of the same topic.
     """
     lists = {topic_id: list(partitions) for topic_id, partitions in kept.items()}
     count = len(lists)
@@ -113,7 +113,7 @@ def _give_up(kept: Assignment, surplus: int, taken: dict[bytes, bytearray], turn
 
 
 def _deal(taken: dict[bytes, bytearray], needy: deque[tuple[str, dict[bytes, list[int]], int]]) -> None:
-    """Hand out what is free, one each in turns."""
+    """Deal out free partitions round-robin."""
     for topic_id, flags in taken.items():
         partition = flags.find(0)
         while partition >= 0:
@@ -122,7 +122,7 @@ def _deal(taken: dict[bytes, bytearray], needy: deque[tuple[str, dict[bytes, lis
             if need > 1:
                 needy.append((member_id, lists, need - 1))
             partition = flags.find(0, partition + 1)
-    assert not needy, "the sizes add up to all partitions"
+    assert not needy, "the sizes must add up to the number of partitions"
 
 
 # -- different subscriptions -----------------------------------------------------------------------------------------
@@ -134,14 +134,14 @@ class _HeterogeneousAssignment:
     def __init__(self, spec: GroupSpec) -> None:
         self.spec = spec
         self.loads = [0] * len(spec.members)
-        # Topic → member → its partitions there; those it has had come first, so that new ones move first.
+        # Topic → member → its partitions; the previous ones come first, so that new ones are moved first.
         self.held: dict[bytes, dict[int, list[int]]] = {topic_id: {} for topic_id in spec.partition_counts}
         # Members that subscribe to the same topics form a class; its heap knows the least loaded one. Entries whose
-        # load is no longer true are dropped when they come up.
+        # load is outdated are dropped when they come up.
         self.heaps: list[list[tuple[int, int]]] = []
         self.class_of: list[int] = []
         self.classes_of_topic: dict[bytes, list[int]] = {topic_id: [] for topic_id in spec.partition_counts}
-        # The least loaded of every class that subscribes to the topic in hand.
+        # The least loaded member of every class that subscribes to the current topic.
         self.candidates: list[tuple[int, int]] = []
 
     def run(self) -> dict[str, Assignment]:
@@ -166,7 +166,7 @@ class _HeterogeneousAssignment:
             self.class_of.append(number)
 
     def _keep(self) -> dict[bytes, list[int]]:
-        """Members keep what they had and still want. Returns what is free."""
+        """Members keep previous partitions they still subscribe to. Returns the free partitions."""
         taken = {topic_id: bytearray(count) for topic_id, count in self.spec.partition_counts.items()}
         wanted: dict[int, dict[bytes, None]] = {}
         for index, member in enumerate(self.spec.members):
@@ -195,7 +195,7 @@ class _HeterogeneousAssignment:
         return free
 
     def _assign(self, free: dict[bytes, list[int]]) -> None:
-        """Free partitions to the least loaded, topics with the fewest subscribers first: they have the least choice."""
+        """Give free partitions to the least loaded; topics with few subscribers first, as they have less choice."""
         sizes = [0] * len(self.heaps)
         for number in self.class_of:
             sizes[number] += 1
@@ -209,7 +209,7 @@ class _HeterogeneousAssignment:
                 self._add(topic_id, self._least_loaded(), partition)
 
     def _balance(self) -> bool:
-        """One round over all topics. True if something moved, so that another round may find more."""
+        """One round over all topics. True if a partition moved, so that another round may find more."""
         moved = False
         for topic_id, holders in self.held.items():
             self._enter(topic_id)
@@ -235,12 +235,12 @@ class _HeterogeneousAssignment:
         return moved
 
     def _enter(self, topic_id: bytes) -> None:
-        """Turn to a topic: only its partitions move until the next call."""
+        """Select the topic whose partitions are moved until the next call."""
         self.candidates = [self._top(number) for number in self.classes_of_topic[topic_id]]
         heapify(self.candidates)
 
     def _top(self, number: int) -> tuple[int, int]:
-        """The least loaded of a class."""
+        """The least loaded member of a class."""
         heap = self.heaps[number]
         while heap[0][0] != self.loads[heap[0][1]]:
             heappop(heap)
