@@ -40,6 +40,7 @@ setup: $(DEV) ## prepare .venv with everything, run nothing
 
 lint: $(DEV)
 	@$(BIN)/ruff check src tests tools bench examples
+	@$(BIN)/ruff format --check --quiet src tests tools bench examples || { echo "run: .venv/bin/ruff format ."; exit 1; }
 
 types: $(DEV)
 	@$(BIN)/mypy

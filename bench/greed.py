@@ -152,9 +152,7 @@ def fetch_request(topics: int, partitions: int) -> FetchRequest:
 ALL_TOPICS = MetadataRequest(topics=None)
 
 KINDS: dict[str, Greed] = {
-    "pipelined-versions": Greed(
-        "200 connections of pipelined ApiVersions", 200, lambda: wire.api_versions() * 20_000
-    ),
+    "pipelined-versions": Greed("200 connections of pipelined ApiVersions", 200, lambda: wire.api_versions() * 20_000),
     "pipelined-metadata": Greed(
         "200 connections of pipelined Metadata of one topic",
         200,
@@ -166,9 +164,7 @@ KINDS: dict[str, Greed] = {
         "20 connections that ask for 50,000 topics that are not there", 20, lambda: frame(metadata_of(50_000))
     ),
     "list-offsets": Greed("20 connections of ListOffsets of 90,000 partitions", 20, lambda: frame(offsets_of(900, 99))),
-    "fetches": Greed(
-        "20 connections of Fetch of 90,000 partitions", 20, lambda: frame(fetch_request(900, 99), 11)
-    ),
+    "fetches": Greed("20 connections of Fetch of 90,000 partitions", 20, lambda: frame(fetch_request(900, 99), 11)),
     "unread-fetches": Greed(
         "200 connections of Fetch of 90,000 partitions that read nothing",
         200,

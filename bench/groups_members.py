@@ -305,9 +305,7 @@ class ClassicMember(Member):
 
     async def _beat(self) -> bool:
         """Heartbeats until the group rebalances (False) or the member is killed (True)."""
-        request = HeartbeatRequest(
-            group_id=self._group.group_id, generation_id=self.epoch, member_id=self.member_id
-        )
+        request = HeartbeatRequest(group_id=self._group.group_id, generation_id=self.epoch, member_id=self.member_id)
         while True:
             await self._next_beat()
             answer = await self.connection.ask(ApiKey.HEARTBEAT, request, HeartbeatResponse)
@@ -360,9 +358,7 @@ class ConsumerMember(Member):
         )
         while True:
             self._last_beat_s = time.monotonic()
-            answer = await self.connection.ask(
-                ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse
-            )
+            answer = await self.connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse)
             if answer.error_code not in NOT_YET:
                 return answer
             await asyncio.sleep(RETRY_S)

@@ -95,9 +95,7 @@ def main() -> None:
     console.print(table(found))
 
 
-def under(
-    broker: PenstockServer, attack: str, seconds: float, observed_after_s: float = OBSERVED_AFTER_S
-) -> Found:
+def under(broker: PenstockServer, attack: str, seconds: float, observed_after_s: float = OBSERVED_AFTER_S) -> Found:
     """The memory of a broker under this attack, and for a while after it: what was in sockets is still read then."""
     kinds = attack.split("+")
     before_mb = processes.memory(broker.pid).rss_mb

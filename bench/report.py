@@ -96,9 +96,7 @@ def _as_json(outcome: Outcome, bench: Bench) -> Mapping[str, object]:
                 "better": metric.better.name.lower(),
                 "median": {side.key: outcome.median(side, metric.name) for side in outcome.samples},
                 "median_ratio": {
-                    side.key: outcome.ratio(metric.name, side)
-                    for side in outcome.samples
-                    if side is not Side.PENSTOCK
+                    side.key: outcome.ratio(metric.name, side) for side in outcome.samples if side is not Side.PENSTOCK
                 },
             }
             for metric in outcome.case.metrics

@@ -180,9 +180,7 @@ class Bench:
         with suppress(*_FAILURES):
             outcome.case.clean_up(self, side)
 
-    def _guarded(
-        self, outcome: Outcome, side: Side, step: Callable[[Bench, Side], Sample | None]
-    ) -> Sample | None:
+    def _guarded(self, outcome: Outcome, side: Side, step: Callable[[Bench, Side], Sample | None]) -> Sample | None:
         if side in outcome.failures:
             return None
         try:

@@ -124,11 +124,12 @@ class Member:
 
     def _heartbeat(self, **fields: object) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self._group, member_id=self._id, member_epoch=self.epoch, **fields  # type: ignore[arg-type]
+            group_id=self._group,
+            member_id=self._id,
+            member_epoch=self.epoch,
+            **fields,  # type: ignore[arg-type]
         )
-        call = self._driver.call(
-            lambda turn, ticket: self._shard.consumer_group_heartbeat(turn, ticket, INFO, request)
-        )
+        call = self._driver.call(lambda turn, ticket: self._shard.consumer_group_heartbeat(turn, ticket, INFO, request))
         answer = call.response
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
         assert not answer.error_code, answer

@@ -221,8 +221,12 @@ def fill(bootstrap: str, topic: str, record_bytes: int, count: int, directory: P
     text = path.read_bytes()
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "batch.size": MIB,
-            "queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": MIB,
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "batch.size": MIB,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": MIB,
         }
     )
     for number in range(count):

@@ -146,7 +146,14 @@ def planning() -> str:
     parts = [GENERATED, PLANNING_HEAD, SPEC_HEAD, *_spec_tables(), RULES_HEAD]
     for subject, rules in SUBJECTS.items():
         parts += [f"### {subject}", *(_rule(rule) for rule in rules)]
-    parts += [PRESETS_HEAD, *_presets(), TABLES_HEAD, *_planning_tables(), CONFLICTS_HEAD, _table(("subject", "one says", "the other says"), CONFLICTS)]
+    parts += [
+        PRESETS_HEAD,
+        *_presets(),
+        TABLES_HEAD,
+        *_planning_tables(),
+        CONFLICTS_HEAD,
+        _table(("subject", "one says", "the other says"), CONFLICTS),
+    ]
     rows = [(f"`{one.name}`", one.shown, one.unit, one.source, one.text) for one in VALUES]
     parts += [VALUES_HEAD, _table(("name", "value", "unit", "source", "what it is"), rows)]
     return "\n\n".join(parts) + "\n"
@@ -189,7 +196,10 @@ def _planning_tables() -> Iterator[str]:
     yield "**Partition classes** (002)"
     yield _table(
         ("class", "from MB/s", "start with", "grow to", "add at a time"),
-        [(one.name, f"{one.from_mb_s:g}", str(one.start), str(one.maximum), str(one.increment)) for one in PARTITION_CLASSES],
+        [
+            (one.name, f"{one.from_mb_s:g}", str(one.start), str(one.maximum), str(one.increment))
+            for one in PARTITION_CLASSES
+        ],
     )
     yield "**Milestones** (004)"
     yield _table(
@@ -216,7 +226,11 @@ def _planning_tables() -> Iterator[str]:
     yield _table(
         ("resource", "unit", "start", "increment", "maximum", "001"),
         [
-            (one.resource, one.unit, *(f"{size:,g}" for size in (one.start, one.increment, one.maximum, one.maximum_large)))
+            (
+                one.resource,
+                one.unit,
+                *(f"{size:,g}" for size in (one.start, one.increment, one.maximum, one.maximum_large)),
+            )
             for one in planning_tables.SIZES
         ],
     )
@@ -227,7 +241,9 @@ def _planning_tables() -> Iterator[str]:
 
 
 def compatibility(table: str) -> str:
-    return "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip(), _not_served(), FEATURES, COMPATIBILITY_GAPS]) + "\n"
+    return (
+        "\n\n".join([GENERATED, COMPATIBILITY_HEAD, table.strip(), _not_served(), FEATURES, COMPATIBILITY_GAPS]) + "\n"
+    )
 
 
 def _not_served() -> str:

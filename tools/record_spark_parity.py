@@ -75,9 +75,7 @@ def logs(spark: SparkSession, bootstrap: str) -> dict[str, Any]:
         deadline_s = time.monotonic() + parity.COMPACTION_TIMEOUT_S
         while True:
             before = stored(bootstrap, topic)
-            rows = {
-                level: ask(spark, bootstrap, parity.log_case(topic, level))["rows"] for level in parity.ISOLATIONS
-            }
+            rows = {level: ask(spark, bootstrap, parity.log_case(topic, level))["rows"] for level in parity.ISOLATIONS}
             has_gaps = len(rows["read_uncommitted"]) < before["high_watermark"]
             if has_gaps and stored(bootstrap, topic) == before:
                 break

@@ -47,9 +47,7 @@ def rows(data: bytes, aborted: Sequence[tuple[int, int]] = (), **options: object
         headers = [
             None if row is None else [(one["key"], one["value"]) for one in row] for row in batch["headers"].to_pylist()
         ]
-        offsets, kinds, keys, values = (
-            batch[name].to_pylist() for name in ("offset", "timestampType", "key", "value")
-        )
+        offsets, kinds, keys, values = (batch[name].to_pylist() for name in ("offset", "timestampType", "key", "value"))
         found += zip(offsets, milliseconds, kinds, keys, values, headers, strict=True)
     return found
 

@@ -47,9 +47,7 @@ def _prepared(
     return SimulatedCluster(model), Saved(PlanFile(plan.moves, cluster="a-cluster", throttle=throttle, step=step))
 
 
-def _run(
-    cluster: SimulatedCluster, saved: Saved, on_progress: Callable[[Progress], None] = lambda told: None
-) -> None:
+def _run(cluster: SimulatedCluster, saved: Saved, on_progress: Callable[[Progress], None] = lambda told: None) -> None:
     Executor(cluster, saved.plan, save=saved.save, on_progress=on_progress, patience_s=60).run()
 
 

@@ -78,9 +78,7 @@ class ClusterClient:
         """One attempt at the leader; None if there is no leader or no response."""
         if self.leader < 0 and await self.find_leader() < 0:
             return None
-        request = produce_request(
-            self.topic, batch(*values, **options), self.partition, acks, timeout_ms=timeout_ms
-        )
+        request = produce_request(self.topic, batch(*values, **options), self.partition, acks, timeout_ms=timeout_ms)
         try:
             answer = await self.call(self.leader, request, 12)
         except OSError:

@@ -162,4 +162,3 @@ def ends(cluster: SimCluster, replicas: Iterable[int]) -> list[int]:
         log = log_of(node)
         found += [-1 if log is None else log.end_offset, high_watermark(node)]
     return found
-

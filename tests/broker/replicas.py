@@ -224,8 +224,14 @@ class Replicas:
             ),
             r.TopicRecord(name=TOPIC, topic_id=self.topic_id),
             r.PartitionRecord(
-                partition_id=0, topic_id=self.topic_id, replicas=everyone, isr=everyone, leader=1,
-                leader_epoch=0, partition_epoch=0, directories=[b"\1" * 16] * count,
+                partition_id=0,
+                topic_id=self.topic_id,
+                replicas=everyone,
+                isr=everyone,
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[b"\1" * 16] * count,
             ),
         )
 
@@ -286,8 +292,14 @@ class Replicas:
         self.record(
             r.TopicRecord(name=TOPIC, topic_id=self.topic_id),
             r.PartitionRecord(
-                partition_id=0, topic_id=self.topic_id, replicas=everyone, isr=everyone, leader=1,
-                leader_epoch=0, partition_epoch=0, directories=[b"\1" * 16] * len(everyone),
+                partition_id=0,
+                topic_id=self.topic_id,
+                replicas=everyone,
+                isr=everyone,
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[b"\1" * 16] * len(everyone),
             ),
         )
 
@@ -313,8 +325,12 @@ class Replicas:
     def _registration(self, node: int, *, fenced: bool = False) -> r.RegisterBrokerRecord:
         endpoint = r.BrokerEndpoint(name="PLAINTEXT", host=f"node{node}", port=PORT, security_protocol=0)
         return r.RegisterBrokerRecord(
-            broker_id=node, broker_epoch=self.broker_epochs[node], incarnation_id=bytes([node]) * 16,
-            end_points=[endpoint], fenced=fenced, log_dirs=[bytes([node]) * 16],
+            broker_id=node,
+            broker_epoch=self.broker_epochs[node],
+            incarnation_id=bytes([node]) * 16,
+            end_points=[endpoint],
+            fenced=fenced,
+            log_dirs=[bytes([node]) * 16],
         )
 
     def alter(self, sender: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -339,8 +355,12 @@ class Replicas:
             self.set_isr(*members)
             state = self.state
         data = AlterPartitionResponsePartitionData(
-            partition_index=0, error_code=error, leader_id=state.leader, leader_epoch=state.leader_epoch,
-            isr=list(state.isr), partition_epoch=state.partition_epoch,
+            partition_index=0,
+            error_code=error,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
         )
         return AlterPartitionResponse(
             topics=[AlterPartitionResponseTopicData(topic_id=topic.topic_id, partitions=[data])]
@@ -365,9 +385,7 @@ class Client:
             self._clients[node] = client
         return client
 
-    async def call(
-        self, node: int, request: Message, version: int, patience_ms: float = REQUEST_TIMEOUT_MS
-    ) -> Any:
+    async def call(self, node: int, request: Message, version: int, patience_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """The response; OSError if there is none within `patience_ms`."""
         client = await self.to(node)
         timer = self.runtime.call_later(patience_ms, client.close)
@@ -383,9 +401,7 @@ class Client:
         answer = await self.call(node, request, 12)
         return answer.responses[0].partition_responses[0]
 
-    async def fetch(
-        self, node: int, offset: int = 0, patience_ms: float = REQUEST_TIMEOUT_MS, **options: Any
-    ) -> Any:
+    async def fetch(self, node: int, offset: int = 0, patience_ms: float = REQUEST_TIMEOUT_MS, **options: Any) -> Any:
         answer = await self.call(node, fetch_request(TOPIC, offset, **options), 12, patience_ms)
         return answer.responses[0].partitions[0]
 

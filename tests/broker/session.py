@@ -269,9 +269,7 @@ def batch(
 ) -> bytes:
     """A batch as a producer sends it; its records are a millisecond apart."""
     records = [Record(timestamp=timestamp + number, value=value) for number, value in enumerate(values)]
-    return build_batch(
-        records, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
-    )
+    return build_batch(records, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
 def produce_request(

@@ -235,9 +235,7 @@ def test_voters_are_described_added_and_removed() -> None:
         done = ask(
             cluster,
             other,
-            RemoveRaftVoterRequest(
-                cluster_id=cluster_id, voter_id=gone.node_id, voter_directory_id=keys[gone.node_id]
-            ),
+            RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=gone.node_id, voter_directory_id=keys[gone.node_id]),
             0,
         )
         assert done.error_code == ErrorCode.NONE

@@ -164,9 +164,7 @@ async def test_the_brokers_settings_are_the_defaults_of_its_topics(s: Session) -
 @simulated(OFTEN)
 async def test_min_compaction_lag_keeps_records_and_max_forces(s: Session) -> None:
     await s.create("t", **SMALL, min_compaction_lag_ms="60000")
-    await s.create(
-        "forced", **SMALL, max_compaction_lag_ms="60000", min_cleanable_dirty_ratio="1.0"
-    )
+    await s.create("forced", **SMALL, max_compaction_lag_ms="60000", min_cleanable_dirty_ratio="1.0")
     for topic in ("t", "forced"):
         await fill(s, topic=topic)
     await s.runtime.sleep(50_000)

@@ -142,9 +142,7 @@ async def test_a_topic_may_go_while_its_records_are_compressed(s: Session) -> No
     for _ in range(5):
         await s.create("t", compression_type="zstd")
         producers = [await s.connect() for _ in range(3)]
-        answers = [
-            producer.send(produce_request("t", batch(*VALUES)), 12) for _ in range(5) for producer in producers
-        ]
+        answers = [producer.send(produce_request("t", batch(*VALUES)), 12) for _ in range(5) for producer in producers]
         await s.runtime.sleep(0.5)
         await s.delete("t")
         for answer in answers:

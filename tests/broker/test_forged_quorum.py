@@ -192,7 +192,15 @@ class Forger:
             voters = VoterSet.of(voter(n) for n in rng.sample((1, 2, 3, 9), rng.randrange(4)))
             control = (m.LeaderChange(self.node(), (1, 2), (9,)), m.Voters(voters))
             return encode_batch(LogBatch(at, len(control), epoch, control=control), 1)
-        return encode_batch(LogBatch(at, 2, epoch, values=(NO_OP, rng.choice((NO_OP, NO_OP, b"nothing"))), ), 1)
+        return encode_batch(
+            LogBatch(
+                at,
+                2,
+                epoch,
+                values=(NO_OP, rng.choice((NO_OP, NO_OP, b"nothing"))),
+            ),
+            1,
+        )
 
 
 @pytest.mark.parametrize("voters", [0, 1, 2, 3])

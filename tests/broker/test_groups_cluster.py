@@ -50,9 +50,7 @@ def commit(cluster: SimCluster, at: int, offset: int) -> int:
 
 
 def committed(cluster: SimCluster, at: int) -> tuple[int, int]:
-    group = OffsetFetchRequestGroup(
-        group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    )
+    group = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
     answer = ask(cluster, at, OffsetFetchRequest(groups=[group]), 8).groups[0]
     if answer.error_code:
         return answer.error_code, -1

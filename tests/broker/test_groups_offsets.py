@@ -91,9 +91,7 @@ async def test_commits_that_arrive_together_are_written_together(s: Session) -> 
     clients = [await s.connect() for _ in range(20)]
     partition = partition_of("g", 2)
     s.node.host.pause()
-    answers = [
-        client.send(commit_request("g", {("t", 0): (number, "")}), 9) for number, client in enumerate(clients)
-    ]
+    answers = [client.send(commit_request("g", {("t", 0): (number, "")}), 9) for number, client in enumerate(clients)]
     await s.runtime.sleep(100)
     s.node.host.resume()
     for answer in answers:

@@ -157,9 +157,7 @@ def test_a_chore_that_fails_is_done_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["_reached", "advanced"])
-def test_a_failing_waiter_ends_only_its_own_connection(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_waiter_ends_only_its_own_connection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant = Plant()
     if name == "_reached":
         plant.into(monkeypatch, ParkedProduce, name)

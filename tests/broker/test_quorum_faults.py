@@ -94,8 +94,15 @@ def test_a_failed_sync_of_the_quorum_ends_the_process(path: str) -> None:
         if path == "quorum-state":
             # A newer epoch is the next thing that it has to remember.
             forged = m.VoteRequest(
-                9, node.node_id, 0, node.served.quorum.core.epoch + 1, ReplicaKey(9, b"9" * 16),
-                node.served.quorum.key, 0, 0, False,
+                9,
+                node.node_id,
+                0,
+                node.served.quorum.core.epoch + 1,
+                ReplicaKey(9, b"9" * 16),
+                node.served.quorum.key,
+                0,
+                0,
+                False,
             )
             to_controller(cluster, node.node_id, forged)
         else:

@@ -267,9 +267,7 @@ def test_a_group_finds_its_offsets_on_the_next_coordinator() -> None:
                 cluster.node(node).crash()
                 await client.runtime.sleep(100)
                 node_down = node
-                await client.until(
-                    lambda down=node_down: offsets_leader(cluster) not in (down, -1), limit_ms=30_000
-                )
+                await client.until(lambda down=node_down: offsets_leader(cluster) not in (down, -1), limit_ms=30_000)
                 cluster.node(node_down).begin()
                 await client.until(lambda down=node_down: cluster.node(down).ready)
                 await client.until(lambda: offsets_isr(cluster) == 3)
@@ -347,16 +345,16 @@ async def commit(client: ClusterClient, node: int, offset: int) -> None:
 
 
 async def offset_of(client: ClusterClient, node: int) -> int:
-    group = OffsetFetchRequestGroup(
-        group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    )
+    group = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
     while True:
         answer = await client.call(node, OffsetFetchRequest(groups=[group]), 9)
         (found,) = answer.groups
         if not found.error_code:
             return int(found.topics[0].partitions[0].committed_offset)
         assert found.error_code in (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
         ), found.error_code
         await client.runtime.sleep(50)
         node = await coordinator(client, client.cluster)

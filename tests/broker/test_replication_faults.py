@@ -65,9 +65,7 @@ class Run:
             return None
         node = state.leader
         try:
-            answer = await self.client.produce(
-                node, value, timeout_ms=1500, producer_id=7, epoch=0, sequence=sequence
-            )
+            answer = await self.client.produce(node, value, timeout_ms=1500, producer_id=7, epoch=0, sequence=sequence)
         except OSError:
             return None
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

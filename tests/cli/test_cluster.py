@@ -54,9 +54,7 @@ def test_the_cluster_id_is_what_kafkas_own_tool_says(on: Run, bootstrap: str) ->
     assert told.stdout.strip() == f"Cluster ID: {described(on)['cluster']}"
 
 
-def test_partitions_that_are_not_well_are_named_and_fail_the_check(
-    on: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_that_are_not_well_are_named_and_fail_the_check(on: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def partition(leader: int, isr: list[int]) -> SimpleNamespace:
         return SimpleNamespace(leader=leader, replicas=[1, 2], isrs=isr)
 

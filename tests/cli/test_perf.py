@@ -20,9 +20,7 @@ TOTAL = (
     r"(\d+)(?: steady state)? records sent, \d+\.\d+ records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency, "
     r"\d+\.\d\d ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
 )
-WINDOW = (
-    r"\d+ records sent, \d+\.\d records/sec \(\d+\.\d\d MB/sec\), \d+\.\d ms avg latency, \d+\.\d ms max latency\."
-)
+WINDOW = r"\d+ records sent, \d+\.\d records/sec \(\d+\.\d\d MB/sec\), \d+\.\d ms avg latency, \d+\.\d ms max latency\."
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
 RATE = r"-?\d+\.\d{4}"
 CONSUMED = rf"{DATE}, {DATE}, {RATE}, {RATE}, (\d+), {RATE}, -?\d+, -?\d+, {RATE}, {RATE}"

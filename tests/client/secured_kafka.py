@@ -54,9 +54,7 @@ class SecuredKafka(ApacheKafka):
     def __init__(self, certificates: Certificates) -> None:
         super().__init__(heap="512M")
         names = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-        self.addresses = {
-            name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
-        }
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
         more = ",".join(f"{name}://{address}" for name, address in self.addresses.items())
         text = self._properties_path.read_text(encoding="utf-8")
         lines = []

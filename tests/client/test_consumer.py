@@ -292,8 +292,9 @@ def test_without_an_offset_and_without_a_reset_nothing_is_guessed(
     bootstrap: str, create_topic: Callable[..., str]
 ) -> None:
     topic = create_topic()
-    with Consumer(bootstrap, topic, "none", auto_offset_reset="error") as consumer, pytest.raises(
-        ConsumeFailed, match=topic
+    with (
+        Consumer(bootstrap, topic, "none", auto_offset_reset="error") as consumer,
+        pytest.raises(ConsumeFailed, match=topic),
     ):
         consumer.poll(20)
 

@@ -177,9 +177,16 @@ def test_flush_says_what_is_left() -> None:
 
 
 def test_records_survive_a_broker_that_dies_and_comes_back_once_and_in_order() -> None:
-    with PenstockServer() as server, Producer(
-        server.bootstrap, reconnect_backoff_ms=20, reconnect_backoff_max_ms=100, log_level=0, error_cb=lambda _: None
-    ) as producer:
+    with (
+        PenstockServer() as server,
+        Producer(
+            server.bootstrap,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=100,
+            log_level=0,
+            error_cb=lambda _: None,
+        ) as producer,
+    ):
         producer.send("t", b"0").result(60)
         for number in range(1, 1200):
             producer.send("t", str(number), partition=0)
@@ -241,9 +248,7 @@ def test_a_partitioner_that_is_wrong_is_told(bootstrap: str, create_topic: Calla
 
 
 def test_a_partitioner_needs_a_topic_that_is_there() -> None:
-    producer = Producer(
-        nobody(), partitioner=RoundRobin(), max_block_ms=200, log_level=0, error_cb=lambda _: None
-    )
+    producer = Producer(nobody(), partitioner=RoundRobin(), max_block_ms=200, log_level=0, error_cb=lambda _: None)
     try:
         with pytest.raises(UnknownTopic):
             producer.send("t", b"v")

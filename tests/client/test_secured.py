@@ -79,9 +79,7 @@ def read_all(properties: Mapping[str, str]) -> int:
 
 @pytest.mark.parametrize("mechanism", LOGINS)
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_every_login_is_accepted(
-    kafka: SecuredKafka, trust: dict[str, str], mechanism: str, protocol: str
-) -> None:
+def test_every_login_is_accepted(kafka: SecuredKafka, trust: dict[str, str], mechanism: str, protocol: str) -> None:
     certificates = trust if protocol == "SASL_SSL" else {}
     assert read_all(properties_for(kafka, protocol, LOGINS[mechanism], certificates)) == RECORDS
 
@@ -190,9 +188,7 @@ def test_files_that_are_not_there_or_no_certificates_are_named(
 
 
 @pytest.mark.parametrize("mechanism", LOGINS)
-def test_the_translation_for_librdkafka_logs_in_too(
-    kafka: SecuredKafka, trust: dict[str, str], mechanism: str
-) -> None:
+def test_the_translation_for_librdkafka_logs_in_too(kafka: SecuredKafka, trust: dict[str, str], mechanism: str) -> None:
     properties = librdkafka_properties(properties_for(kafka, "SASL_SSL", LOGINS[mechanism], trust))
     consumer = Consumer(properties | {"group.id": "g"})
     try:

@@ -293,5 +293,3 @@ def test_what_is_saved_is_the_offset_after_the_last_record_of_each_partition(pai
     saving.saved(advances)
     with pytest.raises(OffsetConflict):
         saving.advances(records)
-
-

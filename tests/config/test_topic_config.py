@@ -69,9 +69,7 @@ def test_invalid_topic_settings_are_refused(name: str, text: str, told: str) -> 
 
 
 def test_defaults_of_planned_topic_properties_are_accepted() -> None:
-    validate_topic_configs(
-        {"remote.storage.enable": "false", "local.retention.ms": "-2", "preallocate": "false"}
-    )
+    validate_topic_configs({"remote.storage.enable": "false", "local.retention.ms": "-2", "preallocate": "false"})
     assert validate_topic_config("retention.ms", " 5 ") == 5
 
 

@@ -1,10 +1,10 @@
 """Drives a pure shard: virtual time, a log in memory, answers by ticket, and metadata that changes on demand.
 
-    driver = ShardDriver(GroupShard(GroupConfig()))
-    driver.create_topic("orders", partitions=4)
-    answer = driver.call(lambda turn, ticket: shard.heartbeat(turn, ticket, info, request))
-    driver.advance(45_000)          # timers fire in the order of their deadlines
-    answer.response                 # the message, or an assertion that says it is still due
+driver = ShardDriver(GroupShard(GroupConfig()))
+driver.create_topic("orders", partitions=4)
+answer = driver.call(lambda turn, ticket: shard.heartbeat(turn, ticket, info, request))
+driver.advance(45_000)          # timers fire in the order of their deadlines
+answer.response                 # the message, or an assertion that says it is still due
 """
 
 from __future__ import annotations

@@ -243,9 +243,7 @@ def test_reads_and_appends_continue_while_segments_are_replaced() -> None:
 
 
 def test_retention_does_not_run_during_a_compaction() -> None:
-    config = LogConfig(
-        cleanup_policy="compact,delete", segment_bytes=1_000, retention_bytes=0, file_delete_delay_ms=5
-    )
+    config = LogConfig(cleanup_policy="compact,delete", segment_bytes=1_000, retention_bytes=0, file_delete_delay_ms=5)
 
     async def main(runtime: SimRuntime) -> None:
         log = await open_log(runtime, config)

@@ -259,9 +259,7 @@ def test_a_rebuilt_index_is_valid_or_rebuilt_again_after_a_power_loss(seed: int)
 
 def test_a_removed_segment_stays_readable_while_it_is_retained() -> None:
     async def main(runtime: SimRuntime) -> None:
-        log = await filled(
-            runtime, 20, LogConfig(segment_bytes=5 * SIZE, retention_bytes=0, file_delete_delay_ms=100)
-        )
+        log = await filled(runtime, 20, LogConfig(segment_bytes=5 * SIZE, retention_bytes=0, file_delete_delay_ms=100))
         found = await log.reader.read(2, 1 << 20, log.end_offset)
         found.file.retain()
         expected = await found.file.pread(found.size, found.position)

@@ -65,9 +65,7 @@ class Cluster:
         self.log += decision.records
         return decision.reply.broker_epoch
 
-    def create(
-        self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: str
-    ) -> TopicImage:
+    def create(self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: str) -> TopicImage:
         topic = NewTopic(
             name, partitions, replication_factor, configs=tuple((k.replace("_", "."), v) for k, v in configs.items())
         )

@@ -248,9 +248,7 @@ def test_a_leader_whose_log_is_damaged_leaves_the_isr_and_another_leads() -> Non
 def test_a_damaged_leader_is_not_eligible_below_the_minimum_either() -> None:
     cluster, epochs, topic_id = three()
     cluster.controller.decide_alter_isrs(1, epochs[1], [proposal(topic_id, (1, 2))])
-    (result,) = cluster.controller.decide_alter_isrs(
-        1, epochs[1], [proposal(topic_id, (2,), partition_epoch=1)]
-    ).reply
+    (result,) = cluster.controller.decide_alter_isrs(1, epochs[1], [proposal(topic_id, (2,), partition_epoch=1)]).reply
     assert result.error == ErrorCode.NEW_LEADER_ELECTED
     after = cluster.topic("t").partitions[0]
     assert (after.leader, after.isr) == (2, (2,))

@@ -227,9 +227,7 @@ def operate(cluster: Cluster, name: str, a: int, b: int) -> None:
     elif name == "config":
         operation = AlterOperation.SET if b else AlterOperation.DELETE
         alteration = Alteration("segment.ms", operation, str(b * 60_000) if b else None)
-        cluster.log += controller.decide_incremental_alter_configs(
-            [ConfigAlteration(2, topic, (alteration,))]
-        ).records
+        cluster.log += controller.decide_incremental_alter_configs([ConfigAlteration(2, topic, (alteration,))]).records
     elif name == "fence" and broker is not None:
         cluster.log += controller.decide_fence_broker(a, broker.epoch).records
     elif name == "unfence" and broker is not None:

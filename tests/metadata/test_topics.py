@@ -145,9 +145,7 @@ def test_two_requests_in_flight_cannot_both_create_a_topic() -> None:
 
 def test_the_metadata_log_itself_cannot_be_created() -> None:
     outcome = refusal(Cluster(), NewTopic("__cluster_metadata", 1, 1))
-    assert outcome == Outcome(
-        ErrorCode.INVALID_REQUEST, "Creation of internal topic __cluster_metadata is prohibited."
-    )
+    assert outcome == Outcome(ErrorCode.INVALID_REQUEST, "Creation of internal topic __cluster_metadata is prohibited.")
 
 
 @pytest.mark.parametrize(

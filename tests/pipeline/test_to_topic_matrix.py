@@ -89,9 +89,7 @@ def test_drivers_killed_at_every_step_one_after_the_other(
         for number, die_at in enumerate(STEPS):
             die_in = 0 if die_at in AT_START else number
             cores = CORES[number % len(CORES)]
-            driver = scene.driver(
-                master=cores, source=source, die_at=die_at, die_in=die_in, die_after_ms=die_after_ms
-            )
+            driver = scene.driver(master=cores, source=source, die_at=die_at, die_in=die_in, die_after_ms=die_after_ms)
             driver.wait_until_killed()
             scene.reader.check()
             if passed_over:

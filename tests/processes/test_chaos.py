@@ -76,6 +76,7 @@ def names(told: Mapping[str, Any]) -> set[str]:
 
 # ---- kill -9
 
+
 def test_a_killed_leader_and_a_killed_controller_cost_no_record() -> None:
     told = unharmed("--faults", "kill-leader,kill-controller", "--rounds", "1")
     assert names(told) == {"kill-leader", "kill-controller"}
@@ -92,6 +93,7 @@ def test_any_killed_node_costs_no_record(role: str, protocol: str) -> None:
 
 # ---- SIGSTOP, SIGTERM
 
+
 @pytest.mark.long
 @pytest.mark.parametrize("role", ["leader", "follower", "controller", "coordinator"])
 def test_a_node_that_stands_still_and_goes_on_costs_no_record(role: str) -> None:
@@ -106,12 +108,17 @@ def test_a_rolling_restart_costs_no_record() -> None:
 
 # ---- the network
 
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
-        "cut-leader", "cut-controller", "cut-leader-one-way", "cut-controller-one-way",
-        "isolate-leader", "isolate-controller",
+        "cut-leader",
+        "cut-controller",
+        "cut-leader-one-way",
+        "cut-controller-one-way",
+        "isolate-leader",
+        "isolate-controller",
     ],
 )
 def test_a_cut_network_costs_no_record(fault: str) -> None:
@@ -125,6 +132,7 @@ def test_a_leader_whose_packets_are_lost_in_one_direction_costs_no_record() -> N
 
 
 # ---- the disk
+
 
 @pytest.mark.long
 @pytest.mark.parametrize("role", ["leader", "follower"])
@@ -146,6 +154,7 @@ def test_data_on_disks_in_memory_is_kept_with_the_account(tmp_path: Path) -> Non
 
 
 # ---- two releases
+
 
 @pytest.mark.long
 def test_this_release_and_an_earlier_one_mix_and_each_node_can_change_to_the_other(tmp_path: Path) -> None:
@@ -170,6 +179,7 @@ def earlier_release(directory: Path) -> Path:
 
 
 # ---- everything at once
+
 
 @pytest.mark.long
 def test_faults_that_overlap_cost_no_record() -> None:

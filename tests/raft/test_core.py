@@ -249,9 +249,7 @@ def test_a_snapshot_older_than_what_is_committed_is_left_aside() -> None:
         m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, read_from=2), 10
     ).messages
     old = OffsetAndEpoch(1, 1)
-    ready = replica.step(
-        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, snapshot=old), 50
-    )
+    ready = replica.step(m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 2, snapshot=old), 50)
     assert "offers a snapshot that ends at 1, but the log is committed up to 2" in only(ready.contradictions)
     assert ready.messages == []
 
@@ -261,14 +259,10 @@ def test_a_snapshot_that_never_ends_is_not_fetched_on(size: int, data: bytes) ->
     replica, ready = core(hard=HardState(1, 2))
     (request,) = ready.messages
     snapshot = OffsetAndEpoch(7, 1)
-    ready = replica.step(
-        m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 7, snapshot=snapshot), 10
-    )
+    ready = replica.step(m.FetchResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, 7, snapshot=snapshot), 10)
     (request,) = ready.messages
     assert isinstance(request, m.FetchSnapshotRequest)
-    piece = m.FetchSnapshotResponse(
-        2, 1, request.request_id, ErrorCode.NONE, 2, 1, snapshot, 0, size=size, data=data
-    )
+    piece = m.FetchSnapshotResponse(2, 1, request.request_id, ErrorCode.NONE, 2, 1, snapshot, 0, size=size, data=data)
     ready = replica.step(piece, 20)
     assert "of a snapshot of" in only(ready.contradictions)
     assert ready.snapshot_chunk is None

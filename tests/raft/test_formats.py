@@ -102,9 +102,7 @@ def test_the_quorum_state_is_kafkas_json() -> None:
 
 
 def test_a_quorum_state_without_a_checksum_is_kafkas_own() -> None:
-    text = (
-        b'{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
-    )
+    text = b'{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
     assert parse_quorum_state(text) == HardState(7, 2)
 
 

@@ -166,8 +166,16 @@ class Model:
     def step(self) -> None:
         step = self.rng.choices(
             (
-                self.some_append, self.some_ask, self.some_deliver, self.some_news, self.some_sync,
-                self.some_tick, self.some_crash, self.some_restart, self.some_fencing, self.some_drop,
+                self.some_append,
+                self.some_ask,
+                self.some_deliver,
+                self.some_news,
+                self.some_sync,
+                self.some_tick,
+                self.some_crash,
+                self.some_restart,
+                self.some_fencing,
+                self.some_drop,
                 self.some_doubling,
             ),
             (12, 30, 60, 20, 10, 4, 1.0, 2, 0.7, 2, 2),
@@ -360,9 +368,7 @@ class Model:
         registered = self.known_state(replica)
         current = registered.broker_epochs[ask.sender] == ask.broker_epoch
         eligible = current and ask.sender not in registered.fenced
-        proposal = leader.on_fetch(
-            ask.sender, offset, self.now_ms, broker_epoch=ask.broker_epoch, eligible=eligible
-        )
+        proposal = leader.on_fetch(ask.sender, offset, self.now_ms, broker_epoch=ask.broker_epoch, eligible=eligible)
         self.send_proposal(replica, proposal)
         entries = log.entries[offset : offset + RECORDS_PER_FETCH]
         first, last = (offset, entries[-1][0]) if entries else (-1, -1)
@@ -460,9 +466,7 @@ class Model:
         before = self.state
         epoch = state.leader_epoch + (state.leader != before.leader)
         changed = (state.leader, state.isr, state.elr) != (before.leader, before.isr, before.elr)
-        self.history.append(
-            replace(state, leader_epoch=epoch, partition_epoch=before.partition_epoch + changed)
-        )
+        self.history.append(replace(state, leader_epoch=epoch, partition_epoch=before.partition_epoch + changed))
 
     # ---- what must hold
 

@@ -67,9 +67,7 @@ class Pair:
         self.far = far
 
 
-async def connect(
-    runtime: Runtime, near: type[Recorder] = Recorder, far: type[Recorder] = Recorder
-) -> Pair:
+async def connect(runtime: Runtime, near: type[Recorder] = Recorder, far: type[Recorder] = Recorder) -> Pair:
     accepted: Future[Recorder] = runtime.future()
 
     def accept() -> Recorder:

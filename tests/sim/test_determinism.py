@@ -25,10 +25,7 @@ def load_scenario() -> ModuleType:
 
 
 def test_one_seed_gives_one_digest_in_every_process() -> None:
-    digests = {
-        seed: load_scenario().run_scenario(seed).digest()
-        for seed in (1, 2)
-    }
+    digests = {seed: load_scenario().run_scenario(seed).digest() for seed in (1, 2)}
     assert digests[1] != digests[2]
     for seed, digest in digests.items():
         for hash_seed in ("0", "12345"):

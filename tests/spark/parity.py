@@ -148,7 +148,8 @@ REFUSED: Mapping[str, tuple[bool, Mapping[str, str]]] = {
         },
     ),
     "a start behind the log": (
-        False, {"subscribe": OTHER, "startingOffsets": offsets(parity_other={0: 99, 1: 0}), "failOnDataLoss": "false"},
+        False,
+        {"subscribe": OTHER, "startingOffsets": offsets(parity_other={0: 99, 1: 0}), "failOnDataLoss": "false"},
     ),
     "an end before the start, by time": (
         False,
@@ -254,9 +255,7 @@ def readable(rows: Iterable[Any], without: tuple[str, ...] = ()) -> list[list[ob
     """Rows as JSON, in the order of topic, partition and offset; timestamps in ms."""
     found = sorted((dict(row) for row in rows), key=lambda row: (row["topic"], row["partition"], row["offset"]))
     names = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-    return [
-        [_readable(row[name]) for name in names if name in row and name not in without] for row in found
-    ]
+    return [[_readable(row[name]) for name in names if name in row and name not in without] for row in found]
 
 
 def _readable(value: object) -> object:

@@ -99,9 +99,7 @@ def test_unchanged_jobs_read_and_write_and_stream_under_the_name_kafka(spark: Sp
         assert sorted(int(record.value or b"") for record in read_topic(server.bootstrap, two)) == list(range(100))
 
 
-def test_it_leaves_a_session_alone_that_has_the_connector(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_leaves_a_session_alone_that_has_the_connector(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alias, "CONNECTOR_CLASS", "org.apache.spark.sql.SparkSession")
     session = spark.newSession()
     assert alias.register(session, kafka_alias=True) is False

@@ -17,7 +17,7 @@ def make_java(home: Path, version: str | None = "17.0.15", modules: str = "java.
     """A Java that prints its arguments, one per line."""
     (home / "bin").mkdir(parents=True)
     executable = home / "bin" / "java"
-    executable.write_text("#!/bin/sh\nfor one do echo \"$one\"; done\n")
+    executable.write_text('#!/bin/sh\nfor one do echo "$one"; done\n')
     executable.chmod(0o755)
     if version is not None:
         (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')

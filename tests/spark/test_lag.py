@@ -22,9 +22,7 @@ def progress(query: str, ends: dict[TopicPartition, int], latest: dict[TopicPart
         endOffset=json.dumps(SourceOffset(ends).to_json()), latestOffset=json.dumps(positions_json(latest))
     )
     other = SimpleNamespace(endOffset="17", latestOffset=None)
-    return SimpleNamespace(
-        progress=SimpleNamespace(id=query, name='top "10"', batchId=4, sources=[other, ours])
-    )
+    return SimpleNamespace(progress=SimpleNamespace(id=query, name='top "10"', batchId=4, sources=[other, ours]))
 
 
 def test_lag_is_told_per_trigger() -> None:

@@ -128,9 +128,7 @@ def test_the_first_of_timestamp_timestamps_and_offsets_wins() -> None:
         TopicPartition("orders", 1): LATEST,
         TopicPartition("orders", 2): EARLIEST,
     }
-    assert stream_options(ORDERS | offsets | timestamps).starting == Times(
-        places={TopicPartition("orders", 0): 1000}
-    )
+    assert stream_options(ORDERS | offsets | timestamps).starting == Times(places={TopicPartition("orders", 0): 1000})
     assert stream_options(ORDERS | offsets | timestamps | timestamp).starting == Times(everywhere=5)
 
 

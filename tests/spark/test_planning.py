@@ -32,9 +32,7 @@ def planned(
 ) -> SourceOffset | None:
     now = Snapshot(ends, ids or {key.topic: IDS[key.topic] for key in ends})
     change = change_between(start, now)
-    return next_end(
-        start, now, change, earliest or dict.fromkeys(change.added, 0), offsets_max=limit, cut=Cut()
-    )
+    return next_end(start, now, change, earliest or dict.fromkeys(change.added, 0), offsets_max=limit, cut=Cut())
 
 
 def test_the_first_end_says_where_it_begins() -> None:

@@ -80,9 +80,10 @@ def test_a_group_that_works_is_not_touched(both: Both, stocked: str, protocol: s
         groups(both, "--reset-offsets", *group, "--to-earliest", "--topic", stocked, "--execute")
         groups(both, "--delete", *group)
         groups(both, "--delete-offsets", *group, "--topic", stocked)
-        assert f"{stocked} {stocked} 0 3 3 0" in both.run(
-            both.penstock, "kafka-consumer-groups", "--describe", *group
-        ).output
+        assert (
+            f"{stocked} {stocked} 0 3 3 0"
+            in both.run(both.penstock, "kafka-consumer-groups", "--describe", *group).output
+        )
     for listing in (("--state",), ("--type",), ("--state", "stable"), ("--state", "empty")):
         both.same_about(stocked, "kafka-consumer-groups", "--list", *listing)
     groups(both, "--describe", *group, "--state")

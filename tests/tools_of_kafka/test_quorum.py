@@ -134,19 +134,17 @@ def test_features_are_described_and_changed_all_or_nothing(tools: KafkaTools, cl
     assert f"{elr} was upgraded to 1" in raised
 
 
-def test_a_broker_that_is_gone_is_unregistered_and_leaders_go_back(
-    tools: KafkaTools, cluster: PenstockCluster
-) -> None:
+def test_a_broker_that_is_gone_is_unregistered_and_leaders_go_back(tools: KafkaTools, cluster: PenstockCluster) -> None:
     gone = next(node for node in (1, 2, 3) if node != cluster.controller())
     living = tools.run("kafka-cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", str(gone))
     assert living.code != 0
     cluster.signal(gone, signal.SIGTERM)
     cluster.wait(lambda: all(leader not in (gone, -1) for leader in cluster.leaders(TOPIC).values()), "hand over")
     cluster.wait(
-        lambda: tools.run(
-            "kafka-cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", str(gone)
-        ).code
-        == 0,
+        lambda: (
+            tools.run("kafka-cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", str(gone)).code
+            == 0
+        ),
         "unregister a broker that was stopped",
     )
     endpoints = tools.run("kafka-cluster", "list-endpoints", "--bootstrap-server", cluster.bootstrap).output

@@ -89,9 +89,10 @@ def test_records_are_deleted_up_to_an_offset(both: Both, name: str, tmp_path: Pa
     both.same("kafka-console-producer", "--topic", name, given="a\nb\nc\nd\n")
     wanted = tmp_path / "offsets.json"
     wanted.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 3}]}))
-    assert f"partition: {name}-0 low_watermark: 3" in both.same(
-        "kafka-delete-records", "--offset-json-file", str(wanted)
-    ).output
+    assert (
+        f"partition: {name}-0 low_watermark: 3"
+        in both.same("kafka-delete-records", "--offset-json-file", str(wanted)).output
+    )
     assert both.same("kafka-get-offsets", "--topic", name, "--time", "earliest").output == f"{name}:0:3"
     assert both.same("kafka-console-consumer", "--topic", name, "--from-beginning", "--max-messages", "1").output == "d"
 

@@ -65,8 +65,9 @@ def test_in_whatever_form_the_request_is_the_same(request: OffsetCommitRequest, 
         answer = OffsetCommitResponse(
             topics=[
                 OffsetCommitResponseTopic(
-                    topic.topic_id, topic.name, [OffsetCommitResponsePartition(one.partition_index) for one in
-                    topic.partitions]
+                    topic.topic_id,
+                    topic.name,
+                    [OffsetCommitResponsePartition(one.partition_index) for one in topic.partitions],
                 )
                 for topic in expected.topics
             ]

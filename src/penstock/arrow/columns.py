@@ -61,4 +61,3 @@ class Constant:
         if count > len(self._array):
             self._array = pa.repeat(self._scalar, 1 << (count - 1).bit_length())
         return self._array[:count]
-

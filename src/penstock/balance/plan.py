@@ -91,9 +91,7 @@ def apply(model: ClusterModel, plan: Plan) -> ClusterModel:
     for one in model.partitions:
         after = assignment.get((one.topic, one.index))
         if after is not None:
-            one = msgspec.structs.replace(
-                one, replicas=after, leader=after[0], in_sync=after, adding=(), removing=()
-            )
+            one = msgspec.structs.replace(one, replicas=after, leader=after[0], in_sync=after, adding=(), removing=())
         partitions.append(one)
     return ClusterModel(model.cluster_id, model.brokers.values(), partitions)
 

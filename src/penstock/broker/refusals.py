@@ -65,9 +65,7 @@ ELEMENTS: Final[dict[ApiKey, Callable[[Any], Sequence[Any]]]] = {
 """The elements of requests whose layout differs from that of their answers."""
 
 
-def refusal(
-    row: ServedApi, version: int, body: Message, code: ErrorCode, message: str | None = None
-) -> Message:
+def refusal(row: ServedApi, version: int, body: Message, code: ErrorCode, message: str | None = None) -> Message:
     """The answer that refuses a whole request."""
     if isinstance(body, PlainCommit):
         body = body.request()

@@ -110,8 +110,9 @@ class BrokerLifecycle:
                 self.epoch = response.broker_epoch
                 # The effects of the registration on partitions must be applied here before any of them is served.
                 await self._quorum.image_where(
-                    lambda image: (found := image.broker(self._config.node_id)) is not None
-                    and found.epoch >= self.epoch,
+                    lambda image: (
+                        (found := image.broker(self._config.node_id)) is not None and found.epoch >= self.epoch
+                    ),
                     REGISTER_CALL_MS,
                 )
                 return

@@ -344,9 +344,7 @@ class Broker:
         self.peers.controller_location = self.quorum.controller_location
         self.quorum.on_leader.append(self.peers.controller_changed)
         self.duties = ControllerDuties(runtime, self._events, config, self.quorum, self.peers)
-        shared = ControllerNode(
-            runtime, self._events, config, self.quorum, self.peers, self.duties, self.gate
-        )
+        shared = ControllerNode(runtime, self._events, config, self.quorum, self.peers, self.duties, self.gate)
         if self._is_controller:
             self.peers.local_controller = partial(decided_here, shared)
         self._shared = shared
@@ -463,9 +461,7 @@ class Broker:
         )
         self._live.subscribe(self._configure_node)
         self._live.subscribe(self.coordinators.configure, ConsumerGroups)
-        sessions = FetchSessions(
-            runtime.rng, runtime.now_ms, self._config.max_incremental_fetch_session_cache_slots
-        )
+        sessions = FetchSessions(runtime.rng, runtime.now_ms, self._config.max_incremental_fetch_session_cache_slots)
         self._fetch = Fetch(runtime, self.manager.table, sessions, self.metrics)
         self._fetch.response_bytes_max = self._config.fetch_max_bytes
         self._fetch.suspect = self.manager.roles.damage.suspect

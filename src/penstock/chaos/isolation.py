@@ -41,9 +41,7 @@ def missing() -> str | None:
         if shutil.which(program) is None:
             return f"the program {program} is missing (Debian's package {package})"
     probe = ["ip", "link", "add", "probe0", "type", "bridge"]
-    done = subprocess.run(
-        [*_unshare(), *probe], capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S
-    )
+    done = subprocess.run([*_unshare(), *probe], capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)
     if done.returncode:
         return f"namespaces cannot be created here: {done.stderr.strip() or 'no reason given'}"
     return None

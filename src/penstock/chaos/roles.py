@@ -124,9 +124,7 @@ class Roles:
         return None
 
     def _coordinator(self) -> int | None:
-        request = FindCoordinatorRequest(
-            key=self.group, key_type=GROUP_COORDINATOR, coordinator_keys=[self.group]
-        )
+        request = FindCoordinatorRequest(key=self.group, key_type=GROUP_COORDINATOR, coordinator_keys=[self.group])
         with suppress(ClientError), Cluster(self._settings) as cluster:
             answer = cluster.any_broker().call(request, FindCoordinatorResponse)
             found = answer.coordinators[0] if answer.coordinators else answer

@@ -402,9 +402,9 @@ class Run:
 
     def _remove(self, admin: AdminClient) -> None:
         try:
-            admin.delete_topics([self.options.topic], request_timeout=REQUEST_TIMEOUT_S)[
-                self.options.topic
-            ].result(REQUEST_TIMEOUT_S)
+            admin.delete_topics([self.options.topic], request_timeout=REQUEST_TIMEOUT_S)[self.options.topic].result(
+                REQUEST_TIMEOUT_S
+            )
         except KafkaException:
             self.tell(f"topic {self.options.topic} could not be deleted")
 

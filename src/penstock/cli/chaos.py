@@ -114,7 +114,8 @@ def chaos(
     producer_command: Annotated[
         str | None,
         typer.Option(
-            metavar="COMMAND", rich_help_panel=LOAD,
+            metavar="COMMAND",
+            rich_help_panel=LOAD,
             help="Produce with this program instead of librdkafka; docs/how-to/chaos.md says what it must do.",
         ),
     ] = None,

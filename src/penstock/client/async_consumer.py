@@ -1,8 +1,8 @@
 """A consumer for asyncio.
 
-    async with AsyncConsumer("localhost:9092", "orders", group="shipping") as consumer:
-        async for message in consumer:
-            await ship(message.value())
+async with AsyncConsumer("localhost:9092", "orders", group="shipping") as consumer:
+    async for message in consumer:
+        await ship(message.value())
 """
 
 from __future__ import annotations

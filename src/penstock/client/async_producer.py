@@ -1,8 +1,8 @@
 """A producer for asyncio.
 
-    async with AsyncProducer("localhost:9092") as producer:
-            delivery = await producer.send("orders", b'{"order": 1}', key="berlin")     # handed over
-            stored = await delivery                                                     # acknowledged
+async with AsyncProducer("localhost:9092") as producer:
+        delivery = await producer.send("orders", b'{"order": 1}', key="berlin")     # handed over
+        stored = await delivery                                                     # acknowledged
 """
 
 from __future__ import annotations

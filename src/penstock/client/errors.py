@@ -1,24 +1,24 @@
 """The client's errors. Each message names the cause and what to do about it.
 
-    ClientError
-    ├─ SettingsError               a property cannot be understood, or contradicts another
-    │  └─ UnsupportedSetting       a valid property that only librdkafka supports: fall back to confluent-kafka
-    ├─ ConnectionFailed            connection refused, TLS failed, or the connection broke
-    │  └─ AuthenticationFailed     the broker or this client failed authentication: login, certificate or TLS mismatch
-    ├─ RequestTimedOut             no answer, or no success, within the time given
-    ├─ ProtocolError               the bytes received are not a valid response
-    ├─ UnsupportedApi              client and broker have no version of the request in common
-    ├─ BufferExhausted             a producer's buffer stayed full
-    ├─ DeliveryFailed              a record was not stored
-    ├─ ConsumeFailed               a consumer cannot continue: not authorised, no offset to start from
-    ├─ CommitFailed                offsets were not committed
-    ├─ ProcessingFailed            a processor stopped because its handler failed on a record
-    ├─ OffsetConflict              another consumer has saved results and offsets of the same partition
-    └─ BrokerError                 an error code of the protocol, with the topic and partition if there is one
-       ├─ UnknownTopic             the topic or the partition does not exist
-       │  └─ TopicRecreated        the topic was deleted and created again under the same name
-       ├─ OffsetOutOfRange         the offset is not in the log; the message gives the log's range
-       └─ RangeUnavailable         the log ends before the range does, and does not grow
+ClientError
+├─ SettingsError               a property cannot be understood, or contradicts another
+│  └─ UnsupportedSetting       a valid property that only librdkafka supports: fall back to confluent-kafka
+├─ ConnectionFailed            connection refused, TLS failed, or the connection broke
+│  └─ AuthenticationFailed     the broker or this client failed authentication: login, certificate or TLS mismatch
+├─ RequestTimedOut             no answer, or no success, within the time given
+├─ ProtocolError               the bytes received are not a valid response
+├─ UnsupportedApi              client and broker have no version of the request in common
+├─ BufferExhausted             a producer's buffer stayed full
+├─ DeliveryFailed              a record was not stored
+├─ ConsumeFailed               a consumer cannot continue: not authorised, no offset to start from
+├─ CommitFailed                offsets were not committed
+├─ ProcessingFailed            a processor stopped because its handler failed on a record
+├─ OffsetConflict              another consumer has saved results and offsets of the same partition
+└─ BrokerError                 an error code of the protocol, with the topic and partition if there is one
+   ├─ UnknownTopic             the topic or the partition does not exist
+   │  └─ TopicRecreated        the topic was deleted and created again under the same name
+   ├─ OffsetOutOfRange         the offset is not in the log; the message gives the log's range
+   └─ RangeUnavailable         the log ends before the range does, and does not grow
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a processor does with a record whose handler fails.
 
-        Processor(consumer, handle)                                              # stops: nothing is skipped
-        Processor(consumer, handle, attempts=5)                                  # retries first, with a back-off
-        Processor(consumer, handle, on_failure=SKIP)                             # logs the failure and continues
-    Processor(consumer, handle, on_failure=DeadLetters(producer, "orders.dead"))
+    Processor(consumer, handle)                                              # stops: nothing is skipped
+    Processor(consumer, handle, attempts=5)                                  # retries first, with a back-off
+    Processor(consumer, handle, on_failure=SKIP)                             # logs the failure and continues
+Processor(consumer, handle, on_failure=DeadLetters(producer, "orders.dead"))
 """
 
 from __future__ import annotations

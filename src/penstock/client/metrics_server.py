@@ -1,7 +1,7 @@
 """Serves `GET /metrics` for Prometheus, in its own thread.
 
-    with serve_metrics("127.0.0.1:9464", producer.metrics, consumer.metrics) as server:
-        print(server.url)
+with serve_metrics("127.0.0.1:9464", producer.metrics, consumer.metrics) as server:
+    print(server.url)
 """
 
 from __future__ import annotations

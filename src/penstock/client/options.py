@@ -1,7 +1,7 @@
 """Merges a producer's or consumer's settings: Java's or librdkafka's names, split into ours and librdkafka's.
 
-    Producer("localhost:9092", linger_ms=0)                        # underscores for dots, as keywords
-    Producer("localhost:9092", {"linger.ms": 0, "security.protocol": "SSL"})
+Producer("localhost:9092", linger_ms=0)                        # underscores for dots, as keywords
+Producer("localhost:9092", {"linger.ms": 0, "security.protocol": "SSL"})
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A producer for threads.
 
-    with Producer("localhost:9092") as producer:
-        producer.send("orders", b'{"order": 1}', key="berlin").add_callback(print).add_errback(log.error)
-        producer.send("orders", b'{"order": 2}', key="berlin").result()
+with Producer("localhost:9092") as producer:
+    producer.send("orders", b'{"order": 1}', key="berlin").add_callback(print).add_errback(log.error)
+    producer.send("orders", b'{"order": 2}', key="berlin").result()
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ def read(properties: Mapping[str, str]) -> TlsSettings:
     """The TLS part of client properties."""
     ca_path, ca_pem = _trust(properties)
     certificate_path, certificate_pem, key_path, key_pem = _identity(properties)
-    protocols = tuple(
-        name.strip() for name in properties.get("ssl.enabled.protocols", "").split(",") if name.strip()
-    )
+    protocols = tuple(name.strip() for name in properties.get("ssl.enabled.protocols", "").split(",") if name.strip())
     if unknown := [name for name in protocols if name not in PROTOCOLS]:
         raise SettingsError("ssl.enabled.protocols", f"{unknown[0]} is not one of {', '.join(PROTOCOLS)}")
     return TlsSettings(

@@ -45,9 +45,7 @@ def alter_broker(
     return altered
 
 
-def alter_group(
-    settings: Mapping[str, str], alterations: Iterable[Alteration], broker: BrokerConfig
-) -> dict[str, str]:
+def alter_group(settings: Mapping[str, str], alterations: Iterable[Alteration], broker: BrokerConfig) -> dict[str, str]:
     """A group's own settings after the alterations."""
     altered = _apply(settings, alterations, GROUP)
     validate_group_configs(altered, broker)

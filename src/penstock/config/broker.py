@@ -105,9 +105,7 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
     return value
 
 
-def validate_broker_configs(
-    settings: Mapping[str, str | None], broker: BrokerConfig, *, per_broker: bool
-) -> None:
+def validate_broker_configs(settings: Mapping[str, str | None], broker: BrokerConfig, *, per_broker: bool) -> None:
     """Raises KafkaError(INVALID_REQUEST) if `broker` could not run with these dynamic settings."""
     for name, text in settings.items():
         validate_broker_config(name, text, per_broker=per_broker)
@@ -335,9 +333,7 @@ def _check_advertised(advertised: tuple[Endpoint, ...], listeners: tuple[Endpoin
             raise ValueError(f"has {endpoint}, which clients cannot connect to; use a host name or address")
 
 
-def _quorum(
-    values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]
-) -> dict[str, object]:
+def _quorum(values: Mapping[str, Value], attributes: Mapping[str, object], problems: list[str]) -> dict[str, object]:
     """The voters and their addresses. A node that names only itself is a cluster of one."""
     entries = values["controller.quorum.voters"]
     servers = values["controller.quorum.bootstrap.servers"]
@@ -422,7 +418,8 @@ def _check_limits(values: Mapping[str, Value], problems: list[str]) -> None:
             "members would be removed between two heartbeats"
         )
     not_above(
-        "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
         "a record could be required to be compacted before that is allowed",
     )
     if number("queued.max.request.bytes") > 0:

@@ -170,9 +170,9 @@ def distinct_of(*choices: str) -> Validator:
     """For lists: any of the choices, each at most once."""
     return Validator(
         "a list of distinct values from " + ", ".join(choices),
-        lambda value: isinstance(value, tuple)
-        and len(frozenset(value)) == len(value)
-        and all(item in choices for item in value),
+        lambda value: (
+            isinstance(value, tuple) and len(frozenset(value)) == len(value) and all(item in choices for item in value)
+        ),
     )
 
 

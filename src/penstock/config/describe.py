@@ -67,7 +67,9 @@ def describe_broker(broker: BrokerConfig) -> list[DescribedConfig]:
     """All properties of a broker, by name."""
     return [
         _describe(
-            SETTABLE[name], broker.values[name], _broker_synonyms(name, broker),
+            SETTABLE[name],
+            broker.values[name],
+            _broker_synonyms(name, broker),
             read_only=SETTABLE[name].mode is UpdateMode.READ_ONLY,
         )
         for name in sorted(SETTABLE)

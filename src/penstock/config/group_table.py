@@ -29,24 +29,38 @@ class ClassicGroups(Section, title="Groups"):
     """Settings of all groups, and of groups with the classic protocol."""
 
     group_min_session_timeout_ms: int = prop(
-        "group.min.session.timeout.ms", INT, 6_000, None,
+        "group.min.session.timeout.ms",
+        INT,
+        6_000,
+        None,
         "The shortest session timeout that a member of a classic group may request.",
     )
     group_max_session_timeout_ms: int = prop(
-        "group.max.session.timeout.ms", INT, 1_800_000, None,
+        "group.max.session.timeout.ms",
+        INT,
+        1_800_000,
+        None,
         "The longest session timeout that a member of a classic group may request.",
     )
     group_initial_rebalance_delay_ms: int = prop(
-        "group.initial.rebalance.delay.ms", INT, 3_000, None,
+        "group.initial.rebalance.delay.ms",
+        INT,
+        3_000,
+        None,
         "How long an empty classic group waits for more members before its first rebalance. Members that start within "
         "this time join in one rebalance instead of several. Set it to 0 for tests and development.",
     )
     group_max_size: int = prop(
-        "group.max.size", INT, INT32_MAX, at_least(1),
+        "group.max.size",
+        INT,
+        INT32_MAX,
+        at_least(1),
         "The maximum number of members of a classic group.",
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = prop(
-        "group.coordinator.rebalance.protocols", LIST, PROTOCOLS,
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        PROTOCOLS,
         Validator(
             "a list of distinct values from classic, consumer and streams that includes classic",
             lambda value: distinct_of(*PROTOCOLS).check(value) and isinstance(value, tuple) and "classic" in value,
@@ -55,7 +69,10 @@ class ClassicGroups(Section, title="Groups"):
         "not supported yet, whatever is set here.",
     )
     group_coordinator_append_linger_ms: int = prop(
-        "group.coordinator.append.linger.ms", INT, -1, at_least(-1),
+        "group.coordinator.append.linger.ms",
+        INT,
+        -1,
+        at_least(-1),
         "How long a coordinator may delay writing a record to combine it with others. With -1 or 0 the records of one "
         "turn of the event loop are written together without delay.",
     )
@@ -65,50 +82,82 @@ class ConsumerGroups(Section, title="Consumer groups (KIP-848)"):
     """Settings of groups with the consumer protocol."""
 
     group_consumer_session_timeout_ms: int = prop(
-        "group.consumer.session.timeout.ms", INT, 45_000, at_least(1),
+        "group.consumer.session.timeout.ms",
+        INT,
+        45_000,
+        at_least(1),
         "The time without a heartbeat after which a member of a consumer group is removed.",
     )
     group_consumer_min_session_timeout_ms: int = prop(
-        "group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1),
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45_000,
+        at_least(1),
         "The shortest session timeout that can be set for a consumer group.",
     )
     group_consumer_max_session_timeout_ms: int = prop(
-        "group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1),
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60_000,
+        at_least(1),
         "The longest session timeout that can be set for a consumer group.",
     )
     group_consumer_heartbeat_interval_ms: int = prop(
-        "group.consumer.heartbeat.interval.ms", INT, 5_000, at_least(1),
+        "group.consumer.heartbeat.interval.ms",
+        INT,
+        5_000,
+        at_least(1),
         "The heartbeat interval given to members of consumer groups. It bounds how quickly members learn of a new "
         "assignment.",
     )
     group_consumer_min_heartbeat_interval_ms: int = prop(
-        "group.consumer.min.heartbeat.interval.ms", INT, 5_000, at_least(1),
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5_000,
+        at_least(1),
         "The shortest heartbeat interval that can be set for a consumer group.",
     )
     group_consumer_max_heartbeat_interval_ms: int = prop(
-        "group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1),
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        at_least(1),
         "The longest heartbeat interval that can be set for a consumer group.",
     )
     group_consumer_assignment_interval_ms: int = prop(
-        "group.consumer.assignment.interval.ms", INT, 1_000, at_least(0),
+        "group.consumer.assignment.interval.ms",
+        INT,
+        1_000,
+        at_least(0),
         "The minimum time between two assignments of a consumer group. Members that join within it cause one "
         "assignment instead of several (KIP-1263).",
         UpdateMode.CLUSTER_WIDE,
     )
     group_consumer_min_assignment_interval_ms: int = prop(
-        "group.consumer.min.assignment.interval.ms", INT, 0, at_least(0),
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        0,
+        at_least(0),
         "The shortest assignment interval that can be set for a consumer group.",
     )
     group_consumer_max_assignment_interval_ms: int = prop(
-        "group.consumer.max.assignment.interval.ms", INT, 15_000, at_least(0),
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        15_000,
+        at_least(0),
         "The longest assignment interval that can be set for a consumer group.",
     )
     group_consumer_max_size: int = prop(
-        "group.consumer.max.size", INT, INT32_MAX, at_least(1),
+        "group.consumer.max.size",
+        INT,
+        INT32_MAX,
+        at_least(1),
         "The maximum number of members of a consumer group.",
     )
     group_consumer_assignors: tuple[str, ...] = prop(
-        "group.consumer.assignors", LIST, ASSIGNORS,
+        "group.consumer.assignors",
+        LIST,
+        ASSIGNORS,
         Validator(
             "a list of at least one of uniform and range, without duplicates",
             lambda value: value != () and distinct_of(*ASSIGNORS).check(value),
@@ -116,7 +165,9 @@ class ConsumerGroups(Section, title="Consumer groups (KIP-848)"):
         "The assignors that members of consumer groups may choose. The first is used if they choose none.",
     )
     group_consumer_migration_policy: str = prop(
-        "group.consumer.migration.policy", STRING, "bidirectional",
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
         Validator(
             "one of " + ", ".join(MIGRATION_POLICIES),
             lambda value: isinstance(value, str) and value.lower() in MIGRATION_POLICIES,
@@ -125,7 +176,10 @@ class ConsumerGroups(Section, title="Consumer groups (KIP-848)"):
         "back (`downgrade`), in both directions or not at all.",
     )
     group_consumer_regex_refresh_interval_ms: int = prop(
-        "group.consumer.regex.refresh.interval.ms", INT, 600_000, at_least(10_000),
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        600_000,
+        at_least(10_000),
         "How often the regular expressions of subscriptions are matched against all topics again.",
         hidden=True,
     )
@@ -135,24 +189,37 @@ class Offsets(Section, title="Committed offsets"):
     """Limits on committed offsets, and how long they are kept."""
 
     penstock_group_state_bytes_max: int = prop(
-        "penstock.group.state.bytes.max", LONG, 1 << 30, between(1 << 20, 1 << 44),
+        "penstock.group.state.bytes.max",
+        LONG,
+        1 << 30,
+        between(1 << 20, 1 << 44),
         "The memory for all groups that a broker coordinates: members and committed offsets. Beyond it new groups "
         "(POLICY_VIOLATION), members (GROUP_MAX_SIZE_REACHED) and offsets (INVALID_COMMIT_OFFSET_SIZE) are refused; "
         "existing ones keep working.",
     )
     offset_metadata_max_bytes: int = prop(
-        "offset.metadata.max.bytes", INT, 4_096, None,
+        "offset.metadata.max.bytes",
+        INT,
+        4_096,
+        None,
         "The maximum size of the metadata text that may be committed with an offset.",
         importance=HIGH,
     )
     offsets_retention_ms: int = prop(
-        "offsets.retention.minutes", INT, 10_080, at_least(1),
+        "offsets.retention.minutes",
+        INT,
+        10_080,
+        at_least(1),
         "How long the offsets of a group are kept after its last member has left. For a consumer that assigns its own "
         "partitions, the time counts from its last commit.",
-        importance=HIGH, scale=MINUTE_MS,
+        importance=HIGH,
+        scale=MINUTE_MS,
     )
     offsets_retention_check_interval_ms: int = prop(
-        "offsets.retention.check.interval.ms", LONG, 600_000, at_least(1),
+        "offsets.retention.check.interval.ms",
+        LONG,
+        600_000,
+        at_least(1),
         "How often expired offsets are removed.",
         importance=HIGH,
     )
@@ -162,30 +229,45 @@ class OffsetsTopic(Section, title="The topic of committed offsets"):
     """The topic `__consumer_offsets`, and how long coordinators wait for its replication."""
 
     offsets_commit_timeout_ms: int = prop(
-        "offsets.commit.timeout.ms", INT, 5_000, at_least(1),
+        "offsets.commit.timeout.ms",
+        INT,
+        5_000,
+        at_least(1),
         "How long a coordinator waits for its write to be replicated. After that the request fails with a retriable "
         "error.",
         importance=HIGH,
     )
     offsets_topic_num_partitions: int = prop(
-        "offsets.topic.num.partitions", INT, 50, at_least(1),
+        "offsets.topic.num.partitions",
+        INT,
+        50,
+        at_least(1),
         "The number of partitions of `__consumer_offsets`, over which groups are distributed. It is used when the "
         "topic is created, with the first group, and should not be changed afterwards.",
         importance=HIGH,
     )
     offsets_topic_replication_factor: int = prop(
-        "offsets.topic.replication.factor", SHORT, 3, at_least(1),
+        "offsets.topic.replication.factor",
+        SHORT,
+        3,
+        at_least(1),
         "The replication factor of `__consumer_offsets`. If fewer brokers are live when the topic is created, it gets "
         "one replica on each of them.",
         importance=HIGH,
     )
     offsets_topic_segment_bytes: int = prop(
-        "offsets.topic.segment.bytes", INT, 104_857_600, at_least(SEGMENT_BYTES_MIN),
+        "offsets.topic.segment.bytes",
+        INT,
+        104_857_600,
+        at_least(SEGMENT_BYTES_MIN),
         "The segment size of `__consumer_offsets`. Small segments are compacted sooner and make loading faster.",
         importance=HIGH,
     )
     offsets_topic_compression_codec: int = prop(
-        "offsets.topic.compression.codec", INT, 0, between(0, _CODECS_MAX),
+        "offsets.topic.compression.codec",
+        INT,
+        0,
+        between(0, _CODECS_MAX),
         "The compression of `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         importance=HIGH,
     )

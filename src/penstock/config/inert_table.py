@@ -64,8 +64,12 @@ _INERT: tuple[tuple[str, UpdateMode, tuple[Row, ...]], ...] = (
         COORDINATOR_LOOP,
         CLUSTER_WIDE,
         tuple(
-            (f"{kind}.coordinator.cached.buffer.max.bytes", INT, CACHED_BUFFER_BYTES_DEFAULT,
-             at_least(CACHED_BUFFER_BYTES_MIN))
+            (
+                f"{kind}.coordinator.cached.buffer.max.bytes",
+                INT,
+                CACHED_BUFFER_BYTES_DEFAULT,
+                at_least(CACHED_BUFFER_BYTES_MIN),
+            )
             for kind in ("group", "share")
         ),
     ),
@@ -120,7 +124,13 @@ _INERT: tuple[tuple[str, UpdateMode, tuple[Row, ...]], ...] = (
 
 INERT: dict[str, Definition] = {
     name: Definition(
-        name, kind, default, validator, f"No effect here: {reason}.", mode=mode, importance=Importance.LOW,
+        name,
+        kind,
+        default,
+        validator,
+        f"No effect here: {reason}.",
+        mode=mode,
+        importance=Importance.LOW,
         no_effect=reason,
     )
     for reason, mode, rows in _INERT

@@ -61,16 +61,21 @@ class TopicConfig(View):
     delete_retention_ms: int = of_broker("delete.retention.ms", "log.cleaner.delete.retention.ms")
     file_delete_delay_ms: int = of_broker("file.delete.delay.ms", "log.segment.delete.delay.ms")
     flush_messages: int = of_broker(
-        "flush.messages", "log.flush.interval.messages",
+        "flush.messages",
+        "log.flush.interval.messages",
         doc="The number of records after which a log of the topic is synced to disk. With 1 a record is acknowledged "
         "only when it is on disk.",
     )
     flush_ms: int = of_broker(
-        "flush.ms", "log.flush.interval.ms",
+        "flush.ms",
+        "log.flush.interval.ms",
         doc="The age of the oldest unsynced record at which a log of the topic is synced to disk.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = prop(
-        "follower.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        THROTTLED_REPLICAS,
         "The replicas to which the brokers' `follower.replication.throttled.rate` applies when they copy: "
         "`partition:broker`, separated by commas, or `*` for all.",
         CLUSTER_WIDE,
@@ -78,26 +83,47 @@ class TopicConfig(View):
     index_interval_bytes: int = of_broker("index.interval.bytes", "log.index.interval.bytes")
     # Kafka refuses segments below 1 MB, and has the same undocumented property for tests that roll segments.
     internal_segment_bytes: NoAttribute = folded(
-        "internal.segment.bytes", Kind.INT, None, at_least(64), "`segment.bytes` for tests, without its lower limit.",
-        CLUSTER_WIDE, hidden=True,
+        "internal.segment.bytes",
+        Kind.INT,
+        None,
+        at_least(64),
+        "`segment.bytes` for tests, without its lower limit.",
+        CLUSTER_WIDE,
+        hidden=True,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = prop(
-        "leader.replication.throttled.replicas", Kind.LIST, (), THROTTLED_REPLICAS,
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        THROTTLED_REPLICAS,
         "The replicas to which the brokers' `leader.replication.throttled.rate` applies when they are copied from: "
         "`partition:broker`, separated by commas, or `*` for all.",
         CLUSTER_WIDE,
     )
     local_retention_bytes: NoAttribute = folded(
-        "local.retention.bytes", Kind.LONG, -2, None, "The number of bytes of tiered segments that also stay on disk.",
-        CLUSTER_WIDE, only_default=TIERED, origin="log.local.retention.bytes",
+        "local.retention.bytes",
+        Kind.LONG,
+        -2,
+        None,
+        "The number of bytes of tiered segments that also stay on disk.",
+        CLUSTER_WIDE,
+        only_default=TIERED,
+        origin="log.local.retention.bytes",
     )
     local_retention_ms: NoAttribute = folded(
-        "local.retention.ms", Kind.LONG, -2, None, "How long tiered segments also stay on disk.",
-        CLUSTER_WIDE, only_default=TIERED, origin="log.local.retention.ms",
+        "local.retention.ms",
+        Kind.LONG,
+        -2,
+        None,
+        "How long tiered segments also stay on disk.",
+        CLUSTER_WIDE,
+        only_default=TIERED,
+        origin="log.local.retention.ms",
     )
     max_compaction_lag_ms: int = of_broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
     max_message_bytes: int = of_broker(
-        "max.message.bytes", "message.max.bytes",
+        "max.message.bytes",
+        "message.max.bytes",
         doc="The largest record batch that a producer may send to the topic, after compression.",
     )
     message_timestamp_after_max_ms: int = of_broker(
@@ -112,37 +138,60 @@ class TopicConfig(View):
     min_insync_replicas: int = of_broker("min.insync.replicas", "min.insync.replicas")
     penstock_produce_validation: str = of_broker("penstock.produce.validation", "penstock.produce.validation")
     preallocate: NoAttribute = folded(
-        "preallocate", Kind.BOOLEAN, False, None, "Allocate the whole file when a segment is created.",
-        CLUSTER_WIDE, only_default="files grow as they are written, which modern file systems handle well",
+        "preallocate",
+        Kind.BOOLEAN,
+        False,
+        None,
+        "Allocate the whole file when a segment is created.",
+        CLUSTER_WIDE,
+        only_default="files grow as they are written, which modern file systems handle well",
         origin="log.preallocate",
     )
     remote_log_copy_disable: NoAttribute = folded(
-        "remote.log.copy.disable", Kind.BOOLEAN, False, None, "Stop copying to object storage.",
-        CLUSTER_WIDE, only_default=TIERED,
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        False,
+        None,
+        "Stop copying to object storage.",
+        CLUSTER_WIDE,
+        only_default=TIERED,
     )
     remote_log_delete_on_disable: NoAttribute = folded(
-        "remote.log.delete.on.disable", Kind.BOOLEAN, False, None,
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        False,
+        None,
         "Delete the data in object storage when tiered storage is disabled.",
-        CLUSTER_WIDE, only_default=TIERED,
+        CLUSTER_WIDE,
+        only_default=TIERED,
     )
     remote_storage_enable: NoAttribute = folded(
-        "remote.storage.enable", Kind.BOOLEAN, False, None, "Keep closed segments in object storage.",
-        CLUSTER_WIDE, only_default=TIERED,
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        None,
+        "Keep closed segments in object storage.",
+        CLUSTER_WIDE,
+        only_default=TIERED,
     )
     retention_bytes: int = of_broker("retention.bytes", "log.retention.bytes")
     retention_ms: int = of_broker(
-        "retention.ms", "log.retention.ms",
-        valid=at_least(-1), doc="How long records are kept; -1 keeps them forever.",
+        "retention.ms",
+        "log.retention.ms",
+        valid=at_least(-1),
+        doc="How long records are kept; -1 keeps them forever.",
     )
     segment_bytes: int = of_broker("segment.bytes", "log.segment.bytes")
     segment_index_bytes: int = of_broker("segment.index.bytes", "log.index.size.max.bytes")
     segment_jitter_ms: int = of_broker(
-        "segment.jitter.ms", "log.roll.jitter.ms",
+        "segment.jitter.ms",
+        "log.roll.jitter.ms",
         doc="The maximum random time subtracted from the age at which a segment is closed. It prevents many partitions "
         "from rolling segments at the same time.",
     )
     segment_ms: int = of_broker(
-        "segment.ms", "log.roll.ms",
+        "segment.ms",
+        "log.roll.ms",
         doc="The maximum age of a segment. An older one is closed even if it is not full, so that retention can "
         "remove it.",
     )
@@ -187,9 +236,7 @@ def validate_topic_config(name: str, text: str | None) -> Value:
     try:
         return parse(definition, text)
     except ValueError as error:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
-        ) from None
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}") from None
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:

@@ -198,8 +198,9 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "remote.log.manager.task.retry.jitter": "0.2",
             "remote.log.manager.thread.pool.size": "2",
             "remote.log.metadata.custom.metadata.max.bytes": "128",
-            "remote.log.metadata.manager.class.name":
-                "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+            "remote.log.metadata.manager.class.name": (
+                "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+            ),
             "remote.log.metadata.manager.class.path": None,
             "remote.log.metadata.manager.impl.prefix": "rlmm.config.",
             "remote.log.metadata.manager.listener.name": None,
@@ -260,8 +261,7 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "client.quota.callback.class": None,
             "create.topic.policy.class.name": None,
             "group.share.persister.class.name": "org.apache.kafka.server.share.persister.DefaultStatePersister",
-            "principal.builder.class":
-                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+            "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
             "sasl.client.callback.handler.class": None,
             "sasl.login.callback.handler.class": None,
             "sasl.login.class": None,
@@ -325,8 +325,9 @@ WITHOUT_MEANING: dict[str, str] = {
     "log.initial.task.delay.ms": "background work starts as soon as the broker is ready",
     "log.message.downconversion.enable": "records are sent as stored; clients older than 0.11 are not supported",
     "log.message.format.version": "records are always stored in format version 2",
-    "log.message.timestamp.difference.max.ms":
-        "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
+    "log.message.timestamp.difference.max.ms": (
+        "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
     "metrics.num.samples": METRICS,
     "metrics.recording.level": METRICS,
     "metrics.sample.window.ms": METRICS,

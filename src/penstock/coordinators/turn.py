@@ -28,6 +28,7 @@ RECORD_OVERHEAD_BYTES_MAX = 32
 Pair = tuple[bytes, bytes | None]
 """The key and value of a record."""
 
+
 class Ask:
     """A request to another broker: sent when the records of its decision are committed, then awaiting its answer."""
 
@@ -43,6 +44,7 @@ class Ask:
 
 Run = tuple[Writer | None, list[Pair], int]
 """Consecutive records of one writer (None: outside transactions), and their total size in bytes."""
+
 
 class TurnHost(Protocol):
     """The methods of the host that a turn calls."""

@@ -57,9 +57,7 @@ class Hour:
         best = sorted(self.revenue_cents.items(), key=lambda item: (-item[1], item[0]))[:TOP_COUNT]
         return {
             "hour": iso(self.start_s),
-            "top": [
-                {"product": name, "orders": self.orders[name], "revenue_cents": cents} for name, cents in best
-            ],
+            "top": [{"product": name, "orders": self.orders[name], "revenue_cents": cents} for name, cents in best],
         }
 
 

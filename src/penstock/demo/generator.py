@@ -174,9 +174,7 @@ class Generator:
 
     # Its way
 
-    def _send(
-        self, kind: Kind, shop_s: float, customer: str, fields: dict[str, object], amount_cents: int = 0
-    ) -> None:
+    def _send(self, kind: Kind, shop_s: float, customer: str, fields: dict[str, object], amount_cents: int = 0) -> None:
         rng = self._rng
         key = customer.encode()
         at_s = shop_s + rng.uniform(0, DELAY_MAX_S)

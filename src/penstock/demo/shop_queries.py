@@ -94,9 +94,7 @@ def count_hours(events: DataFrame) -> DataFrame:
     unique = deduplicate(events, keys="event_id", time="event_time", within=WATERMARK)
     # Behind the deduplication, so that heartbeats still move the watermark.
     trade = unique.where("kind <> 'heartbeat'")
-    return windowed_counts(
-        trade, time="event_time", window="1 hour", keys=["kind", "product"], sums="amount_cents"
-    )
+    return windowed_counts(trade, time="event_time", window="1 hour", keys=["kind", "product"], sums="amount_cents")
 
 
 def count_visits(events: DataFrame) -> DataFrame:

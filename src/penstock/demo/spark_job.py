@@ -331,9 +331,7 @@ def _behind(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartitio
 
 def _ends(cluster: Cluster) -> dict[TopicPartition, int]:
     places: dict[tuple[str, int], int] = {
-        (name, partition.partition): LATEST
-        for name in EVENTS
-        for partition in cluster.known_topic(name).partitions
+        (name, partition.partition): LATEST for name in EVENTS for partition in cluster.known_topic(name).partitions
     }
     return {place: listed.offset for place, listed in cluster.list_offsets(places).items()}
 

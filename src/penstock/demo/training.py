@@ -1,6 +1,6 @@
 """Makes the archive of Spark's classes (`penstock.spark.class_archive`): runs the demo for a moment, unseen.
 
-    python -m penstock.demo.training
+python -m penstock.demo.training
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ class Writer:
 
     def _take_config(self, config: LogConfig) -> None:
         """Copy the values that the hot path compares into attributes."""
-        self._is_plain = (
-            not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
-        )
+        self._is_plain = not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
         # Compressed batches that must be decompressed go through `_append_checked`.
         self._plain_codec_max = Codec.NONE if config.opens_batches else Codec.ZSTD
         self._message_bytes_max = min(config.max_message_bytes, config.segment_bytes)

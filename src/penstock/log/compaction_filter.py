@@ -280,9 +280,7 @@ def emptied(header: BatchHeader) -> bytes:
     # With LogAppendTime the timestamp is the producer's last write; otherwise it belongs to a removed record.
     max_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else NO_TIMESTAMP
     return _assembled(
-        header._replace(
-            attributes=kept, base_timestamp=NO_TIMESTAMP, max_timestamp=max_timestamp, records_count=0
-        ),
+        header._replace(attributes=kept, base_timestamp=NO_TIMESTAMP, max_timestamp=max_timestamp, records_count=0),
         b"",
     )
 
@@ -298,9 +296,7 @@ def _rebuilt(header: BatchHeader, records: bytes, count: int, new_horizon_ms: in
         header = header._replace(max_timestamp=header.base_timestamp + max(timestamps))
     if new_horizon_ms is not None:
         records = _rebased(records, timestamps, header.base_timestamp - new_horizon_ms)
-        header = header._replace(
-            attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=new_horizon_ms
-        )
+        header = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=new_horizon_ms)
     return _assembled(header._replace(records_count=count), records)
 
 

@@ -109,9 +109,7 @@ class LogDirectory:
                 found.append(name)
         return found
 
-    async def open(
-        self, name: str, config: LogConfig, *, replicated: bool = False, slice_ms: float = SLICE_MS
-    ) -> Log:
+    async def open(self, name: str, config: LogConfig, *, replicated: bool = False, slice_ms: float = SLICE_MS) -> Log:
         """Open a log, or create it. Raises CorruptLog.
 
         `replicated`: other replicas have a copy. If such a log is damaged below its recovery point, it is truncated at
@@ -136,8 +134,7 @@ class LogDirectory:
         await self.checkpoint()
         log.damage = (
             *damage,
-            f"{name} was truncated at offset {log.end_offset}; "
-            "the rest will be copied from its leader",
+            f"{name} was truncated at offset {log.end_offset}; the rest will be copied from its leader",
         )
         return log
 

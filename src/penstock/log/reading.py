@@ -242,9 +242,7 @@ class Reader:
                 return boundary - position, SPAN.unpack_from(_span)[0]
         return 0, -1
 
-    def _fit(
-        self, segment: Segment, position: int, end: int, max_bytes: int, min_one: bool
-    ) -> Steps[tuple[int, int]]:
+    def _fit(self, segment: Segment, position: int, end: int, max_bytes: int, min_one: bool) -> Steps[tuple[int, int]]:
         """The size of the batches from `position` that fit into `max_bytes`, and the offset after them."""
         index = segment.index
         if not index.knows_position(position + max_bytes):
@@ -292,9 +290,7 @@ def _may_be_empty(found: Slice) -> bool:
 
 
 def _is_empty(batches: memoryview | bytes) -> bool:
-    return all(
-        SPAN.unpack_from(batches, position)[1] == LENGTH_MIN for position in range(0, len(batches), HEADER_SIZE)
-    )
+    return all(SPAN.unpack_from(batches, position)[1] == LENGTH_MIN for position in range(0, len(batches), HEADER_SIZE))
 
 
 def _base_offset(segment: Segment) -> int:

@@ -157,9 +157,7 @@ class BrokerControl:
     def _broker(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
         broker = self._image.broker(broker_id)
         if broker is None:
-            raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}"
-            )
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
         if broker.epoch != broker_epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -169,9 +167,7 @@ class BrokerControl:
 
     # -- producer ids and features -----------------------------------------------------------------------------------
 
-    def allocate_producer_ids(
-        self, broker_id: int, broker_epoch: int
-    ) -> tuple[list[MetadataRecord], ProducerIdBlock]:
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[MetadataRecord], ProducerIdBlock]:
         self._broker(broker_id, broker_epoch)
         first = self._image.next_producer_id
         if first > INT64_MAX - PRODUCER_ID_BLOCK_SIZE:

@@ -79,9 +79,7 @@ class ConfigControl:
         check_record_total(records)
         return records, list(results.values())
 
-    def _alter(
-        self, resource_type: int, resource_name: str, alterations: tuple[Alteration, ...]
-    ) -> list[ConfigRecord]:
+    def _alter(self, resource_type: int, resource_name: str, alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
         if resource_type not in ALTERED_TYPES:
             return _refuse(resource_type, alterations)
         before = self._image.config(resource_type, resource_name)

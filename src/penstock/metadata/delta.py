@@ -394,9 +394,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         elif successor.partitions != topic.partitions:
             old = topic.partitions
             changed = tuple(
-                index
-                for index, state in enumerate(successor.partitions)
-                if index >= len(old) or old[index] != state
+                index for index, state in enumerate(successor.partitions) if index >= len(old) or old[index] != state
             )
             delta.topics_changed.append(TopicChange(topic, successor, changed))
     delta.topics_created += [topic for topic in after.topics() if before.topic_by_id(topic.topic_id) is None]

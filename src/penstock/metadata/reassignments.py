@@ -65,9 +65,7 @@ def begun(state: PartitionState, target: Sequence[int], directory_of: Callable[[
     )
 
 
-def completed(
-    state: PartitionState, isr: tuple[int, ...], min_isr: int = 1
-) -> tuple[PartitionState, tuple[int, ...]]:
+def completed(state: PartitionState, isr: tuple[int, ...], min_isr: int = 1) -> tuple[PartitionState, tuple[int, ...]]:
     """Replicas and ISR if the ISR became this one: those of the target, if it is sufficient."""
     if not is_reassigning(state):
         return state, isr

@@ -327,9 +327,7 @@ def check_record_total(records: Sequence[MetadataRecord]) -> None:
 def _check_new_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     nulls = [name for name, value in configs if value is None]
     if nulls:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}"
-        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     checked = {name: value for name, value in configs if value is not None}
     validate_topic_configs(checked)
     return checked

@@ -55,9 +55,7 @@ def consumer_head(*, detailed: bool) -> str:
     return f"{times}, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec{EXTENDED_HEAD}"
 
 
-def consumer_total(
-    start: str, end: str, records: int, size_bytes: int, elapsed_ms: int, rebalance_ms: int
-) -> str:
+def consumer_total(start: str, end: str, records: int, size_bytes: int, elapsed_ms: int, rebalance_ms: int) -> str:
     megabytes = size_bytes / MEBIBYTE
     elapsed_s = elapsed_ms / 1000
     fetch_ms = elapsed_ms - rebalance_ms

@@ -62,7 +62,7 @@ def fields_of(schema_text: str) -> tuple[AvroField, ...]:
     """The columns of a record's schema; AvroSchemaError says why there are none."""
     schema = _parse(schema_text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise AvroSchemaError("the schema of a topic's values is a record: {\"type\": \"record\", …}")
+        raise AvroSchemaError('the schema of a topic\'s values is a record: {"type": "record", …}')
     if not schema.get("fields"):
         raise AvroSchemaError("the record has no fields")
     return tuple(_record_fields(schema, {schema["name"]: schema}, ()))

@@ -95,9 +95,7 @@ def narrowed(pipeline: Pipeline, *, only: tuple[str, ...] = (), into: str = "") 
     sinks = [sink for sink in pipeline.sinks if not only or sink.name in only]
     sources: tuple[Source, ...] = pipeline.sources
     if into:
-        sinks = [
-            replace(sink, path=f"{into.rstrip('/')}/{sink.name}") for sink in sinks if sink.kind is SinkKind.TABLE
-        ]
+        sinks = [replace(sink, path=f"{into.rstrip('/')}/{sink.name}") for sink in sinks if sink.kind is SinkKind.TABLE]
         sources = tuple(
             replace(one, dead_letters="", unparsed=Unparsed.DROP) if one.dead_letters else one for one in sources
         )

@@ -172,9 +172,7 @@ class PipelineBuilder:
         """A table to join streams with, as it is when the run starts."""
         place = _caller()
         parsed = parse_columns(columns, place)[0] if columns else ()
-        reference = Reference(
-            name=name, path=path, format=format, columns=parsed, options=dict(options), place=place
-        )
+        reference = Reference(name=name, path=path, format=format, columns=parsed, options=dict(options), place=place)
         self._references.append(reference)
         return reference
 
@@ -373,5 +371,3 @@ def _caller() -> Place:
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return Place(frame.f_lineno)
-
-

@@ -116,7 +116,7 @@ def check_declarations(pipeline: Pipeline) -> list[Problem]:
             fix = "leave out dead_letters, or name the format that the values have"
             problems.append(Problem(f"every record of {source.name} parses as bytes", fix, source.place))
         if wrong := check_starting(source.starting):
-            fix = "use earliest, latest, a time such as 2026-01-31T12:00:00Z, or offsets as {\"topic\": {\"0\": 5}}"
+            fix = 'use earliest, latest, a time such as 2026-01-31T12:00:00Z, or offsets as {"topic": {"0": 5}}'
             problems.append(Problem(f"starting: {wrong}", fix, source.place))
         if source.ending and not check_moment(source.ending):
             fix = "use a time such as 2026-01-31T12:00:00Z"

@@ -1,9 +1,9 @@
 """The files of ours in a checkpoint directory: on this machine, or wherever Spark's file systems reach.
 
-    <checkpoint>/penstock-pipeline.json     whose it is (`identity`)
-    <checkpoint>/penstock-status.json       how the last run is doing (`status`); local checkpoints only
-    <checkpoint>/penstock.lock              held while a run goes on; local checkpoints only
-    <checkpoint>/queries/<query>/           Spark's own, one per query
+<checkpoint>/penstock-pipeline.json     whose it is (`identity`)
+<checkpoint>/penstock-status.json       how the last run is doing (`status`); local checkpoints only
+<checkpoint>/penstock.lock              held while a run goes on; local checkpoints only
+<checkpoint>/queries/<query>/           Spark's own, one per query
 """
 
 from __future__ import annotations

@@ -30,10 +30,7 @@ def dead_letter_rows(decoded: Decoded, pipeline: str) -> DataFrame:
         names.SOURCE: F.lit(decoded.source.name),
     }
     added = F.array(
-        *(
-            F.struct(F.lit(name).alias("key"), F.encode(fact, "UTF-8").alias("value"))
-            for name, fact in facts.items()
-        )
+        *(F.struct(F.lit(name).alias("key"), F.encode(fact, "UTF-8").alias("value")) for name, fact in facts.items())
     )
     headers = F.when(F.col("headers").isNull(), added).otherwise(F.concat(F.col("headers"), added))
     return bad.select("key", "value", headers.alias("headers"))

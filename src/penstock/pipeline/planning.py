@@ -104,9 +104,7 @@ def plan(
     return result
 
 
-def raw_stream(
-    pipeline: Pipeline, source: Source, session: SparkSession, starting: str, *, headers: bool
-) -> DataFrame:
+def raw_stream(pipeline: Pipeline, source: Source, session: SparkSession, starting: str, *, headers: bool) -> DataFrame:
     """The records of a source's topics as they are."""
     from pyspark.sql import functions as F
 
@@ -169,9 +167,7 @@ def moment_of(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _plan_source(
-    pipeline: Pipeline, source: Source, starting: str, result: Plan, *, is_second: bool = False
-) -> None:
+def _plan_source(pipeline: Pipeline, source: Source, starting: str, result: Plan, *, is_second: bool = False) -> None:
     try:
         raw = raw_stream(pipeline, source, result.session, starting, headers=wants_headers(source))
         rows = decode(raw, source).rows()
@@ -375,9 +371,7 @@ def _records(sink: Sink, frame: DataFrame) -> DataFrame:
     headers = sink.options.get("headers")
     own_key = {one.name.lower() for one in sink.columns if one.role is Role.KEY}
     value_columns = [
-        name
-        for name in frame.columns
-        if name.lower() not in own_key and name.lower() != (headers or "").lower()
+        name for name in frame.columns if name.lower() not in own_key and name.lower() != (headers or "").lower()
     ]
     records: dict[str, SparkColumn] = {}
     lower = {name.lower(): name for name in frame.columns}

@@ -25,9 +25,7 @@ def columns_of(source: Source) -> tuple[Column, ...]:
     return tuple(
         Column(name=name, type="BINARY", place=source.place)
         if name == "value"
-        else Column(
-            name=name, type=METADATA_TYPES[name], role=Role.METADATA, metadata=name, place=source.place
-        )
+        else Column(name=name, type=METADATA_TYPES[name], role=Role.METADATA, metadata=name, place=source.place)
         for name in _BYTES
     )
 

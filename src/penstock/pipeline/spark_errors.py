@@ -90,9 +90,7 @@ def quietly() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _words(
-    condition: str, parameters: Mapping[str, str], message: str, known: list[str]
-) -> tuple[str, str]:
+def _words(condition: str, parameters: Mapping[str, str], message: str, known: list[str]) -> tuple[str, str]:
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = _bare(parameters.get("relationName", ""))
         listed = ", ".join(known) or "none yet"

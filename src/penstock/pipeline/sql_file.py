@@ -61,9 +61,7 @@ _READING = {
 }  # fmt: skip
 
 
-def parse_sql(
-    text: str, *, name: str, path: Path | None = None, overrides: Mapping[str, str] = NOTHING
-) -> Pipeline:
+def parse_sql(text: str, *, name: str, path: Path | None = None, overrides: Mapping[str, str] = NOTHING) -> Pipeline:
     """The pipeline that a text declares; PipelineError with every problem that can be seen without Spark or a broker.
 
     `overrides` come from the command line: settings, and what variables (`${name}`) stand for.
@@ -336,11 +334,7 @@ class _Assembly:
             columns=tuple(one for one in target.columns if one.role is not Role.METADATA),
             avro_schema=self._schema(words.get("schema")),
             partition_by=names(get("partition_by", "")),
-            options={
-                key: one.value
-                for key, one in checked.items()
-                if key in SINK_OPTIONS or key.startswith("kafka.")
-            },
+            options={key: one.value for key, one in checked.items() if key in SINK_OPTIONS or key.startswith("kafka.")},
             place=statement.place if statement is not None else target.place,
         )
 

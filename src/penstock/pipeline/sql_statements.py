@@ -1,12 +1,12 @@
 """The statements of a SQL pipeline file, read one by one; what they mean together is `sql_file`'s to say.
 
-    SET name = value
-    CREATE STREAM name (column TYPE, …, WATERMARK FOR column DELAY OF 10 MINUTES) WITH (word = value, …)
-    CREATE STREAM name WITH (…) AS SELECT …
-    CREATE TABLE name (…) PARTITIONED BY (…) WITH (…)
-    CREATE TABLE name PARTITIONED BY (…) WITH (…) AS SELECT …
-    CREATE VIEW name AS SELECT …
-    INSERT INTO name WITH (…) SELECT …
+SET name = value
+CREATE STREAM name (column TYPE, …, WATERMARK FOR column DELAY OF 10 MINUTES) WITH (word = value, …)
+CREATE STREAM name WITH (…) AS SELECT …
+CREATE TABLE name (…) PARTITIONED BY (…) WITH (…)
+CREATE TABLE name PARTITIONED BY (…) WITH (…) AS SELECT …
+CREATE VIEW name AS SELECT …
+INSERT INTO name WITH (…) SELECT …
 """
 
 from __future__ import annotations
@@ -142,9 +142,7 @@ class _Reader:
             for twice in [key for key in more if key in words]:
                 raise PipelineError(Problem(f"{twice} is given twice", "leave out one of them", more[twice].name_place))
             words |= more
-        statement = CreateStatement(
-            kind.text.upper(), name.value, cursor.place_of(name), columns, watermark, words
-        )
+        statement = CreateStatement(kind.text.upper(), name.value, cursor.place_of(name), columns, watermark, words)
         if cursor.at_end:
             return statement
         cursor.expect_word("AS", fix="after the name come columns in parentheses, WITH (…), or AS and a query")

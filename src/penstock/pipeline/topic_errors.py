@@ -1,14 +1,14 @@
 """What can go wrong while batches are written to topics, each with what it means and what to do.
 
-    TopicSinkError
-    ├─ MarkerError             the marker cannot be read or kept
-    ├─ TransactionsMissing     the cluster has none
-    ├─ UncappedQuery           nothing bounds how much one batch may hold
-    ├─ BatchTooLarge           a batch is more than the driver may hold
-    ├─ UnknownQuery            whose batch this is cannot be found out
-    ├─ DriverFenced            another driver of the same query took over: this one must end
-    ├─ OutcomeUnknown          a commit that was asked for may have happened; the next start finds out
-    └─ TransactionFailed       anything else that ended a transaction: nothing of it is visible
+TopicSinkError
+├─ MarkerError             the marker cannot be read or kept
+├─ TransactionsMissing     the cluster has none
+├─ UncappedQuery           nothing bounds how much one batch may hold
+├─ BatchTooLarge           a batch is more than the driver may hold
+├─ UnknownQuery            whose batch this is cannot be found out
+├─ DriverFenced            another driver of the same query took over: this one must end
+├─ OutcomeUnknown          a commit that was asked for may have happened; the next start finds out
+└─ TransactionFailed       anything else that ended a transaction: nothing of it is visible
 """
 
 from __future__ import annotations

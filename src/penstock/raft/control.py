@@ -83,9 +83,7 @@ def batch_values(batch: LogBatch) -> Iterator[bytes]:
         yield record.value
 
 
-def build_control_batch(
-    records: Iterable[ControlRecord], base_offset: int, epoch: int, timestamp_ms: int
-) -> bytes:
+def build_control_batch(records: Iterable[ControlRecord], base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
     encoded = [Record(timestamp=timestamp_ms, key=key, value=value) for key, value in map(_encode, records)]
     return build_batch(encoded, base_offset=base_offset, leader_epoch=epoch, control=True)
 

@@ -181,9 +181,7 @@ class RaftCore:
             assert self.leading is not None
             self.leading.on_fetch(request, now_ms)
         else:
-            self.send(
-                m.FetchResponse(self.id, request.source, request.request_id, error, self.leader_id, self.epoch)
-            )
+            self.send(m.FetchResponse(self.id, request.source, request.request_id, error, self.leader_id, self.epoch))
 
     def _on_fetch_snapshot_request(self, request: m.FetchSnapshotRequest, now_ms: float) -> None:
         error = self._leader_error(request.epoch)

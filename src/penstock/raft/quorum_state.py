@@ -69,6 +69,4 @@ def parse_quorum_state(data: bytes) -> HardState:
         )
     if state.leader_epoch < 0:
         raise QuorumStateError(f"{FILE_NAME} has the negative epoch {state.leader_epoch}")
-    return HardState(
-        state.leader_epoch, state.leader_id, None if voted.id == NO_NODE else voted, state.log_suspect
-    )
+    return HardState(state.leader_epoch, state.leader_id, None if voted.id == NO_NODE else voted, state.log_suspect)

@@ -174,9 +174,7 @@ class Follower:
         self.high_watermark = max(known, min(self.leader_high_watermark, ends.stable_end))
         return self.high_watermark
 
-    def _cut(
-        self, epoch: int, end_offset: int, ends: LogEnds, epoch_end: Callable[[int], tuple[int, int]]
-    ) -> Outcome:
+    def _cut(self, epoch: int, end_offset: int, ends: LogEnds, epoch_end: Callable[[int], tuple[int, int]]) -> Outcome:
         own_epoch, own_end = epoch_end(epoch)
         if own_epoch == NO_EPOCH:
             # All our epochs are later than the leader's, or none is known: truncate everything the leader may lack.

@@ -230,6 +230,7 @@ class Disk(Protocol):
     def total_bytes(self) -> int: ...
     def use_io_threads(self, count: int) -> None:
         """Sets the number of threads for blocking disk operations."""
+
     def for_jobs(self) -> JobDisk:
         """The same tree, as an argument of `Runtime.job`."""
 

@@ -21,9 +21,7 @@ RESTART_FIRST_MS = 100
 RESTART_MAX_MS = 10_000
 
 
-def watch_task(
-    task: Task[Any], loop: AbstractEventLoop, failed: Callable[[str, BaseException], object]
-) -> None:
+def watch_task(task: Task[Any], loop: AbstractEventLoop, failed: Callable[[str, BaseException], object]) -> None:
     """Calls `failed(name, error)` if the task fails while nothing is waiting for it."""
 
     def done(task: Task[Any]) -> None:

@@ -101,9 +101,7 @@ class SimLoop:
             self.world.push(self.world.now_ms + delay * 1000 / self._clock_rate, event)
         return event
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Any:
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def enqueue(self, event: Event) -> None:

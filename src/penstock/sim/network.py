@@ -164,9 +164,7 @@ class Network:
 
     # --- for the runtime ---------------------------------------------------------------------------------------
 
-    def listen(
-        self, process: Process, host: str, port: int, factory: Callable[[], BufferedProtocol]
-    ) -> SimListener:
+    def listen(self, process: Process, host: str, port: int, factory: Callable[[], BufferedProtocol]) -> SimListener:
         name = process.host.name
         if host not in ANY_ADDRESS and host not in OWN_ADDRESS and host != name:
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {name}")

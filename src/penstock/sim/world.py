@@ -297,5 +297,3 @@ class World:
 
 def _never() -> bool:
     return False
-
-

@@ -203,9 +203,7 @@ class ConfluentReader:
         # The end of what is committed; the log's own end came with it.
         _, high_watermark = self._consumer.get_watermark_offsets(Assignment(part.topic, part.partition), cached=True)
         held_back = self._read_committed and high_watermark >= part.end
-        return RangeUnavailable(
-            part.topic, part.partition, position, part.end, ended_at, open_transaction=held_back
-        )
+        return RangeUnavailable(part.topic, part.partition, position, part.end, ended_at, open_transaction=held_back)
 
     def _batch(self, part: SourcePartition, messages: list[Message]) -> pa.RecordBatch:
         count = len(messages)
@@ -277,4 +275,3 @@ def _translated(error: KafkaError, doing: str, part: SourcePartition | None = No
     if error.code() in _LATE:
         return RequestTimedOut(said)
     return BrokerError(error.code(), said) if error.code() > 0 else ClientError(said)
-

@@ -364,5 +364,3 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-

@@ -76,9 +76,7 @@ def _narrow(bounds: Bounds, one: Filter) -> Bounds:
         return replace(bounds, partitions=_both(bounds.partitions, _values(one, int)))
     if one.attribute == ("offset",):
         smallest, largest = _span(one)
-        return replace(
-            bounds, offset_min=max(bounds.offset_min, smallest), offset_max=min(bounds.offset_max, largest)
-        )
+        return replace(bounds, offset_min=max(bounds.offset_min, smallest), offset_max=min(bounds.offset_max, largest))
     if one.attribute == ("timestamp",) and (since_ms := _since_ms(one)) is not None:
         return replace(bounds, timestamp_min_ms=max(bounds.timestamp_min_ms or 0, since_ms))
     return bounds

@@ -62,9 +62,7 @@ class Lookup:
             # Unanchored, as in Spark; internal topics are left out, as in Spark.
             matches = re.compile(selection.pattern).search
             found = {
-                name: topic
-                for name, topic in backend.topics(None).items()
-                if not topic.is_internal and matches(name)
+                name: topic for name, topic in backend.topics(None).items() if not topic.is_internal and matches(name)
             }
             return _partitions(found)
         topics = selection.topics or tuple(dict.fromkeys(key.topic for key in selection.assigned))

@@ -173,9 +173,7 @@ def cut_ranges(ranges: Iterable[Range], cut: Cut) -> list[Range]:
     wanted = max(cut.partitions_min - len(whole), 1)
     unsplit = set(whole)
     return [
-        part
-        for one in found
-        for part in ([one] if one in unsplit else _parts(one, _share(one.size, rest, wanted)))
+        part for one in found for part in ([one] if one in unsplit else _parts(one, _share(one.size, rest, wanted)))
     ]
 
 

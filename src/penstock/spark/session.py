@@ -127,9 +127,7 @@ def users_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _set_here}
 
 
-def session_settings(
-    master: str | None, config: Mapping[str, str], environment: Mapping[str, str]
-) -> dict[str, str]:
+def session_settings(master: str | None, config: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session on a master, the caller's own among them."""
     settings = dict(SETTINGS)
     if is_local(master):

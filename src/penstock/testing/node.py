@@ -1,8 +1,8 @@
 """One node of a cluster: a thread that runs a broker, and methods to control it.
 
-    new ── start ──▸ running ── kill, or a fatal error ─────────────────▸ dead
-            ▴           └──── stop (clean) ──▸ dead                      │
-            └────────────────────────── start ───────────────────────────┘
+new ── start ──▸ running ── kill, or a fatal error ─────────────────▸ dead
+        ▴           └──── stop (clean) ──▸ dead                      │
+        └────────────────────────── start ───────────────────────────┘
 """
 
 from __future__ import annotations
@@ -185,10 +185,7 @@ class Node:
         """Whether it is the active controller."""
         broker = self._broker
         return (
-            broker is not None
-            and self.is_alive
-            and hasattr(broker, "quorum")
-            and broker.quorum.controller is not None
+            broker is not None and self.is_alive and hasattr(broker, "quorum") and broker.quorum.controller is not None
         )
 
     def _alive(self) -> NodeRuntime:

@@ -56,8 +56,8 @@ class RecordClient:
             except KafkaException as error:
                 reason = error.args[0].code()
                 if reason == KafkaError.TOPIC_ALREADY_EXISTS and asked > 1:
-                        return  # created by the previous request, whose response was lost
-                    # The node that was asked has died: ask the current controller.
+                    return  # created by the previous request, whose response was lost
+                # The node that was asked has died: ask the current controller.
                 if reason not in AWAY or time.monotonic() > deadline_s:
                     raise
                 continue

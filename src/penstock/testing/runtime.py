@@ -29,9 +29,7 @@ class NodeDied(Exception):
 class NodeRuntime(ProductionRuntime):
     """The runtime of one start of a node. Created and run in its thread; others may `kill`, `pause` and `resume` it."""
 
-    def __init__(
-        self, loop: AbstractEventLoop, *, root: str, node_id: int, network: Network, events: EventLog
-    ) -> None:
+    def __init__(self, loop: AbstractEventLoop, *, root: str, node_id: int, network: Network, events: EventLog) -> None:
         self.faulty_disk = FaultyDisk(root, loop)
         super().__init__(loop, root=root, events=events, disk=self.faulty_disk)
         self.ended: Future[None] = loop.create_future()

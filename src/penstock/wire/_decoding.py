@@ -347,6 +347,8 @@ def _too_many_tagged(count: int) -> NoReturn:
 
 
 _SMALL_ARRAYS: dict[str, list[Callable[[Buffer, int], tuple[object, ...]]]] = {}
+
+
 def _string_length_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
     """Limits strings in flexible versions to the length that the two-byte lengths of older versions allow."""
     length, position = _varint_rest(buffer, position, first)

@@ -31,9 +31,7 @@ def test_groups_go_on_after_the_broker_was(how: str, tmp_path: Path) -> None:
         admin = admin_client(server.bootstrap)
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
         load = ending.enter_context(Load(server.bootstrap, TOPIC, PARTITIONS, per_second=100))
-        groups = [
-            ending.enter_context(Group(server.bootstrap, TOPIC, tmp_path, name=str(kind))) for kind in kinds
-        ]
+        groups = [ending.enter_context(Group(server.bootstrap, TOPIC, tmp_path, name=str(kind))) for kind in kinds]
         for group, kind in zip(groups, kinds, strict=True):
             group.start("a", kind)
             group.start("b", kind)

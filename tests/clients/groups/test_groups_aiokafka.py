@@ -36,9 +36,7 @@ async def consumer(bootstrap: str, group_id: str, *topics: str, **settings: obje
         await made.stop()
 
 
-async def read_until(
-    reader: AIOKafkaConsumer, condition: Callable[[list[str]], bool | Awaitable[bool]]
-) -> list[str]:
+async def read_until(reader: AIOKafkaConsumer, condition: Callable[[list[str]], bool | Awaitable[bool]]) -> list[str]:
     values: list[str] = []
     async with asyncio.timeout(WAIT_TIMEOUT_S):
         while True:

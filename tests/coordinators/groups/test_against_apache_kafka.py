@@ -97,16 +97,18 @@ class Scene:
     def joined(self, reply: Reply) -> str:
         """Note what came, return the member's id."""
         response = cast(JoinGroupResponse, reply.response)
-        self.said.append((
-            "joined",
-            ErrorCode(response.error_code).name,
-            response.generation_id,
-            response.protocol_name,
-            response.skip_assignment,
-            self.name(response.member_id),
-            self.name(response.leader),
-            sorted((self.name(m.member_id), m.group_instance_id, m.metadata) for m in response.members),
-        ))
+        self.said.append(
+            (
+                "joined",
+                ErrorCode(response.error_code).name,
+                response.generation_id,
+                response.protocol_name,
+                response.skip_assignment,
+                self.name(response.member_id),
+                self.name(response.leader),
+                sorted((self.name(m.member_id), m.group_instance_id, m.metadata) for m in response.members),
+            )
+        )
         return response.member_id
 
     def enter(self, **options: object) -> str:
@@ -186,22 +188,24 @@ class Scene:
         group_id = self.group if group is None else group
         request = OffsetFetchRequest([OffsetFetchRequestGroup(group_id, topics=asked or None)], require_stable=stable)
         answer = cast(OffsetFetchResponse, self.ask(request, 9).response).groups[0]
-        self.said.append((
-            "fetched",
-            ErrorCode(answer.error_code).name,
-            sorted(
-                (
-                    topic.name,
-                    p.partition_index,
-                    p.committed_offset,
-                    p.committed_leader_epoch,
-                    p.metadata,
-                    p.error_code,
-                )
-                for topic in answer.topics
-                for p in topic.partitions
-            ),
-        ))
+        self.said.append(
+            (
+                "fetched",
+                ErrorCode(answer.error_code).name,
+                sorted(
+                    (
+                        topic.name,
+                        p.partition_index,
+                        p.committed_offset,
+                        p.committed_leader_epoch,
+                        p.metadata,
+                        p.error_code,
+                    )
+                    for topic in answer.topics
+                    for p in topic.partitions
+                ),
+            )
+        )
 
     def delete_offsets(self, *partitions: tuple[str, int], group: str | None = None) -> None:
         topics = [OffsetDeleteRequestTopic(n, [OffsetDeleteRequestPartition(number)]) for n, number in partitions]
@@ -221,40 +225,44 @@ class Scene:
         asked = [OffsetFetchRequestTopics(topic_id, partition_indexes=[0, 9]) for topic_id in topic_ids]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group, topics=asked or None)])
         answer = cast(OffsetFetchResponse, self.ask(request, 10).response).groups[0]
-        self.said.append((
-            "fetched by id",
-            ErrorCode(answer.error_code).name,
-            sorted(
-                (self.name(topic.topic_id.hex()), p.partition_index, p.committed_offset, p.metadata, p.error_code)
-                for topic in answer.topics
-                for p in topic.partitions
-            ),
-        ))
+        self.said.append(
+            (
+                "fetched by id",
+                ErrorCode(answer.error_code).name,
+                sorted(
+                    (self.name(topic.topic_id.hex()), p.partition_index, p.committed_offset, p.metadata, p.error_code)
+                    for topic in answer.topics
+                    for p in topic.partitions
+                ),
+            )
+        )
 
     # -- administration ----------------------------------------------------------------------------------------------
 
     def describe(self, version: int = 6, group: str | None = None) -> None:
         group_id = self.group if group is None else group
         answer = cast(DescribeGroupsResponse, self.ask(DescribeGroupsRequest([group_id]), version).response).groups[0]
-        self.said.append((
-            "described",
-            ErrorCode(answer.error_code).name,
-            (answer.error_message or "").replace(group_id, "GROUP"),
-            answer.group_state,
-            answer.protocol_type,
-            answer.protocol_data,
-            sorted(
-                (
-                    self.name(m.member_id),
-                    m.group_instance_id,
-                    m.client_id,
-                    m.client_host,
-                    m.member_metadata,
-                    m.member_assignment,
-                )
-                for m in answer.members
-            ),
-        ))
+        self.said.append(
+            (
+                "described",
+                ErrorCode(answer.error_code).name,
+                (answer.error_message or "").replace(group_id, "GROUP"),
+                answer.group_state,
+                answer.protocol_type,
+                answer.protocol_data,
+                sorted(
+                    (
+                        self.name(m.member_id),
+                        m.group_instance_id,
+                        m.client_id,
+                        m.client_host,
+                        m.member_metadata,
+                        m.member_assignment,
+                    )
+                    for m in answer.members
+                ),
+            )
+        )
 
     def list(self, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> None:
         response = cast(ListGroupsResponse, self.ask(ListGroupsRequest([*states], [*types]), 5).response)

@@ -148,9 +148,7 @@ def test_members_may_commit_while_others_rejoin_but_not_before_they_know_their_s
     assert groups.fetch().committed_offset == 5
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
-)
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_member_of_a_group_that_is_not_there_cannot_commit(groups: Groups, version: int, error: ErrorCode) -> None:
     assert groups.commit(member_id="m", generation=1, version=version) == error
     assert groups.records == []

@@ -16,11 +16,13 @@ TOPICS = st.sampled_from(["t", "u"])
 INSTANCES = st.sampled_from([None, None, "one", "two"])
 Protocols = tuple[tuple[str, bytes], ...]
 
-PROTOCOLS = st.sampled_from([
-    (("range", subscription("t")),),
-    (("range", subscription("u")), ("sticky", subscription("t"))),
-    (("range", b"?"),),
-])
+PROTOCOLS = st.sampled_from(
+    [
+        (("range", subscription("t")),),
+        (("range", subscription("u")), ("sticky", subscription("t"))),
+        (("range", b"?"),),
+    ]
+)
 
 
 class Operations(RuleBasedStateMachine):

@@ -83,9 +83,7 @@ class Member:
                 for partition in range(self.storm.partitions):
                     shares[ids[partition % len(ids)]].append(partition)
                 assignments = {m: ",".join(map(str, share)).encode() for m, share in shares.items()}
-            self.answer = self.storm.groups.sync(
-                self.member_id, self.generation, assignments, instance=self.instance
-            )
+            self.answer = self.storm.groups.sync(self.member_id, self.generation, assignments, instance=self.instance)
 
     def _synced(self, answer: Synced) -> None:
         response = answer.response

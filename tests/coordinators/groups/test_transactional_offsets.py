@@ -16,9 +16,7 @@ def groups() -> Groups:
     return driver
 
 
-def replay(
-    groups: Groups, offset: int | None, *, producer: int = -1, partition: int = 0, group: str = "g"
-) -> None:
+def replay(groups: Groups, offset: int | None, *, producer: int = -1, partition: int = 0, group: str = "g") -> None:
     """A record of the log; None is a tombstone."""
     value = None if offset is None else offset_value(offset, -1, "", 0)
     groups.shard.replay(groups.next_offset, producer, 0, offset_key(group, "t", partition), value)

@@ -28,9 +28,7 @@ def batch(*pairs: tuple[bytes | None, bytes | None], **options: Any) -> bytes:
 
 def marker(kind: ControlRecordType, producer_id: int = PRODUCER) -> bytes:
     record = Record(timestamp=1, key=control_key(kind), value=pack(">hi", 0, 0))
-    return build_batch(
-        [record], producer_id=producer_id, producer_epoch=EPOCH, transactional=True, control=True
-    )
+    return build_batch([record], producer_id=producer_id, producer_epoch=EPOCH, transactional=True, control=True)
 
 
 def transactional(*pairs: tuple[bytes | None, bytes | None], producer_id: int = PRODUCER) -> bytes:

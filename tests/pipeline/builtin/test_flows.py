@@ -87,9 +87,7 @@ def read(broker: str, topic: str) -> list[Copy]:
                 count -= 1
                 continue
             headers = tuple(pair for pair in message.headers() or [] if pair[0] != HEADER)
-            found.append(
-                Copy(message.partition(), message.key(), message.value(), message.timestamp()[1], headers)
-            )
+            found.append(Copy(message.partition(), message.key(), message.value(), message.timestamp()[1], headers))
         return found
     finally:
         consumer.close()

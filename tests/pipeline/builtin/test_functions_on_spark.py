@@ -172,9 +172,7 @@ def test_a_stream_is_joined_with_the_table_as_it_is_at_each_start(spark: SparkSe
         (lambda o: join_table(o, o, on="product", missing="maybe"), "'keep' or 'drop'"),
     ],
 )
-def test_a_wrong_parameter_is_named(
-    orders: DataFrame, call: Callable[[DataFrame], DataFrame], message: str
-) -> None:
+def test_a_wrong_parameter_is_named(orders: DataFrame, call: Callable[[DataFrame], DataFrame], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         call(orders)
 

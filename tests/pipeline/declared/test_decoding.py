@@ -116,7 +116,7 @@ def test_nothing_may_follow_an_object(spark: SparkSession, options: dict[str, st
     objects = ('{"a": 1}', '{"a": 1, "s": {"b": "}"}}', '{"s": {"b": "x"}, "a": null}', "{'a': 2}", '{"a": NaN}', "{}")
     parts = ("", " ", "\n", ",", ":", "}", "{", "]", "[", '"r"', '"x"', "5", "null", '{"a": 1}', '"r":{"a":1}', "x")
     # What goes on in an object, in an array, or after either: and nothing at all, between spaces.
-    endings = [',"x":5', ',{"a":1}', '},"r":{"a":1}', '}}', '],[', '],"x":[5', ' ', '\n\t', '']
+    endings = [',"x":5', ',{"a":1}', '},"r":{"a":1}', "}}", "],[", '],"x":[5', " ", "\n\t", ""]
     endings += ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _ in range(400)]
     values = [one + ending for one in objects for ending in endings]
     columns = (Column(name="a", type="DOUBLE"), Column(name="s", type="STRUCT<b: STRING>"))

@@ -115,7 +115,9 @@ def test_a_query_may_have_a_name_with_a_hyphen(tmp_path: Path) -> None:
 
 
 def test_names_that_are_there_twice_or_too_late_are_found(tmp_path: Path) -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
 p.stream("orders", "id STRING")
 @p.view
 def a(b): return b
@@ -124,6 +126,7 @@ def b(orders): return orders
 p.sql("b", "SELECT * FROM orders")
 p.to_nothing(name="c", query="SELECT * FROM a")
 """
+    )
     messages = [one.message for one in check_declarations(load(tmp_path, text))]
     assert len(messages) == 2
     assert messages[0].startswith("b is defined twice")

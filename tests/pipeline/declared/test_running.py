@@ -347,9 +347,7 @@ CREATE TABLE shown WITH (sink = 'noop') AS SELECT count(*) AS n FROM orders WHER
 
 @pytest.mark.long
 @pytest.mark.parametrize("by", ["topic", "pattern"])
-def test_latest_is_settled_at_first(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path, by: str
-) -> None:
+def test_latest_is_settled_at_first(spark: SparkSession, cluster: Cluster, tmp_path: Path, by: str) -> None:
     cluster.create("orders", "big", "dead")
     cluster.send("orders", order(95, 1), b"old and bad")
     text = SHOP.replace("dead_letters =", "starting = 'latest', dead_letters =")

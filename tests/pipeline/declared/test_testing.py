@@ -46,7 +46,8 @@ def run(spark: SparkSession, fixture: str) -> Outcome:
 def test_given_rows_go_through_all_queries_in_their_micro_batches(spark: SparkSession) -> None:
     outcome = run(
         spark,
-        PRODUCTS + """
+        PRODUCTS
+        + """
 given orders
 {"who": "ann", "id": 1, "product": "apple", "amount": 1.50, "at": "2026-01-31T12:30:10Z"}
 {"who": "bob", "id": "2", "product": "pear", "amount": 2.50, "at": "2026-01-31T12:30:20Z"}
@@ -76,7 +77,9 @@ expect orders.dead_letters
 def test_a_failure_shows_the_rows_that_differ_and_windows_may_stay_open(spark: SparkSession) -> None:
     outcome = run(
         spark,
-        "windows stay open\n" + PRODUCTS + """
+        "windows stay open\n"
+        + PRODUCTS
+        + """
 given orders
 {"id": "1", "product": "apple", "at": "2026-01-31T12:30:10Z"}
 expect revenue

@@ -59,9 +59,7 @@ class Driver:
         self.commits.refresh()
         return self.commit(batch_id, self.write(ids, day, schema), schema)
 
-    def write(
-        self, ids: Sequence[int], day: datetime.date | None = DAY, schema: Schema = SCHEMA
-    ) -> list[WrittenFile]:
+    def write(self, ids: Sequence[int], day: datetime.date | None = DAY, schema: Schema = SCHEMA) -> list[WrittenFile]:
         return write(self.location, rows_of(ids, day, schema), partition_by=self.partition_by)
 
     def commit(

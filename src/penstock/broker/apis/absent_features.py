@@ -88,9 +88,7 @@ def describe_acls(body: Message) -> DescribeAclsResponse:
 
 
 def create_acls(body: CreateAclsRequest) -> CreateAclsResponse:
-    refused = AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
+    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured.")
     return CreateAclsResponse(results=[refused] * len(body.creations))
 
 

@@ -38,6 +38,4 @@ async def decide(node: ControllerNode, request: Request, body: AlterConfigsReque
 
 
 def answered(kind: int, name: str, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=code, error_message=message, resource_type=kind, resource_name=name
-    )
+    return AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)

@@ -20,9 +20,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
-async def serve(
-    node: ControllerNode, request: Request, body: BrokerRegistrationRequest
-) -> BrokerRegistrationResponse:
+async def serve(node: ControllerNode, request: Request, body: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
     registration = Registration(
         body.broker_id,
         body.cluster_id,

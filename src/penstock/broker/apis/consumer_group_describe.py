@@ -18,9 +18,7 @@ from penstock.wire.messages.consumer_group_describe import (
 )
 
 
-async def serve(
-    node: Node, request: Request, body: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
+async def serve(node: Node, request: Request, body: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     response = ConsumerGroupDescribeResponse()
     coordinators = node.coordinators
     with request.slices() as slices:

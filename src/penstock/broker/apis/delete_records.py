@@ -50,9 +50,7 @@ async def serve(node: Node, request: Request, body: DeleteRecordsRequest) -> Del
     return response
 
 
-async def followed(
-    node: Node, moved: list[tuple[Partition, DeleteRecordsPartitionResult]], timeout_ms: int
-) -> None:
+async def followed(node: Node, moved: list[tuple[Partition, DeleteRecordsPartitionResult]], timeout_ms: int) -> None:
     """Until the in-sync replicas start there, too; those that do not in time are answered with an error."""
     deadline_ms = node.runtime.now_ms() + timeout_ms
     slices = Slices(node.runtime)

@@ -20,9 +20,7 @@ async def decide(node: ControllerNode, request: Request, body: DeleteTopicsReque
     else:
         wanted = [TopicToDelete(name) for name in body.topic_names]
     if not node.config.delete_topic_enable:
-        raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED if request.version >= 3 else ErrorCode.INVALID_REQUEST
-        )
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if request.version >= 3 else ErrorCode.INVALID_REQUEST)
     denied: list[DeletableTopicResult] = []
     if request.is_restricted:
         denied = [denial(request, node.image, topic) for topic in wanted if not may_delete(request, node.image, topic)]

@@ -32,9 +32,7 @@ def serve(node: Node, request: Request, body: DescribeClusterRequest) -> Describ
             continue
         host, port = address
         brokers.append(
-            DescribeClusterBroker(
-                broker_id=broker.id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced
-            )
+            DescribeClusterBroker(broker_id=broker.id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced)
         )
     return DescribeClusterResponse(
         endpoint_type=BROKERS,

@@ -24,9 +24,7 @@ from penstock.wire.messages.describe_topic_partitions import (
 from penstock.wire.uuids import ZERO_UUID
 
 
-async def serve(
-    node: Node, request: Request, body: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+async def serve(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     return await in_slices(request.slices(), describe(node, request, body))
 
 

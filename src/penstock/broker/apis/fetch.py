@@ -132,9 +132,7 @@ class Fetch:
                 return
         PendingFetch(self, request, connection, slot, body, fetched).look()
 
-    def _serve_replica(
-        self, request: Request, connection: Connection, body: FetchRequest, replica_id: int
-    ) -> None:
+    def _serve_replica(self, request: Request, connection: Connection, body: FetchRequest, replica_id: int) -> None:
         version, correlation_id = request.version, request.correlation_id
         if self.replicas is None or not request.may_speak_for_a_broker:
             connection.send(encode_error(version, correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -411,9 +409,7 @@ class PendingFetch:
     def _has_enough(self) -> bool:
         return self._enough or self._max_bytes - self._budget >= self._min_bytes
 
-    def _read(
-        self, items: Iterable[FetchItem], reads: list[Read], prefetched: Mapping[FetchItem, Prefetched]
-    ) -> bool:
+    def _read(self, items: Iterable[FetchItem], reads: list[Read], prefetched: Mapping[FetchItem, Prefetched]) -> bool:
         """Read these partitions from memory. False: something must come from the device first."""
         fetch = self._fetch
         budget, denied = self._budget, self._denied

@@ -16,9 +16,7 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 def serve(node: Node, request: Request, body: HeartbeatRequest) -> PendingReply | HeartbeatResponse:
     request.check(Operation.READ, ResourceKind.GROUP, body.group_id)
-    asked = node.coordinators.ask(
-        body.group_id, GroupShard.heartbeat, request, body, request.refused, writes=False
-    )
+    asked = node.coordinators.ask(body.group_id, GroupShard.heartbeat, request, body, request.refused, writes=False)
     answer = asked.answer
     # As Kafka does: clients that know only this API would take a load in progress for an error.
     if isinstance(answer, HeartbeatResponse) and answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

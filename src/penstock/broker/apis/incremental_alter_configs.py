@@ -20,9 +20,7 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 
 
-async def serve(
-    node: Node, request: Request, body: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+async def serve(node: Node, request: Request, body: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Serve the request on a broker: change its loggers here, and forward the rest to the controller."""
     loggers = [resource for resource in body.resources if resource.resource_type == ResourceType.BROKER_LOGGER]
     body.resources = [resource for resource in body.resources if resource not in loggers]
@@ -67,6 +65,4 @@ def changes_of(resource: AlterConfigsResource) -> tuple[Alteration, ...]:
 
 
 def answered(kind: int, name: str, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=code, error_message=message, resource_type=kind, resource_name=name
-    )
+    return AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)

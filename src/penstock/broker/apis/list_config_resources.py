@@ -42,8 +42,7 @@ def listed(
     for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         if kind in wanted:
             found += [
-                ConfigResource(resource_name=str(broker.id), resource_type=kind)
-                for broker in node.live_brokers()
+                ConfigResource(resource_name=str(broker.id), resource_type=kind) for broker in node.live_brokers()
             ]
     if ResourceType.GROUP in wanted:
         for resource_type, name in node.image.config_resources():

@@ -44,9 +44,7 @@ def serve(
 
 
 async def serve_allowed(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffsetsResponse:
-    body.topics, denied = request.split(
-        Operation.DESCRIBE, ResourceKind.TOPIC, body.topics, lambda topic: topic.name
-    )
+    body.topics, denied = request.split(Operation.DESCRIBE, ResourceKind.TOPIC, body.topics, lambda topic: topic.name)
     response = find(node, request, body)
     response = response if isinstance(response, ListOffsetsResponse) else await response
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -98,9 +96,7 @@ async def search(node: Node, request: Request, body: ListOffsetsRequest) -> List
     return response
 
 
-async def found(
-    partition: Partition | None, entry: ListOffsetsPartition, version: int
-) -> ListOffsetsPartitionResponse:
+async def found(partition: Partition | None, entry: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
     if entry.timestamp in (LATEST, EARLIEST):
         return at_end(partition, entry, version)
     try:
@@ -112,9 +108,7 @@ async def found(
         return refusal(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def at_end(
-    partition: Partition | None, entry: ListOffsetsPartition, version: int
-) -> ListOffsetsPartitionResponse:
+def at_end(partition: Partition | None, entry: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
     try:
         log, leader = checked(partition, entry).led()
         if entry.timestamp == LATEST:

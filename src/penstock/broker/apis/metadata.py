@@ -37,9 +37,7 @@ CREATED_AT_ONCE_MAX = 1_000
 """Topics that one request may create. The others are answered as unknown, and clients retry."""
 
 
-def serve(
-    node: Node, request: Request, body: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+def serve(node: Node, request: Request, body: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     if is_large(node, request, body):
         return serve_large(node, request, body)
     answer = at_once(decide(node, request, body))
@@ -71,9 +69,7 @@ async def serve_large(node: Node, request: Request, body: MetadataRequest) -> Me
     return await create_and_describe(node, request, body, answer) if isinstance(answer, list) else answer
 
 
-def decide(
-    node: Node, request: Request, body: MetadataRequest
-) -> Generator[None, None, MetadataResponse | list[str]]:
+def decide(node: Node, request: Request, body: MetadataRequest) -> Generator[None, None, MetadataResponse | list[str]]:
     """The answer, or the names of topics that are to be created first. Each step takes some microseconds."""
     topics = body.topics or []
     if request.version in IDS_BUT_NO_LOOKUP and any(by_id(topic) for topic in topics):

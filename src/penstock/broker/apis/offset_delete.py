@@ -22,9 +22,7 @@ from penstock.wire.messages.offset_delete import (
 )
 
 
-def serve(
-    node: Node, request: Request, body: OffsetDeleteRequest
-) -> PendingReply | Awaitable[OffsetDeleteResponse]:
+def serve(node: Node, request: Request, body: OffsetDeleteRequest) -> PendingReply | Awaitable[OffsetDeleteResponse]:
     request.check(Operation.DELETE, ResourceKind.GROUP, body.group_id)
     body.topics, denied = request.split(Operation.READ, ResourceKind.TOPIC, body.topics, lambda topic: topic.name)
     if denied:

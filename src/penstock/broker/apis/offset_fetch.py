@@ -57,9 +57,7 @@ def serve(
     return wait(node, request, body, asked)
 
 
-def ask(
-    node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFetchRequestGroup
-) -> PendingReply:
+def ask(node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFetchRequestGroup) -> PendingReply:
     call = partial(GroupShard.offset_fetch_group, require_stable=body.require_stable)
     return node.coordinators.ask(
         group.group_id,
@@ -153,9 +151,7 @@ def single_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=body.group_id, topics=topics)
 
 
-def answered(
-    request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]
-) -> OffsetFetchResponse:
+def answered(request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     if request.version >= BATCHED_FROM:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups

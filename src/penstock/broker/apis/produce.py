@@ -134,15 +134,11 @@ class Produce:
             self._park(slot, request, results, waits, timeout_ms, throttle_ms)
             return True
         connection.send(
-            encode_single(
-                request.correlation_id, named, index, first, append_time_ms, log.start_offset, throttle_ms
-            )
+            encode_single(request.correlation_id, named, index, first, append_time_ms, log.start_offset, throttle_ms)
         )
         return True
 
-    def _append_all(
-        self, request: Request, view: memoryview, body: Produced
-    ) -> tuple[TopicResults, list[Wait]]:
+    def _append_all(self, request: Request, view: memoryview, body: Produced) -> tuple[TopicResults, list[Wait]]:
         """Append every batch. Those that are not committed yet, or wait to be opened, are in the second list."""
         version, acks = request.version, body.acks
         lookup = self._table.by_id if version >= TOPIC_IDS_FROM else self._table.by_name

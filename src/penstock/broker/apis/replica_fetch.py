@@ -40,6 +40,7 @@ from penstock.wire.messages.fetch import FetchRequest
 
 OLDEST_VERSION = 15
 
+
 class ReplicaFetch:
     """Serves the Fetch requests of followers."""
 

@@ -13,9 +13,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-async def decide(
-    node: ControllerNode, request: Request, body: UnregisterBrokerRequest
-) -> UnregisterBrokerResponse:
+async def decide(node: ControllerNode, request: Request, body: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     def unregister(controller: Controller) -> Decision[None]:
         broker = controller.image.broker(body.broker_id)
         # One that is fenced may be about to come back: it would end itself when it finds that it is gone.

@@ -48,9 +48,7 @@ class Delivery:
 class PeerCourier:
     """`penstock.coordinators.host.Courier` over the connections between brokers."""
 
-    def __init__(
-        self, runtime: Runtime, events: EventLog, peers: Peers, image: Callable[[], MetadataImage]
-    ) -> None:
+    def __init__(self, runtime: Runtime, events: EventLog, peers: Peers, image: Callable[[], MetadataImage]) -> None:
         self._runtime = runtime
         self._events = events
         self._peers = peers

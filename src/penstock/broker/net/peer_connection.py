@@ -51,9 +51,7 @@ class PeerConnection(BufferedProtocol):
         self.received_bytes = 0
         """Bytes received so far, to detect whether the peer still sends."""
 
-    async def request(
-        self, number: int, frame: bytearray, answer: Future[bytes | bytearray]
-    ) -> bytes | bytearray:
+    async def request(self, number: int, frame: bytearray, answer: Future[bytes | bytearray]) -> bytes | bytearray:
         """Send a frame, and wait for the answer that carries its number."""
         if self.lost or self._transport is None:
             raise PeerUnavailable(f"{self._name} closed the connection")

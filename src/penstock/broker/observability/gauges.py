@@ -74,12 +74,8 @@ class Gauges:
         count = "kafka_server_socket_server_metrics_connection_count"
         yield gauge(count, "Open connections", service.connection_count)
         yield gauge("penstock_receive_buffer_bytes", "Bytes of buffers for incoming requests", service.receiving_bytes)
-        yield gauge(
-            "penstock_unread_answer_bytes", "Bytes of large unread responses", service.answer_budget.used
-        )
-        yield gauge(
-            "penstock_connections_waiting_for_turn", "Connections with queued requests", service.turns.waiting
-        )
+        yield gauge("penstock_unread_answer_bytes", "Bytes of large unread responses", service.answer_budget.used)
+        yield gauge("penstock_connections_waiting_for_turn", "Connections with queued requests", service.turns.waiting)
         cache = "kafka_server_fetchsessioncache"
         yield gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions", len(sessions))
         yield gauge(f"{cache}_numincrementalfetchpartitionscached", "Partitions of sessions", sessions.partition_count)

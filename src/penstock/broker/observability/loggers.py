@@ -86,9 +86,7 @@ class Loggers:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
         if operation == AlterOperation.DELETE:
             if name == ROOT:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
-                )
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         elif level not in LEVELS:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

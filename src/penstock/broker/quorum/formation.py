@@ -170,9 +170,7 @@ async def _take_place(node: ControllerNode, own: ReplicaKey) -> str:
             if silent_ms < node.quorum.core.config.check_quorum_timeout_ms:
                 return f"another live controller has the id {own.id}; node ids must be unique in a cluster"
     removed = await node.peers.controller_call(
-        RemoveRaftVoterRequest(
-            cluster_id=node.cluster_id, voter_id=old.id, voter_directory_id=old.directory_id
-        ),
+        RemoveRaftVoterRequest(cluster_id=node.cluster_id, voter_id=old.id, voter_directory_id=old.directory_id),
         timeout_ms=JOIN_CALL_MS,
         channel=CHANNEL,
     )

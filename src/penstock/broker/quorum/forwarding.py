@@ -59,9 +59,7 @@ class Administration:
         # This node decides it; or, without any controller, refuses it in the API's own form.
         row = OF_CONTROLLERS[request.row.key]
         assert request.body is not None
-        here = Request.of(
-            request.gate, request.client, row, request.version, request.body, client_id=request.client_id
-        )
+        here = Request.of(request.gate, request.client, row, request.version, request.body, client_id=request.client_id)
         return await decided(self._decide[row.key], self._node, here)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, KafkaError]:

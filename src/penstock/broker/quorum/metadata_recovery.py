@@ -240,9 +240,7 @@ class _Planner:
             )
         if known is not None:
             count = max(count, len(known.partitions))
-        states = [
-            self._partition(plan, index, by_index.get(index), _state_of(known, index)) for index in range(count)
-        ]
+        states = [self._partition(plan, index, by_index.get(index), _state_of(known, index)) for index in range(count)]
         plan.topic = TopicImage(name, topic_id, tuple(states))
         if known is None and any(one.has_gaps for one in own):
             plan.notes.append("offsets are missing inside its logs: it was probably compacted (cleanup.policy=compact)")

@@ -86,6 +86,7 @@ _RESPONSES = (
 
 R = TypeVar("R")
 
+
 class WrongRole(Exception):
     """The data directory does not fit the node's roles; the message says what to do."""
 

@@ -275,9 +275,7 @@ def from_response(request: m.Request, response: Message, epoch: int = 0) -> m.Re
             values["data"] = bytes(data.unaligned_records or b"")
     except KafkaError as error:
         raise Inconsistent(error.message) from None
-    answered: m.Response = cls(
-        source=request.target, target=request.source, request_id=request.request_id, **values
-    )
+    answered: m.Response = cls(source=request.target, target=request.source, request_id=request.request_id, **values)
     return answered
 
 
@@ -347,6 +345,4 @@ def endpoints_in(message: Message) -> dict[int, tuple[str, int]]:
 
 
 def voter_endpoints(voters: VoterSet) -> dict[int, tuple[str, int]]:
-    return {
-        voter.id: (voter.endpoints[0].host, voter.endpoints[0].port) for voter in voters.voters if voter.endpoints
-    }
+    return {voter.id: (voter.endpoints[0].host, voter.endpoints[0].port) for voter in voters.voters if voter.endpoints}

@@ -416,9 +416,7 @@ class PartitionManager:
 
     def _checkpoint_interval_ms(self) -> float:
         config = self._config
-        return min(
-            config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
-        )
+        return min(config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms)
 
     async def _retain(self) -> None:
         """Apply retention to all logs."""

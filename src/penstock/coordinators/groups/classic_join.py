@@ -81,9 +81,8 @@ class JoinGroups:
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         # A generation with a larger member could never be stored.
-        if (
-            len(request.protocols) > PROTOCOLS_PER_MEMBER_MAX
-            or any(len(protocol.metadata) > config.batch_bytes_max for protocol in request.protocols)
+        if len(request.protocols) > PROTOCOLS_PER_MEMBER_MAX or any(
+            len(protocol.metadata) > config.batch_bytes_max for protocol in request.protocols
         ):
             return ErrorCode.INVALID_REQUEST
         if not request.protocol_type or not request.protocols:

@@ -35,9 +35,7 @@ COMMIT_TIME: Final = -1
 class Expiry:
     """Removes expired offsets of one shard. `remove` deletes an empty group."""
 
-    def __init__(
-        self, table: GroupTable, deletion: OffsetDeletion, remove: Callable[[Turn, AnyGroup], None]
-    ) -> None:
+    def __init__(self, table: GroupTable, deletion: OffsetDeletion, remove: Callable[[Turn, AnyGroup], None]) -> None:
         self._table = table
         self._deletion = deletion
         self._remove = remove

@@ -215,8 +215,9 @@ class OffsetRequests:
         committed = offsets.groups.get(group_id, {})
         unstable = require_stable and offsets.has_open_transactions(group_id)
         if not (committed or unstable):
-            return OffsetFetchResponseTopics(topic.topic_id, topic.name, [_no_offset(i) for i in
-            topic.partition_indexes])
+            return OffsetFetchResponseTopics(
+                topic.topic_id, topic.name, [_no_offset(i) for i in topic.partition_indexes]
+            )
         prefix = offset_key_prefix(group_id, name)
         results: list[OffsetFetchResponsePartitions] = []
         for index in topic.partition_indexes:

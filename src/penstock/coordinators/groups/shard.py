@@ -233,9 +233,7 @@ class GroupShard(Shard):
         # Only a record proves that a topic was deleted. If an image merely lacks the topic, its offsets are kept.
         deleted = delta.topics_deleted if delta.is_replayed else []
         entries = [
-            entry
-            for topic in deleted
-            for entry in self.offsets.entries_of_topic(topic.name, len(topic.partitions))
+            entry for topic in deleted for entry in self.offsets.entries_of_topic(topic.name, len(topic.partitions))
         ]
         if entries:
             self._deletion.delete(turn, entries)

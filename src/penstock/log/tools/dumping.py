@@ -177,9 +177,7 @@ def _dump_records(found: Found) -> Iterator[RecordDump]:
     try:
         for record in iter_records(found.view, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX, verify_crc=False):
             control = _control_type(record.key) if found.header.is_control else None
-            yield RecordDump(
-                record.offset, record.timestamp, record.key, record.value, tuple(record.headers), control
-            )
+            yield RecordDump(record.offset, record.timestamp, record.key, record.value, tuple(record.headers), control)
     except WireError as error:
         yield RecordDump(-1, -1, None, str(error).encode(), (), "undecodable")
 

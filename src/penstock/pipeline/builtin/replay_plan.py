@@ -176,5 +176,3 @@ class PlanFile:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-

@@ -140,9 +140,7 @@ def _counted(
     )
 
 
-def _windows(
-    events: DataFrame, time: str, window: str, slide: str, watermark: str, keys: Sequence[str]
-) -> GroupedData:
+def _windows(events: DataFrame, time: str, window: str, slide: str, watermark: str, keys: Sequence[str]) -> GroupedData:
     from pyspark.sql import functions as f
 
     check_time(events, time)

@@ -46,9 +46,7 @@ def read_table(
 
     location = locate(path, storage_options)
     table = open_table(location, version)
-    check_readable(
-        protocol_of(table), table.metadata().configuration, has_deletion_vectors=has_deletion_vectors(table)
-    )
+    check_readable(protocol_of(table), table.metadata().configuration, has_deletion_vectors=has_deletion_vectors(table))
     partition_by = partitions_of(table)
     check_partitions(schema_of(table), partition_by)
     schema = StructType.fromJson(schema_as_json(schema_of(table)))

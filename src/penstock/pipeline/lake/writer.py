@@ -131,9 +131,7 @@ class TableWriter:
         self._app_id = app_id
         self._compression = compression
         self._on_step = on_step
-        self._commits = TableCommits(
-            location, partition_by=partition_by, evolution=evolution, properties=properties
-        )
+        self._commits = TableCommits(location, partition_by=partition_by, evolution=evolution, properties=properties)
         self._compaction = None if compact_every is None else BackgroundCompaction(location, compact_every)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:

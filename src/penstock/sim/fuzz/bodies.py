@@ -40,9 +40,7 @@ def whole(rng: Random) -> bytes:
     if rng.random() < 0.8:
         return build_batch(_records(rng), codec=codec)
     producer_id, sequence = rng.choice((3, 1000)), rng.choice((0, 1))
-    return build_batch(
-        _records(rng), codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
-    )
+    return build_batch(_records(rng), codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
 
 
 def poison(rng: Random) -> bytes:

@@ -139,6 +139,5 @@ def random_frame(
     return frame if key in OPERATORS or rng.random() < 0.4 else mutate(frame, rng)
 
 
-
 def with_length(frame: bytes, length: int | None = None) -> bytes:
     return pack(">i", len(frame) if length is None else length) + frame

@@ -311,9 +311,7 @@ class Round:
                 self._offsets[topic, index] = values[-1][0] + 1
                 self.report.seen["record of the attacker read"] += len(values)
 
-    async def _read(
-        self, client: PartitionClient, offset: int, until_ms: float
-    ) -> list[tuple[int, bytes | None]]:
+    async def _read(self, client: PartitionClient, offset: int, until_ms: float) -> list[tuple[int, bytes | None]]:
         """Reads from an offset to the end; returns what it got so far if the topic is gone or no node responds."""
         found: list[tuple[int, bytes | None]] = []
         while client.runtime.now_ms() < until_ms:
@@ -357,9 +355,7 @@ def draw_round(seed: str, count: int, nodes: int) -> list[Case]:
         return draw(seed, count, nodes, Round(world, nodes).start())
 
 
-def run_cases(
-    seed: str, cases: int | Sequence[Case], nodes: int, settings: Mapping[str, str] | None = None
-) -> Report:
+def run_cases(seed: str, cases: int | Sequence[Case], nodes: int, settings: Mapping[str, str] | None = None) -> Report:
     """Runs a whole round. `cases`: how many to draw, or the cases themselves. `settings`: for every node."""
     _forget_peak()
     with guarded(), counting_unfolded() as unfolded, World(f"fuzz-{seed}") as world:

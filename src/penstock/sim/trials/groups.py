@@ -146,9 +146,7 @@ class ClassicMember(Member):
         if not await self._join():
             return
         while not self.group.ledger.over:
-            request = HeartbeatRequest(
-                group_id=self.group.name, generation_id=self.generation, member_id=self.id
-            )
+            request = HeartbeatRequest(group_id=self.group.name, generation_id=self.generation, member_id=self.id)
             code = (await self.call(request, HEARTBEAT_VERSION)).error_code
             if code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.id = ""
@@ -184,9 +182,7 @@ class ClassicMember(Member):
             members = [member.member_id for member in answer.members]
             for number, member in enumerate(members):
                 share = list(range(number, 4, len(members)))
-                assignments.append(
-                    SyncGroupRequestAssignment(member_id=member, assignment=msgspec.json.encode(share))
-                )
+                assignments.append(SyncGroupRequestAssignment(member_id=member, assignment=msgspec.json.encode(share)))
         sync = SyncGroupRequest(
             group_id=self.group.name, generation_id=self.generation, member_id=self.id, assignments=assignments
         )

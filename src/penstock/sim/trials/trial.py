@@ -70,9 +70,7 @@ class Trial:
         # The world guards each of its runs, and a trial has hundreds: one guard around all of them is cheaper.
         with guarded(), World(f"trial-{schedule.seed}") as world:
             self.world = world
-            self.cluster = SimCluster(
-                world, schedule.nodes, schedule.settings, roles=schedule.roles or None
-            )
+            self.cluster = SimCluster(world, schedule.nodes, schedule.settings, roles=schedule.roles or None)
             self.injector = Injector(self.cluster)
             for ledger in self.ledgers:
                 ledger.rotten = self.injector.rotten

@@ -80,10 +80,14 @@ class ConsumerGroupMetadataValue(Message):
     epoch: int = 0
     metadata_hash: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("epoch", "int32"),
-        Field("metadata_hash", "int64", tag=0, tagged="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("epoch", "int32"),
+            Field("metadata_hash", "int64", tag=0, tagged="0+"),
+        ),
+    )
 
 
 class ConsumerGroupPartitionMetadataKey(ConsumerGroupRecordKey):
@@ -105,10 +109,14 @@ class ClassicProtocol(Message):
     name: str = ""
     metadata: bytes = b""
 
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("metadata", "bytes"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("metadata", "bytes"),
+        ),
+    )
 
 
 class ClassicMemberMetadata(Message):
@@ -117,10 +125,14 @@ class ClassicMemberMetadata(Message):
     session_timeout_ms: int = 0
     supported_protocols: list[ClassicProtocol] = []
 
-    schema = Schema("0", "0+", (
-        Field("session_timeout_ms", "int32"),
-        Field("supported_protocols", ClassicProtocol, array=True),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("session_timeout_ms", "int32"),
+            Field("supported_protocols", ClassicProtocol, array=True),
+        ),
+    )
 
 
 class ConsumerGroupMemberMetadataValue(Message):
@@ -136,17 +148,21 @@ class ConsumerGroupMemberMetadataValue(Message):
     server_assignor: str | None = None
     classic_member_metadata: ClassicMemberMetadata | None = None
 
-    schema = Schema("0", "0+", (
-        Field("instance_id", "string", nullable="0+"),
-        Field("rack_id", "string", nullable="0+"),
-        Field("client_id", "string"),
-        Field("client_host", "string"),
-        Field("subscribed_topic_names", "string", array=True),
-        Field("subscribed_topic_regex", "string", nullable="0+"),
-        Field("rebalance_timeout_ms", "int32"),
-        Field("server_assignor", "string", nullable="0+"),
-        Field("classic_member_metadata", ClassicMemberMetadata, nullable="0+", tag=0, tagged="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("instance_id", "string", nullable="0+"),
+            Field("rack_id", "string", nullable="0+"),
+            Field("client_id", "string"),
+            Field("client_host", "string"),
+            Field("subscribed_topic_names", "string", array=True),
+            Field("subscribed_topic_regex", "string", nullable="0+"),
+            Field("rebalance_timeout_ms", "int32"),
+            Field("server_assignor", "string", nullable="0+"),
+            Field("classic_member_metadata", ClassicMemberMetadata, nullable="0+", tag=0, tagged="0+"),
+        ),
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(ConsumerGroupRecordKey):
@@ -162,10 +178,14 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
     assignment_epoch: int = 0
     assignment_timestamp: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("assignment_epoch", "int32"),
-        Field("assignment_timestamp", "int64", tag=0, tagged="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("assignment_epoch", "int32"),
+            Field("assignment_timestamp", "int64", tag=0, tagged="0+"),
+        ),
+    )
 
 
 class ConsumerGroupTargetAssignmentMemberKey(ConsumerGroupRecordKey):
@@ -180,10 +200,14 @@ class TargetTopicPartitions(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = []
 
-    schema = Schema("0", "0+", (
-        Field("topic_id", "uuid"),
-        Field("partitions", "int32", array=True),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("topic_id", "uuid"),
+            Field("partitions", "int32", array=True),
+        ),
+    )
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
@@ -191,9 +215,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
     topic_partitions: list[TargetTopicPartitions] = []
 
-    schema = Schema("0", "0+", (
-        Field("topic_partitions", TargetTopicPartitions, array=True),
-    ))
+    schema = Schema("0", "0+", (Field("topic_partitions", TargetTopicPartitions, array=True),))
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(ConsumerGroupRecordKey):
@@ -211,11 +233,15 @@ class CurrentTopicPartitions(Message):
     partitions: list[int] = []
     assignment_epochs: list[int] | None = None
 
-    schema = Schema("0", "0+", (
-        Field("topic_id", "uuid"),
-        Field("partitions", "int32", array=True),
-        Field("assignment_epochs", "int32", array=True, nullable="0+", tag=0, tagged="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("topic_id", "uuid"),
+            Field("partitions", "int32", array=True),
+            Field("assignment_epochs", "int32", array=True, nullable="0+", tag=0, tagged="0+"),
+        ),
+    )
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
@@ -227,13 +253,17 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
     assigned_partitions: list[CurrentTopicPartitions] = []
     partitions_pending_revocation: list[CurrentTopicPartitions] = []
 
-    schema = Schema("0", "0+", (
-        Field("member_epoch", "int32"),
-        Field("previous_member_epoch", "int32"),
-        Field("state", "int8"),
-        Field("assigned_partitions", CurrentTopicPartitions, array=True),
-        Field("partitions_pending_revocation", CurrentTopicPartitions, array=True),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("member_epoch", "int32"),
+            Field("previous_member_epoch", "int32"),
+            Field("state", "int8"),
+            Field("assigned_partitions", CurrentTopicPartitions, array=True),
+            Field("partitions_pending_revocation", CurrentTopicPartitions, array=True),
+        ),
+    )
 
 
 class ConsumerGroupRegularExpressionKey(ConsumerGroupRecordKey):
@@ -251,8 +281,12 @@ class ConsumerGroupRegularExpressionValue(Message):
     version: int = 0
     timestamp: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("topics", "string", array=True),
-        Field("version", "int64"),
-        Field("timestamp", "int64"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("topics", "string", array=True),
+            Field("version", "int64"),
+            Field("timestamp", "int64"),
+        ),
+    )

@@ -24,11 +24,15 @@ class OffsetCommitKey(Message):
     topic: str = ""
     partition: int = 0
 
-    schema = Schema("0-1", "none", (
-        Field("group", "string"),
-        Field("topic", "string"),
-        Field("partition", "int32"),
-    ))
+    schema = Schema(
+        "0-1",
+        "none",
+        (
+            Field("group", "string"),
+            Field("topic", "string"),
+            Field("partition", "int32"),
+        ),
+    )
 
 
 class OffsetCommitValue(Message):
@@ -41,14 +45,18 @@ class OffsetCommitValue(Message):
     expire_timestamp: int = -1
     topic_id: bytes = ZERO_UUID
 
-    schema = Schema("0-4", "4+", (
-        Field("offset", "int64"),
-        Field("leader_epoch", "int32", "3+"),
-        Field("metadata", "string"),
-        Field("commit_timestamp", "int64"),
-        Field("expire_timestamp", "int64", "1"),
-        Field("topic_id", "uuid", "4+", tag=0, tagged="4+"),
-    ))
+    schema = Schema(
+        "0-4",
+        "4+",
+        (
+            Field("offset", "int64"),
+            Field("leader_epoch", "int32", "3+"),
+            Field("metadata", "string"),
+            Field("commit_timestamp", "int64"),
+            Field("expire_timestamp", "int64", "1"),
+            Field("topic_id", "uuid", "4+", tag=0, tagged="4+"),
+        ),
+    )
 
 
 class GroupMetadataKey(Message):
@@ -56,9 +64,7 @@ class GroupMetadataKey(Message):
 
     group: str = ""
 
-    schema = Schema("2", "none", (
-        Field("group", "string"),
-    ))
+    schema = Schema("2", "none", (Field("group", "string"),))
 
 
 class GroupMetadataMember(Message):
@@ -71,16 +77,20 @@ class GroupMetadataMember(Message):
     subscription: bytes = b""
     assignment: bytes = b""
 
-    schema = Schema("0-4", "4+", (
-        Field("member_id", "string"),
-        Field("group_instance_id", "string", "3+", nullable="3+"),
-        Field("client_id", "string"),
-        Field("client_host", "string"),
-        Field("rebalance_timeout", "int32", "1+"),
-        Field("session_timeout", "int32"),
-        Field("subscription", "bytes"),
-        Field("assignment", "bytes"),
-    ))
+    schema = Schema(
+        "0-4",
+        "4+",
+        (
+            Field("member_id", "string"),
+            Field("group_instance_id", "string", "3+", nullable="3+"),
+            Field("client_id", "string"),
+            Field("client_host", "string"),
+            Field("rebalance_timeout", "int32", "1+"),
+            Field("session_timeout", "int32"),
+            Field("subscription", "bytes"),
+            Field("assignment", "bytes"),
+        ),
+    )
 
 
 class GroupMetadataValue(Message):
@@ -93,11 +103,15 @@ class GroupMetadataValue(Message):
     current_state_timestamp: int = -1
     members: list[GroupMetadataMember] = []
 
-    schema = Schema("0-4", "4+", (
-        Field("protocol_type", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string", nullable="0+"),
-        Field("leader", "string", nullable="0+"),
-        Field("current_state_timestamp", "int64", "2+"),
-        Field("members", GroupMetadataMember, array=True),
-    ))
+    schema = Schema(
+        "0-4",
+        "4+",
+        (
+            Field("protocol_type", "string"),
+            Field("generation", "int32"),
+            Field("protocol", "string", nullable="0+"),
+            Field("leader", "string", nullable="0+"),
+            Field("current_state_timestamp", "int64", "2+"),
+            Field("members", GroupMetadataMember, array=True),
+        ),
+    )

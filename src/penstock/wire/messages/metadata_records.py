@@ -70,12 +70,16 @@ class BrokerEndpoint(Message):
     port: int = 0
     security_protocol: int = 0
 
-    schema = Schema("0-3", "0+", (
-        Field("name", "string"),
-        Field("host", "string"),
-        Field("port", "uint16"),
-        Field("security_protocol", "int16"),
-    ))
+    schema = Schema(
+        "0-3",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("host", "string"),
+            Field("port", "uint16"),
+            Field("security_protocol", "int16"),
+        ),
+    )
 
 
 class BrokerFeature(Message):
@@ -83,11 +87,15 @@ class BrokerFeature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema("0-3", "0+", (
-        Field("name", "string"),
-        Field("min_supported_version", "int16"),
-        Field("max_supported_version", "int16"),
-    ))
+    schema = Schema(
+        "0-3",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("min_supported_version", "int16"),
+            Field("max_supported_version", "int16"),
+        ),
+    )
 
 
 class RegisterBrokerRecord(MetadataRecord):
@@ -105,18 +113,22 @@ class RegisterBrokerRecord(MetadataRecord):
     log_dirs: list[bytes] = []
 
     record_type = 0
-    schema = Schema("0-3", "0+", (
-        Field("broker_id", "int32"),
-        Field("is_migrating_zk_broker", "bool", "2+"),
-        Field("incarnation_id", "uuid"),
-        Field("broker_epoch", "int64"),
-        Field("end_points", BrokerEndpoint, array=True),
-        Field("features", BrokerFeature, array=True),
-        Field("rack", "string", nullable="0+"),
-        Field("fenced", "bool"),
-        Field("in_controlled_shutdown", "bool", "1+"),
-        Field("log_dirs", "uuid", "3+", array=True, tag=0, tagged="3+"),
-    ))
+    schema = Schema(
+        "0-3",
+        "0+",
+        (
+            Field("broker_id", "int32"),
+            Field("is_migrating_zk_broker", "bool", "2+"),
+            Field("incarnation_id", "uuid"),
+            Field("broker_epoch", "int64"),
+            Field("end_points", BrokerEndpoint, array=True),
+            Field("features", BrokerFeature, array=True),
+            Field("rack", "string", nullable="0+"),
+            Field("fenced", "bool"),
+            Field("in_controlled_shutdown", "bool", "1+"),
+            Field("log_dirs", "uuid", "3+", array=True, tag=0, tagged="3+"),
+        ),
+    )
 
 
 class UnregisterBrokerRecord(MetadataRecord):
@@ -126,10 +138,14 @@ class UnregisterBrokerRecord(MetadataRecord):
     broker_epoch: int = 0
 
     record_type = 1
-    schema = Schema("0", "0+", (
-        Field("broker_id", "int32"),
-        Field("broker_epoch", "int64"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("broker_id", "int32"),
+            Field("broker_epoch", "int64"),
+        ),
+    )
 
 
 class TopicRecord(MetadataRecord):
@@ -139,10 +155,14 @@ class TopicRecord(MetadataRecord):
     topic_id: bytes = ZERO_UUID
 
     record_type = 2
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("topic_id", "uuid"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("topic_id", "uuid"),
+        ),
+    )
 
 
 class PartitionRecord(MetadataRecord):
@@ -163,21 +183,25 @@ class PartitionRecord(MetadataRecord):
     last_known_elr: list[int] | None = None
 
     record_type = 3
-    schema = Schema("0-2", "0+", (
-        Field("partition_id", "int32"),
-        Field("topic_id", "uuid"),
-        Field("replicas", "int32", array=True),
-        Field("isr", "int32", array=True),
-        Field("removing_replicas", "int32", array=True),
-        Field("adding_replicas", "int32", array=True),
-        Field("leader", "int32"),
-        Field("leader_recovery_state", "int8", tag=0, tagged="0+"),
-        Field("leader_epoch", "int32"),
-        Field("partition_epoch", "int32"),
-        Field("directories", "uuid", "1+", array=True),
-        Field("eligible_leader_replicas", "int32", "2+", array=True, nullable="2+", tag=1, tagged="2+"),
-        Field("last_known_elr", "int32", "2+", array=True, nullable="2+", tag=2, tagged="2+"),
-    ))
+    schema = Schema(
+        "0-2",
+        "0+",
+        (
+            Field("partition_id", "int32"),
+            Field("topic_id", "uuid"),
+            Field("replicas", "int32", array=True),
+            Field("isr", "int32", array=True),
+            Field("removing_replicas", "int32", array=True),
+            Field("adding_replicas", "int32", array=True),
+            Field("leader", "int32"),
+            Field("leader_recovery_state", "int8", tag=0, tagged="0+"),
+            Field("leader_epoch", "int32"),
+            Field("partition_epoch", "int32"),
+            Field("directories", "uuid", "1+", array=True),
+            Field("eligible_leader_replicas", "int32", "2+", array=True, nullable="2+", tag=1, tagged="2+"),
+            Field("last_known_elr", "int32", "2+", array=True, nullable="2+", tag=2, tagged="2+"),
+        ),
+    )
 
 
 class ConfigRecord(MetadataRecord):
@@ -189,12 +213,16 @@ class ConfigRecord(MetadataRecord):
     value: str | None = ""
 
     record_type = 4
-    schema = Schema("0", "0+", (
-        Field("resource_type", "int8"),
-        Field("resource_name", "string"),
-        Field("name", "string"),
-        Field("value", "string", nullable="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("resource_type", "int8"),
+            Field("resource_name", "string"),
+            Field("name", "string"),
+            Field("value", "string", nullable="0+"),
+        ),
+    )
 
 
 class PartitionChangeRecord(MetadataRecord):
@@ -213,19 +241,23 @@ class PartitionChangeRecord(MetadataRecord):
     last_known_elr: list[int] | None = None
 
     record_type = 5
-    schema = Schema("0-2", "0+", (
-        Field("partition_id", "int32"),
-        Field("topic_id", "uuid"),
-        Field("isr", "int32", array=True, nullable="0+", tag=0, tagged="0+"),
-        Field("leader", "int32", tag=1, tagged="0+"),
-        Field("replicas", "int32", array=True, nullable="0+", tag=2, tagged="0+"),
-        Field("removing_replicas", "int32", array=True, nullable="0+", tag=3, tagged="0+"),
-        Field("adding_replicas", "int32", array=True, nullable="0+", tag=4, tagged="0+"),
-        Field("leader_recovery_state", "int8", tag=5, tagged="0+"),
-        Field("directories", "uuid", "1+", array=True, nullable="1+", tag=8, tagged="1+"),
-        Field("eligible_leader_replicas", "int32", "2+", array=True, nullable="2+", tag=6, tagged="2+"),
-        Field("last_known_elr", "int32", "2+", array=True, nullable="2+", tag=7, tagged="2+"),
-    ))
+    schema = Schema(
+        "0-2",
+        "0+",
+        (
+            Field("partition_id", "int32"),
+            Field("topic_id", "uuid"),
+            Field("isr", "int32", array=True, nullable="0+", tag=0, tagged="0+"),
+            Field("leader", "int32", tag=1, tagged="0+"),
+            Field("replicas", "int32", array=True, nullable="0+", tag=2, tagged="0+"),
+            Field("removing_replicas", "int32", array=True, nullable="0+", tag=3, tagged="0+"),
+            Field("adding_replicas", "int32", array=True, nullable="0+", tag=4, tagged="0+"),
+            Field("leader_recovery_state", "int8", tag=5, tagged="0+"),
+            Field("directories", "uuid", "1+", array=True, nullable="1+", tag=8, tagged="1+"),
+            Field("eligible_leader_replicas", "int32", "2+", array=True, nullable="2+", tag=6, tagged="2+"),
+            Field("last_known_elr", "int32", "2+", array=True, nullable="2+", tag=7, tagged="2+"),
+        ),
+    )
 
 
 class FenceBrokerRecord(MetadataRecord):
@@ -235,10 +267,14 @@ class FenceBrokerRecord(MetadataRecord):
     epoch: int = 0
 
     record_type = 7
-    schema = Schema("0", "0+", (
-        Field("id", "int32"),
-        Field("epoch", "int64"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("id", "int32"),
+            Field("epoch", "int64"),
+        ),
+    )
 
 
 class UnfenceBrokerRecord(MetadataRecord):
@@ -248,10 +284,14 @@ class UnfenceBrokerRecord(MetadataRecord):
     epoch: int = 0
 
     record_type = 8
-    schema = Schema("0", "0+", (
-        Field("id", "int32"),
-        Field("epoch", "int64"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("id", "int32"),
+            Field("epoch", "int64"),
+        ),
+    )
 
 
 class RemoveTopicRecord(MetadataRecord):
@@ -260,9 +300,7 @@ class RemoveTopicRecord(MetadataRecord):
     topic_id: bytes = ZERO_UUID
 
     record_type = 9
-    schema = Schema("0", "0+", (
-        Field("topic_id", "uuid"),
-    ))
+    schema = Schema("0", "0+", (Field("topic_id", "uuid"),))
 
 
 class UserScramCredentialRecord(MetadataRecord):
@@ -276,14 +314,18 @@ class UserScramCredentialRecord(MetadataRecord):
     iterations: int = 0
 
     record_type = 11
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("mechanism", "int8"),
-        Field("salt", "bytes"),
-        Field("stored_key", "bytes"),
-        Field("server_key", "bytes"),
-        Field("iterations", "int32"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("mechanism", "int8"),
+            Field("salt", "bytes"),
+            Field("stored_key", "bytes"),
+            Field("server_key", "bytes"),
+            Field("iterations", "int32"),
+        ),
+    )
 
 
 class FeatureLevelRecord(MetadataRecord):
@@ -293,20 +335,28 @@ class FeatureLevelRecord(MetadataRecord):
     feature_level: int = 0
 
     record_type = 12
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("feature_level", "int16"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("feature_level", "int16"),
+        ),
+    )
 
 
 class ClientQuotaEntity(Message):
     entity_type: str = ""
     entity_name: str | None = ""
 
-    schema = Schema("0", "0+", (
-        Field("entity_type", "string"),
-        Field("entity_name", "string", nullable="0+"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("entity_type", "string"),
+            Field("entity_name", "string", nullable="0+"),
+        ),
+    )
 
 
 class ClientQuotaRecord(MetadataRecord):
@@ -318,12 +368,16 @@ class ClientQuotaRecord(MetadataRecord):
     remove: bool = False
 
     record_type = 14
-    schema = Schema("0", "0+", (
-        Field("entity", ClientQuotaEntity, array=True),
-        Field("key", "string"),
-        Field("value", "float64"),
-        Field("remove", "bool"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("entity", ClientQuotaEntity, array=True),
+            Field("key", "string"),
+            Field("value", "float64"),
+            Field("remove", "bool"),
+        ),
+    )
 
 
 class ProducerIdsRecord(MetadataRecord):
@@ -334,11 +388,15 @@ class ProducerIdsRecord(MetadataRecord):
     next_producer_id: int = 0
 
     record_type = 15
-    schema = Schema("0", "0+", (
-        Field("broker_id", "int32"),
-        Field("broker_epoch", "int64"),
-        Field("next_producer_id", "int64"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("broker_id", "int32"),
+            Field("broker_epoch", "int64"),
+            Field("next_producer_id", "int64"),
+        ),
+    )
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord):
@@ -351,13 +409,17 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     log_dirs: list[bytes] = []
 
     record_type = 17
-    schema = Schema("0-2", "0+", (
-        Field("broker_id", "int32"),
-        Field("broker_epoch", "int64"),
-        Field("fenced", "int8", tag=0, tagged="0+"),
-        Field("in_controlled_shutdown", "int8", "1+", tag=1, tagged="1+"),
-        Field("log_dirs", "uuid", "2+", array=True, tag=2, tagged="2+"),
-    ))
+    schema = Schema(
+        "0-2",
+        "0+",
+        (
+            Field("broker_id", "int32"),
+            Field("broker_epoch", "int64"),
+            Field("fenced", "int8", tag=0, tagged="0+"),
+            Field("in_controlled_shutdown", "int8", "1+", tag=1, tagged="1+"),
+            Field("log_dirs", "uuid", "2+", array=True, tag=2, tagged="2+"),
+        ),
+    )
 
 
 class AccessControlEntryRecord(MetadataRecord):
@@ -373,16 +435,20 @@ class AccessControlEntryRecord(MetadataRecord):
     permission_type: int = 0
 
     record_type = 18
-    schema = Schema("0", "0+", (
-        Field("id", "uuid"),
-        Field("resource_type", "int8"),
-        Field("resource_name", "string"),
-        Field("pattern_type", "int8"),
-        Field("principal", "string"),
-        Field("host", "string"),
-        Field("operation", "int8"),
-        Field("permission_type", "int8"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("id", "uuid"),
+            Field("resource_type", "int8"),
+            Field("resource_name", "string"),
+            Field("pattern_type", "int8"),
+            Field("principal", "string"),
+            Field("host", "string"),
+            Field("operation", "int8"),
+            Field("permission_type", "int8"),
+        ),
+    )
 
 
 class RemoveAccessControlEntryRecord(MetadataRecord):
@@ -391,9 +457,7 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
     id: bytes = ZERO_UUID
 
     record_type = 19
-    schema = Schema("0", "0+", (
-        Field("id", "uuid"),
-    ))
+    schema = Schema("0", "0+", (Field("id", "uuid"),))
 
 
 class NoOpRecord(MetadataRecord):
@@ -410,10 +474,14 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
     mechanism: int = 0
 
     record_type = 22
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("mechanism", "int8"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("mechanism", "int8"),
+        ),
+    )
 
 
 class BeginTransactionRecord(MetadataRecord):
@@ -422,9 +490,7 @@ class BeginTransactionRecord(MetadataRecord):
     name: str | None = None
 
     record_type = 23
-    schema = Schema("0", "0+", (
-        Field("name", "string", nullable="0+", tag=0, tagged="0+"),
-    ))
+    schema = Schema("0", "0+", (Field("name", "string", nullable="0+", tag=0, tagged="0+"),))
 
 
 class EndTransactionRecord(MetadataRecord):
@@ -440,9 +506,7 @@ class AbortTransactionRecord(MetadataRecord):
     reason: str | None = None
 
     record_type = 25
-    schema = Schema("0", "0+", (
-        Field("reason", "string", nullable="0+", tag=0, tagged="0+"),
-    ))
+    schema = Schema("0", "0+", (Field("reason", "string", nullable="0+", tag=0, tagged="0+"),))
 
 
 class ControllerEndpoint(Message):
@@ -451,12 +515,16 @@ class ControllerEndpoint(Message):
     port: int = 0
     security_protocol: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("host", "string"),
-        Field("port", "uint16"),
-        Field("security_protocol", "int16"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("host", "string"),
+            Field("port", "uint16"),
+            Field("security_protocol", "int16"),
+        ),
+    )
 
 
 class ControllerFeature(Message):
@@ -464,11 +532,15 @@ class ControllerFeature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("name", "string"),
-        Field("min_supported_version", "int16"),
-        Field("max_supported_version", "int16"),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("name", "string"),
+            Field("min_supported_version", "int16"),
+            Field("max_supported_version", "int16"),
+        ),
+    )
 
 
 class RegisterControllerRecord(MetadataRecord):
@@ -481,13 +553,17 @@ class RegisterControllerRecord(MetadataRecord):
     features: list[ControllerFeature] = []
 
     record_type = 27
-    schema = Schema("0", "0+", (
-        Field("controller_id", "int32"),
-        Field("incarnation_id", "uuid"),
-        Field("zk_migration_ready", "bool"),
-        Field("end_points", ControllerEndpoint, array=True),
-        Field("features", ControllerFeature, array=True),
-    ))
+    schema = Schema(
+        "0",
+        "0+",
+        (
+            Field("controller_id", "int32"),
+            Field("incarnation_id", "uuid"),
+            Field("zk_migration_ready", "bool"),
+            Field("end_points", ControllerEndpoint, array=True),
+            Field("features", ControllerFeature, array=True),
+        ),
+    )
 
 
 METADATA_RECORDS: Final[dict[int, type[MetadataRecord]]] = {

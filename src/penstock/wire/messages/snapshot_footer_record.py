@@ -8,6 +8,4 @@ from penstock.wire.schema import Field, Message, Schema
 class SnapshotFooterRecord(Message):
     version: int = 0
 
-    schema = Schema("0", "0+", (
-        Field("version", "int16", "0+"),
-    ))
+    schema = Schema("0", "0+", (Field("version", "int16", "0+"),))

@@ -48,9 +48,7 @@ class ConsumerGroups:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def heartbeat(
-        self, turn: Turn, ticket: Ticket, info: RequestInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> None:
+    def heartbeat(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: ConsumerGroupHeartbeatRequest) -> None:
         """ConsumerGroupHeartbeat. Creates the group if it does not exist, and converts a classic one."""
         try:
             response = self._heartbeats.serve(turn, info, request)

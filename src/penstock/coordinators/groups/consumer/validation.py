@@ -46,8 +46,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. "
-            f"Supported assignors: {', '.join(assignors)}.",
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
 
 
@@ -119,9 +118,7 @@ def check_released(member: Member, member_id: str, instance_id: str) -> None:
 
 
 def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-    )
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def _is_subset(owned: Sequence[TopicPartitions] | None, assigned: Owned) -> bool:
