@@ -63,9 +63,9 @@ class Reader:
         self._files = directory
         self._network = network
         self._left_running: list[tuple[Block, subprocess.Popen[bytes], Path]] = []
-        self._variables = {
-            name: value for name, value in os.environ.items() if not name.startswith(OF_THE_TESTS)
-        } | {"PENSTOCK_CLASS_ARCHIVE": "use", **variables}  # making the archive would take a minute of both cores
+        self._variables = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_TESTS)}
+        # Making an archive of Spark's classes would take a minute of both cores.
+        self._variables |= {"PENSTOCK_CLASS_ARCHIVE": "use", **variables}
         self._state = directory / "state.sh"
         self._state.touch()
         self._directory.mkdir()
