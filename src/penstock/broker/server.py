@@ -559,11 +559,16 @@ class Broker:
         await self.service.drain(DRAIN_MS)
         if self._ticker is not None:
             self._ticker.cancel()
-        if self._is_broker:
-            await self.manager.close()
-        await self._close_quorum()
-        if self._is_broker:
-            await leave_clean_shutdown(self._runtime.disk, self.lifecycle.epoch)
+        try:
+            if self._is_broker:
+                await self.manager.close()
+            await self._close_quorum()
+            if self._is_broker:
+                await leave_clean_shutdown(self._runtime.disk, self.lifecycle.epoch)
+        except OSError as error:
+            # For example a full disk. The next start recovers as after a crash.
+            self._runtime.fatal(f"cannot record a clean stop in {self._runtime.disk.root}: {error}", error)
+            raise
         self._events.info("stopped")
         if self._lock is not None:
             self._lock.release()
