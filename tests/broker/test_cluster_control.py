@@ -626,7 +626,7 @@ def test_a_second_node_with_a_living_nodes_id_is_refused() -> None:
         twin.settings["controller.quorum.voters"] = "1@node-1:9192,3@node-3:9192"
         process = twin.begin(watched=True)
         cluster.world.run_until(lambda: process.is_dead, 60_000)
-        with pytest.raises(Exception, match=r"alive under the same node\.id"):
+        with pytest.raises(Exception, match=r"another live broker uses the same node\.id"):
             process.result()
         assert not fenced(cluster, 2)
         cluster.nodes.remove(twin)

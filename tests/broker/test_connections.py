@@ -211,7 +211,7 @@ async def test_half_a_request_and_then_silence_is_closed(s: Session, cut: int) -
     began_ms = s.runtime.now_ms()
     await other.frames.closed()
     assert limits.REQUEST_SILENCE_MS <= s.runtime.now_ms() - began_ms < limits.REQUEST_SILENCE_MS + 15_000
-    assert "silence" in s.node.events.said("connection closed", "reason")[-1]
+    assert "silent" in s.node.events.said("connection closed", "reason")[-1]
     await s.call(MetadataRequest(topics=None))
 
 

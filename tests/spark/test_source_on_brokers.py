@@ -178,7 +178,7 @@ def test_a_topic_that_was_created_again_is_not_read_as_the_old_one(
     another = format_uuid(bytes(range(16)))
 
     assert list(read_range(options, SourcePartition(topic, 0, 0, 5, topic_id_of(options, topic))))
-    with pytest.raises(DataLossError, match="there is another one of that name now"):
+    with pytest.raises(DataLossError, match="deleted and created again under the same name"):
         list(read_range(options, SourcePartition(topic, 0, 0, 5, another)))
 
 

@@ -11,27 +11,19 @@ class AddOffsetsToTxnRequest(Message):
     producer_epoch: int = 0
     group_id: str = ""
 
-    schema = Schema(
-        "0-4",
-        "3+",
-        (
-            Field("transactional_id", "string", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int16", "0+"),
-            Field("group_id", "string", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "3+", (
+        Field("transactional_id", "string", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int16", "0+"),
+        Field("group_id", "string", "0+"),
+    ))
 
 
 class AddOffsetsToTxnResponse(Message):
     throttle_time_ms: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0-4",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "3+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))

@@ -10,14 +10,10 @@ class AddPartitionsToTxnTopic(Message):
     name: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("name", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class AddPartitionsToTxnTransaction(Message):
@@ -27,17 +23,13 @@ class AddPartitionsToTxnTransaction(Message):
     verify_only: bool = False
     topics: list[AddPartitionsToTxnTopic] = []
 
-    schema = Schema(
-        "4-5",
-        "4+",
-        (
-            Field("transactional_id", "string", "4+"),
-            Field("producer_id", "int64", "4+"),
-            Field("producer_epoch", "int16", "4+"),
-            Field("verify_only", "bool", "4+"),
-            Field("topics", AddPartitionsToTxnTopic, "4+", array=True),
-        ),
-    )
+    schema = Schema("4-5", "4+", (
+        Field("transactional_id", "string", "4+"),
+        Field("producer_id", "int64", "4+"),
+        Field("producer_epoch", "int16", "4+"),
+        Field("verify_only", "bool", "4+"),
+        Field("topics", AddPartitionsToTxnTopic, "4+", array=True),
+    ))
 
 
 class AddPartitionsToTxnRequest(Message):
@@ -47,59 +39,43 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_producer_epoch: int = 0
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("transactions", AddPartitionsToTxnTransaction, "4+", array=True),
-            Field("v3_and_below_transactional_id", "string", "0-3"),
-            Field("v3_and_below_producer_id", "int64", "0-3"),
-            Field("v3_and_below_producer_epoch", "int16", "0-3"),
-            Field("v3_and_below_topics", AddPartitionsToTxnTopic, "0-3", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("transactions", AddPartitionsToTxnTransaction, "4+", array=True),
+        Field("v3_and_below_transactional_id", "string", "0-3"),
+        Field("v3_and_below_producer_id", "int64", "0-3"),
+        Field("v3_and_below_producer_epoch", "int16", "0-3"),
+        Field("v3_and_below_topics", AddPartitionsToTxnTopic, "0-3", array=True),
+    ))
 
 
 class AddPartitionsToTxnPartitionResult(Message):
     partition_index: int = 0
     partition_error_code: int = 0
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("partition_error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("partition_index", "int32", "0+"),
+        Field("partition_error_code", "int16", "0+"),
+    ))
 
 
 class AddPartitionsToTxnTopicResult(Message):
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("name", "string", "0+"),
-            Field("results_by_partition", AddPartitionsToTxnPartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("name", "string", "0+"),
+        Field("results_by_partition", AddPartitionsToTxnPartitionResult, "0+", array=True),
+    ))
 
 
 class AddPartitionsToTxnResult(Message):
     transactional_id: str = ""
     topic_results: list[AddPartitionsToTxnTopicResult] = []
 
-    schema = Schema(
-        "4-5",
-        "4+",
-        (
-            Field("transactional_id", "string", "4+"),
-            Field("topic_results", AddPartitionsToTxnTopicResult, "4+", array=True),
-        ),
-    )
+    schema = Schema("4-5", "4+", (
+        Field("transactional_id", "string", "4+"),
+        Field("topic_results", AddPartitionsToTxnTopicResult, "4+", array=True),
+    ))
 
 
 class AddPartitionsToTxnResponse(Message):
@@ -108,13 +84,9 @@ class AddPartitionsToTxnResponse(Message):
     results_by_transaction: list[AddPartitionsToTxnResult] = []
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "4+"),
-            Field("results_by_transaction", AddPartitionsToTxnResult, "4+", array=True),
-            Field("results_by_topic_v3_and_below", AddPartitionsToTxnTopicResult, "0-3", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "4+"),
+        Field("results_by_transaction", AddPartitionsToTxnResult, "4+", array=True),
+        Field("results_by_topic_v3_and_below", AddPartitionsToTxnTopicResult, "0-3", array=True),
+    ))

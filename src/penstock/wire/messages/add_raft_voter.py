@@ -12,15 +12,11 @@ class Listener(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "uint16", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("name", "string", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "uint16", "0+"),
+    ))
 
 
 class AddRaftVoterRequest(Message):
@@ -31,18 +27,14 @@ class AddRaftVoterRequest(Message):
     listeners: list[Listener] = []
     ack_when_committed: bool = True
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("timeout_ms", "int32", "0+"),
-            Field("voter_id", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "0+"),
-            Field("listeners", Listener, "0+", array=True),
-            Field("ack_when_committed", "bool", "1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("timeout_ms", "int32", "0+"),
+        Field("voter_id", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "0+"),
+        Field("listeners", Listener, "0+", array=True),
+        Field("ack_when_committed", "bool", "1+"),
+    ))
 
 
 class AddRaftVoterResponse(Message):
@@ -50,12 +42,8 @@ class AddRaftVoterResponse(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))

@@ -9,14 +9,10 @@ class AllocateProducerIdsRequest(Message):
     broker_id: int = 0
     broker_epoch: int = -1
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("broker_id", "int32", "0+"),
-            Field("broker_epoch", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("broker_id", "int32", "0+"),
+        Field("broker_epoch", "int64", "0+"),
+    ))
 
 
 class AllocateProducerIdsResponse(Message):
@@ -25,13 +21,9 @@ class AllocateProducerIdsResponse(Message):
     producer_id_start: int = 0
     producer_id_len: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("producer_id_start", "int64", "0+"),
-            Field("producer_id_len", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("producer_id_start", "int64", "0+"),
+        Field("producer_id_len", "int32", "0+"),
+    ))

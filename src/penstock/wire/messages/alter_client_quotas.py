@@ -10,14 +10,10 @@ class AlterClientQuotasRequestEntityData(Message):
     entity_type: str = ""
     entity_name: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity_type", "string", "0+"),
-            Field("entity_name", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity_type", "string", "0+"),
+        Field("entity_name", "string", "0+", nullable="0+"),
+    ))
 
 
 class OpData(Message):
@@ -25,57 +21,41 @@ class OpData(Message):
     value: float = 0.0
     remove: bool = False
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("key", "string", "0+"),
-            Field("value", "float64", "0+"),
-            Field("remove", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("key", "string", "0+"),
+        Field("value", "float64", "0+"),
+        Field("remove", "bool", "0+"),
+    ))
 
 
 class AlterClientQuotasRequestEntryData(Message):
     entity: list[AlterClientQuotasRequestEntityData] = []
     ops: list[OpData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity", AlterClientQuotasRequestEntityData, "0+", array=True),
-            Field("ops", OpData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity", AlterClientQuotasRequestEntityData, "0+", array=True),
+        Field("ops", OpData, "0+", array=True),
+    ))
 
 
 class AlterClientQuotasRequest(Message):
     entries: list[AlterClientQuotasRequestEntryData] = []
     validate_only: bool = False
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entries", AlterClientQuotasRequestEntryData, "0+", array=True),
-            Field("validate_only", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entries", AlterClientQuotasRequestEntryData, "0+", array=True),
+        Field("validate_only", "bool", "0+"),
+    ))
 
 
 class AlterClientQuotasResponseEntityData(Message):
     entity_type: str = ""
     entity_name: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity_type", "string", "0+"),
-            Field("entity_name", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity_type", "string", "0+"),
+        Field("entity_name", "string", "0+", nullable="0+"),
+    ))
 
 
 class AlterClientQuotasResponseEntryData(Message):
@@ -83,26 +63,18 @@ class AlterClientQuotasResponseEntryData(Message):
     error_message: str | None = ""
     entity: list[AlterClientQuotasResponseEntityData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("entity", AlterClientQuotasResponseEntityData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("entity", AlterClientQuotasResponseEntityData, "0+", array=True),
+    ))
 
 
 class AlterClientQuotasResponse(Message):
     throttle_time_ms: int = 0
     entries: list[AlterClientQuotasResponseEntryData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("entries", AlterClientQuotasResponseEntryData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("entries", AlterClientQuotasResponseEntryData, "0+", array=True),
+    ))

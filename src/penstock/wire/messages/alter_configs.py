@@ -10,14 +10,10 @@ class AlterableConfig(Message):
     name: str = ""
     value: str | None = ""
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("name", "string", "0+"),
-            Field("value", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("name", "string", "0+"),
+        Field("value", "string", "0+", nullable="0+"),
+    ))
 
 
 class AlterConfigsResource(Message):
@@ -25,29 +21,21 @@ class AlterConfigsResource(Message):
     resource_name: str = ""
     configs: list[AlterableConfig] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("resource_type", "int8", "0+"),
-            Field("resource_name", "string", "0+"),
-            Field("configs", AlterableConfig, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("resource_type", "int8", "0+"),
+        Field("resource_name", "string", "0+"),
+        Field("configs", AlterableConfig, "0+", array=True),
+    ))
 
 
 class AlterConfigsRequest(Message):
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("resources", AlterConfigsResource, "0+", array=True),
-            Field("validate_only", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("resources", AlterConfigsResource, "0+", array=True),
+        Field("validate_only", "bool", "0+"),
+    ))
 
 
 class AlterConfigsResourceResponse(Message):
@@ -56,27 +44,19 @@ class AlterConfigsResourceResponse(Message):
     resource_type: int = 0
     resource_name: str = ""
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("resource_type", "int8", "0+"),
-            Field("resource_name", "string", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("resource_type", "int8", "0+"),
+        Field("resource_name", "string", "0+"),
+    ))
 
 
 class AlterConfigsResponse(Message):
     throttle_time_ms: int = 0
     responses: list[AlterConfigsResourceResponse] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("responses", AlterConfigsResourceResponse, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("responses", AlterConfigsResourceResponse, "0+", array=True),
+    ))

@@ -11,14 +11,10 @@ class BrokerState(Message):
     broker_id: int = 0
     broker_epoch: int = -1
 
-    schema = Schema(
-        "3",
-        "3+",
-        (
-            Field("broker_id", "int32", "3+"),
-            Field("broker_epoch", "int64", "3+"),
-        ),
-    )
+    schema = Schema("3", "3+", (
+        Field("broker_id", "int32", "3+"),
+        Field("broker_epoch", "int64", "3+"),
+    ))
 
 
 class AlterPartitionRequestPartitionData(Message):
@@ -29,32 +25,24 @@ class AlterPartitionRequestPartitionData(Message):
     leader_recovery_state: int = 0
     partition_epoch: int = 0
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("partition_index", "int32", "2+"),
-            Field("leader_epoch", "int32", "2+"),
-            Field("new_isr_with_epochs", BrokerState, "3+", array=True),
-            Field("new_isr", "int32", "2", array=True),
-            Field("leader_recovery_state", "int8", "2+"),
-            Field("partition_epoch", "int32", "2+"),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("partition_index", "int32", "2+"),
+        Field("leader_epoch", "int32", "2+"),
+        Field("new_isr_with_epochs", BrokerState, "3+", array=True),
+        Field("new_isr", "int32", "2", array=True),
+        Field("leader_recovery_state", "int8", "2+"),
+        Field("partition_epoch", "int32", "2+"),
+    ))
 
 
 class AlterPartitionRequestTopicData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AlterPartitionRequestPartitionData] = []
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("topic_id", "uuid", "2+"),
-            Field("partitions", AlterPartitionRequestPartitionData, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("topic_id", "uuid", "2+"),
+        Field("partitions", AlterPartitionRequestPartitionData, "2+", array=True),
+    ))
 
 
 class AlterPartitionRequest(Message):
@@ -62,15 +50,11 @@ class AlterPartitionRequest(Message):
     broker_epoch: int = -1
     topics: list[AlterPartitionRequestTopicData] = []
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("broker_id", "int32", "2+"),
-            Field("broker_epoch", "int64", "2+"),
-            Field("topics", AlterPartitionRequestTopicData, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("broker_id", "int32", "2+"),
+        Field("broker_epoch", "int64", "2+"),
+        Field("topics", AlterPartitionRequestTopicData, "2+", array=True),
+    ))
 
 
 class AlterPartitionResponsePartitionData(Message):
@@ -82,33 +66,25 @@ class AlterPartitionResponsePartitionData(Message):
     leader_recovery_state: int = 0
     partition_epoch: int = 0
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("partition_index", "int32", "2+"),
-            Field("error_code", "int16", "2+"),
-            Field("leader_id", "int32", "2+"),
-            Field("leader_epoch", "int32", "2+"),
-            Field("isr", "int32", "2+", array=True),
-            Field("leader_recovery_state", "int8", "2+"),
-            Field("partition_epoch", "int32", "2+"),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("partition_index", "int32", "2+"),
+        Field("error_code", "int16", "2+"),
+        Field("leader_id", "int32", "2+"),
+        Field("leader_epoch", "int32", "2+"),
+        Field("isr", "int32", "2+", array=True),
+        Field("leader_recovery_state", "int8", "2+"),
+        Field("partition_epoch", "int32", "2+"),
+    ))
 
 
 class AlterPartitionResponseTopicData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AlterPartitionResponsePartitionData] = []
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("topic_id", "uuid", "2+"),
-            Field("partitions", AlterPartitionResponsePartitionData, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("topic_id", "uuid", "2+"),
+        Field("partitions", AlterPartitionResponsePartitionData, "2+", array=True),
+    ))
 
 
 class AlterPartitionResponse(Message):
@@ -116,12 +92,8 @@ class AlterPartitionResponse(Message):
     error_code: int = 0
     topics: list[AlterPartitionResponseTopicData] = []
 
-    schema = Schema(
-        "2-3",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "2+"),
-            Field("error_code", "int16", "2+"),
-            Field("topics", AlterPartitionResponseTopicData, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-3", "2+", (
+        Field("throttle_time_ms", "int32", "2+"),
+        Field("error_code", "int16", "2+"),
+        Field("topics", AlterPartitionResponseTopicData, "2+", array=True),
+    ))

@@ -10,28 +10,20 @@ class ReassignablePartition(Message):
     partition_index: int = 0
     replicas: list[int] | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("replicas", "int32", "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("replicas", "int32", "0+", array=True, nullable="0+"),
+    ))
 
 
 class ReassignableTopic(Message):
     name: str = ""
     partitions: list[ReassignablePartition] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", ReassignablePartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", ReassignablePartition, "0+", array=True),
+    ))
 
 
 class AlterPartitionReassignmentsRequest(Message):
@@ -39,15 +31,11 @@ class AlterPartitionReassignmentsRequest(Message):
     allow_replication_factor_change: bool = True
     topics: list[ReassignableTopic] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("timeout_ms", "int32", "0+"),
-            Field("allow_replication_factor_change", "bool", "1+"),
-            Field("topics", ReassignableTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("timeout_ms", "int32", "0+"),
+        Field("allow_replication_factor_change", "bool", "1+"),
+        Field("topics", ReassignableTopic, "0+", array=True),
+    ))
 
 
 class ReassignablePartitionResponse(Message):
@@ -55,29 +43,21 @@ class ReassignablePartitionResponse(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class ReassignableTopicResponse(Message):
     name: str = ""
     partitions: list[ReassignablePartitionResponse] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", ReassignablePartitionResponse, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", ReassignablePartitionResponse, "0+", array=True),
+    ))
 
 
 class AlterPartitionReassignmentsResponse(Message):
@@ -87,14 +67,10 @@ class AlterPartitionReassignmentsResponse(Message):
     error_message: str | None = ""
     responses: list[ReassignableTopicResponse] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("allow_replication_factor_change", "bool", "1+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("responses", ReassignableTopicResponse, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("allow_replication_factor_change", "bool", "1+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("responses", ReassignableTopicResponse, "0+", array=True),
+    ))

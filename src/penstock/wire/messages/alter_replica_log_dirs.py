@@ -10,73 +10,55 @@ class AlterReplicaLogDirTopic(Message):
     name: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("name", "string", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class AlterReplicaLogDir(Message):
     path: str = ""
     topics: list[AlterReplicaLogDirTopic] = []
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("path", "string", "1+"),
-            Field("topics", AlterReplicaLogDirTopic, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("path", "string", "1+"),
+        Field("topics", AlterReplicaLogDirTopic, "1+", array=True),
+    ))
 
 
 class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir] = []
 
-    schema = Schema("1-2", "2+", (Field("dirs", AlterReplicaLogDir, "1+", array=True),))
+    schema = Schema("1-2", "2+", (
+        Field("dirs", AlterReplicaLogDir, "1+", array=True),
+    ))
 
 
 class AlterReplicaLogDirPartitionResult(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("partition_index", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+    ))
 
 
 class AlterReplicaLogDirTopicResult(Message):
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = []
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("topic_name", "string", "1+"),
-            Field("partitions", AlterReplicaLogDirPartitionResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("topic_name", "string", "1+"),
+        Field("partitions", AlterReplicaLogDirPartitionResult, "1+", array=True),
+    ))
 
 
 class AlterReplicaLogDirsResponse(Message):
     throttle_time_ms: int = 0
     results: list[AlterReplicaLogDirTopicResult] = []
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("results", AlterReplicaLogDirTopicResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("results", AlterReplicaLogDirTopicResult, "1+", array=True),
+    ))

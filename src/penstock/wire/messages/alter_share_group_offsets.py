@@ -11,42 +11,30 @@ class AlterShareGroupOffsetsRequestPartition(Message):
     partition_index: int = 0
     start_offset: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+    ))
 
 
 class AlterShareGroupOffsetsRequestTopic(Message):
     topic_name: str = ""
     partitions: list[AlterShareGroupOffsetsRequestPartition] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", AlterShareGroupOffsetsRequestPartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", AlterShareGroupOffsetsRequestPartition, "0+", array=True),
+    ))
 
 
 class AlterShareGroupOffsetsRequest(Message):
     group_id: str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", AlterShareGroupOffsetsRequestTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", AlterShareGroupOffsetsRequestTopic, "0+", array=True),
+    ))
 
 
 class AlterShareGroupOffsetsResponsePartition(Message):
@@ -54,15 +42,11 @@ class AlterShareGroupOffsetsResponsePartition(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class AlterShareGroupOffsetsResponseTopic(Message):
@@ -70,15 +54,11 @@ class AlterShareGroupOffsetsResponseTopic(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AlterShareGroupOffsetsResponsePartition] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", AlterShareGroupOffsetsResponsePartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", AlterShareGroupOffsetsResponsePartition, "0+", array=True),
+    ))
 
 
 class AlterShareGroupOffsetsResponse(Message):
@@ -87,13 +67,9 @@ class AlterShareGroupOffsetsResponse(Message):
     error_message: str | None = None
     responses: list[AlterShareGroupOffsetsResponseTopic] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("responses", AlterShareGroupOffsetsResponseTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("responses", AlterShareGroupOffsetsResponseTopic, "0+", array=True),
+    ))

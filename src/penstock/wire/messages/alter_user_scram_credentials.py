@@ -10,14 +10,10 @@ class ScramCredentialDeletion(Message):
     name: str = ""
     mechanism: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("mechanism", "int8", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("mechanism", "int8", "0+"),
+    ))
 
 
 class ScramCredentialUpsertion(Message):
@@ -27,31 +23,23 @@ class ScramCredentialUpsertion(Message):
     salt: bytes = b""
     salted_password: bytes = b""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("mechanism", "int8", "0+"),
-            Field("iterations", "int32", "0+"),
-            Field("salt", "bytes", "0+"),
-            Field("salted_password", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("mechanism", "int8", "0+"),
+        Field("iterations", "int32", "0+"),
+        Field("salt", "bytes", "0+"),
+        Field("salted_password", "bytes", "0+"),
+    ))
 
 
 class AlterUserScramCredentialsRequest(Message):
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("deletions", ScramCredentialDeletion, "0+", array=True),
-            Field("upsertions", ScramCredentialUpsertion, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("deletions", ScramCredentialDeletion, "0+", array=True),
+        Field("upsertions", ScramCredentialUpsertion, "0+", array=True),
+    ))
 
 
 class AlterUserScramCredentialsResult(Message):
@@ -59,26 +47,18 @@ class AlterUserScramCredentialsResult(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("user", "string", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("user", "string", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class AlterUserScramCredentialsResponse(Message):
     throttle_time_ms: int = 0
     results: list[AlterUserScramCredentialsResult] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("results", AlterUserScramCredentialsResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("results", AlterUserScramCredentialsResult, "0+", array=True),
+    ))

@@ -10,14 +10,10 @@ class ApiVersionsRequest(Message):
     client_software_name: str = ""
     client_software_version: str = ""
 
-    schema = Schema(
-        "0-4",
-        "3+",
-        (
-            Field("client_software_name", "string", "3+"),
-            Field("client_software_version", "string", "3+"),
-        ),
-    )
+    schema = Schema("0-4", "3+", (
+        Field("client_software_name", "string", "3+"),
+        Field("client_software_version", "string", "3+"),
+    ))
 
 
 class ApiVersion(Message):
@@ -25,15 +21,11 @@ class ApiVersion(Message):
     min_version: int = 0
     max_version: int = 0
 
-    schema = Schema(
-        "0-4",
-        "3+",
-        (
-            Field("api_key", "int16", "0+"),
-            Field("min_version", "int16", "0+"),
-            Field("max_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "3+", (
+        Field("api_key", "int16", "0+"),
+        Field("min_version", "int16", "0+"),
+        Field("max_version", "int16", "0+"),
+    ))
 
 
 class SupportedFeatureKey(Message):
@@ -41,15 +33,11 @@ class SupportedFeatureKey(Message):
     min_version: int = 0
     max_version: int = 0
 
-    schema = Schema(
-        "3-4",
-        "3+",
-        (
-            Field("name", "string", "3+"),
-            Field("min_version", "int16", "3+"),
-            Field("max_version", "int16", "3+"),
-        ),
-    )
+    schema = Schema("3-4", "3+", (
+        Field("name", "string", "3+"),
+        Field("min_version", "int16", "3+"),
+        Field("max_version", "int16", "3+"),
+    ))
 
 
 class FinalizedFeatureKey(Message):
@@ -57,15 +45,11 @@ class FinalizedFeatureKey(Message):
     max_version_level: int = 0
     min_version_level: int = 0
 
-    schema = Schema(
-        "3-4",
-        "3+",
-        (
-            Field("name", "string", "3+"),
-            Field("max_version_level", "int16", "3+"),
-            Field("min_version_level", "int16", "3+"),
-        ),
-    )
+    schema = Schema("3-4", "3+", (
+        Field("name", "string", "3+"),
+        Field("max_version_level", "int16", "3+"),
+        Field("min_version_level", "int16", "3+"),
+    ))
 
 
 class ApiVersionsResponse(Message):
@@ -77,16 +61,12 @@ class ApiVersionsResponse(Message):
     finalized_features: list[FinalizedFeatureKey] = []
     zk_migration_ready: bool = False
 
-    schema = Schema(
-        "0-4",
-        "3+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("api_keys", ApiVersion, "0+", array=True),
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("supported_features", SupportedFeatureKey, "3+", array=True, tag=0, tagged="3+"),
-            Field("finalized_features_epoch", "int64", "3+", tag=1, tagged="3+"),
-            Field("finalized_features", FinalizedFeatureKey, "3+", array=True, tag=2, tagged="3+"),
-            Field("zk_migration_ready", "bool", "3+", tag=3, tagged="3+"),
-        ),
-    )
+    schema = Schema("0-4", "3+", (
+        Field("error_code", "int16", "0+"),
+        Field("api_keys", ApiVersion, "0+", array=True),
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("supported_features", SupportedFeatureKey, "3+", array=True, tag=0, tagged="3+"),
+        Field("finalized_features_epoch", "int64", "3+", tag=1, tagged="3+"),
+        Field("finalized_features", FinalizedFeatureKey, "3+", array=True, tag=2, tagged="3+"),
+        Field("zk_migration_ready", "bool", "3+", tag=3, tagged="3+"),
+    ))

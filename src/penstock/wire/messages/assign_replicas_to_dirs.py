@@ -10,35 +10,29 @@ from penstock.wire.uuids import ZERO_UUID
 class AssignReplicasToDirsRequestPartitionData(Message):
     partition_index: int = 0
 
-    schema = Schema("0", "0+", (Field("partition_index", "int32", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+    ))
 
 
 class AssignReplicasToDirsRequestTopicData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AssignReplicasToDirsRequestPartitionData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", AssignReplicasToDirsRequestPartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", AssignReplicasToDirsRequestPartitionData, "0+", array=True),
+    ))
 
 
 class AssignReplicasToDirsRequestDirectoryData(Message):
     id_: bytes = ZERO_UUID
     topics: list[AssignReplicasToDirsRequestTopicData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("id_", "uuid", "0+"),
-            Field("topics", AssignReplicasToDirsRequestTopicData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("id_", "uuid", "0+"),
+        Field("topics", AssignReplicasToDirsRequestTopicData, "0+", array=True),
+    ))
 
 
 class AssignReplicasToDirsRequest(Message):
@@ -46,57 +40,41 @@ class AssignReplicasToDirsRequest(Message):
     broker_epoch: int = -1
     directories: list[AssignReplicasToDirsRequestDirectoryData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("broker_id", "int32", "0+"),
-            Field("broker_epoch", "int64", "0+"),
-            Field("directories", AssignReplicasToDirsRequestDirectoryData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("broker_id", "int32", "0+"),
+        Field("broker_epoch", "int64", "0+"),
+        Field("directories", AssignReplicasToDirsRequestDirectoryData, "0+", array=True),
+    ))
 
 
 class AssignReplicasToDirsResponsePartitionData(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))
 
 
 class AssignReplicasToDirsResponseTopicData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AssignReplicasToDirsResponsePartitionData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", AssignReplicasToDirsResponsePartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", AssignReplicasToDirsResponsePartitionData, "0+", array=True),
+    ))
 
 
 class AssignReplicasToDirsResponseDirectoryData(Message):
     id_: bytes = ZERO_UUID
     topics: list[AssignReplicasToDirsResponseTopicData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("id_", "uuid", "0+"),
-            Field("topics", AssignReplicasToDirsResponseTopicData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("id_", "uuid", "0+"),
+        Field("topics", AssignReplicasToDirsResponseTopicData, "0+", array=True),
+    ))
 
 
 class AssignReplicasToDirsResponse(Message):
@@ -104,12 +82,8 @@ class AssignReplicasToDirsResponse(Message):
     error_code: int = 0
     directories: list[AssignReplicasToDirsResponseDirectoryData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("directories", AssignReplicasToDirsResponseDirectoryData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("directories", AssignReplicasToDirsResponseDirectoryData, "0+", array=True),
+    ))

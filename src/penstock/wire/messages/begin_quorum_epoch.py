@@ -13,30 +13,22 @@ class BeginQuorumEpochRequestPartitionData(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "1+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("partition_index", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "1+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class BeginQuorumEpochRequestTopicData(Message):
     topic_name: str = ""
     partitions: list[BeginQuorumEpochRequestPartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", BeginQuorumEpochRequestPartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", BeginQuorumEpochRequestPartitionData, "0+", array=True),
+    ))
 
 
 class LeaderEndpoint(Message):
@@ -44,15 +36,11 @@ class LeaderEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("name", "string", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("name", "string", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class BeginQuorumEpochRequest(Message):
@@ -61,16 +49,12 @@ class BeginQuorumEpochRequest(Message):
     topics: list[BeginQuorumEpochRequestTopicData] = []
     leader_endpoints: list[LeaderEndpoint] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("voter_id", "int32", "1+"),
-            Field("topics", BeginQuorumEpochRequestTopicData, "0+", array=True),
-            Field("leader_endpoints", LeaderEndpoint, "1+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("voter_id", "int32", "1+"),
+        Field("topics", BeginQuorumEpochRequestTopicData, "0+", array=True),
+        Field("leader_endpoints", LeaderEndpoint, "1+", array=True),
+    ))
 
 
 class BeginQuorumEpochResponsePartitionData(Message):
@@ -79,30 +63,22 @@ class BeginQuorumEpochResponsePartitionData(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class BeginQuorumEpochResponseTopicData(Message):
     topic_name: str = ""
     partitions: list[BeginQuorumEpochResponsePartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", BeginQuorumEpochResponsePartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", BeginQuorumEpochResponsePartitionData, "0+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -110,15 +86,11 @@ class NodeEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class BeginQuorumEpochResponse(Message):
@@ -126,12 +98,8 @@ class BeginQuorumEpochResponse(Message):
     topics: list[BeginQuorumEpochResponseTopicData] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("topics", BeginQuorumEpochResponseTopicData, "0+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("error_code", "int16", "0+"),
+        Field("topics", BeginQuorumEpochResponseTopicData, "0+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
+    ))

@@ -15,19 +15,15 @@ class BrokerHeartbeatRequest(Message):
     offline_log_dirs: list[bytes] = []
     cordoned_log_dirs: list[bytes] | None = None
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("broker_id", "int32", "0+"),
-            Field("broker_epoch", "int64", "0+"),
-            Field("current_metadata_offset", "int64", "0+"),
-            Field("want_fence", "bool", "0+"),
-            Field("want_shut_down", "bool", "0+"),
-            Field("offline_log_dirs", "uuid", "1+", array=True, tag=0, tagged="1+"),
-            Field("cordoned_log_dirs", "uuid", "2+", array=True, nullable="2+", tag=1, tagged="2+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("broker_id", "int32", "0+"),
+        Field("broker_epoch", "int64", "0+"),
+        Field("current_metadata_offset", "int64", "0+"),
+        Field("want_fence", "bool", "0+"),
+        Field("want_shut_down", "bool", "0+"),
+        Field("offline_log_dirs", "uuid", "1+", array=True, tag=0, tagged="1+"),
+        Field("cordoned_log_dirs", "uuid", "2+", array=True, nullable="2+", tag=1, tagged="2+"),
+    ))
 
 
 class BrokerHeartbeatResponse(Message):
@@ -37,14 +33,10 @@ class BrokerHeartbeatResponse(Message):
     is_fenced: bool = True
     should_shut_down: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("is_caught_up", "bool", "0+"),
-            Field("is_fenced", "bool", "0+"),
-            Field("should_shut_down", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("is_caught_up", "bool", "0+"),
+        Field("is_fenced", "bool", "0+"),
+        Field("should_shut_down", "bool", "0+"),
+    ))

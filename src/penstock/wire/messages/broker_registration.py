@@ -13,16 +13,12 @@ class Listener(Message):
     port: int = 0
     security_protocol: int = 0
 
-    schema = Schema(
-        "0-4",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "uint16", "0+"),
-            Field("security_protocol", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "0+", (
+        Field("name", "string", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "uint16", "0+"),
+        Field("security_protocol", "int16", "0+"),
+    ))
 
 
 class Feature(Message):
@@ -30,15 +26,11 @@ class Feature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema(
-        "0-4",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("min_supported_version", "int16", "0+"),
-            Field("max_supported_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "0+", (
+        Field("name", "string", "0+"),
+        Field("min_supported_version", "int16", "0+"),
+        Field("max_supported_version", "int16", "0+"),
+    ))
 
 
 class BrokerRegistrationRequest(Message):
@@ -52,21 +44,17 @@ class BrokerRegistrationRequest(Message):
     log_dirs: list[bytes] = []
     previous_broker_epoch: int = -1
 
-    schema = Schema(
-        "0-4",
-        "0+",
-        (
-            Field("broker_id", "int32", "0+"),
-            Field("cluster_id", "string", "0+"),
-            Field("incarnation_id", "uuid", "0+"),
-            Field("listeners", Listener, "0+", array=True),
-            Field("features", Feature, "0+", array=True),
-            Field("rack", "string", "0+", nullable="0+"),
-            Field("is_migrating_zk_broker", "bool", "1+"),
-            Field("log_dirs", "uuid", "2+", array=True),
-            Field("previous_broker_epoch", "int64", "3+"),
-        ),
-    )
+    schema = Schema("0-4", "0+", (
+        Field("broker_id", "int32", "0+"),
+        Field("cluster_id", "string", "0+"),
+        Field("incarnation_id", "uuid", "0+"),
+        Field("listeners", Listener, "0+", array=True),
+        Field("features", Feature, "0+", array=True),
+        Field("rack", "string", "0+", nullable="0+"),
+        Field("is_migrating_zk_broker", "bool", "1+"),
+        Field("log_dirs", "uuid", "2+", array=True),
+        Field("previous_broker_epoch", "int64", "3+"),
+    ))
 
 
 class BrokerRegistrationResponse(Message):
@@ -74,12 +62,8 @@ class BrokerRegistrationResponse(Message):
     error_code: int = 0
     broker_epoch: int = -1
 
-    schema = Schema(
-        "0-4",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("broker_epoch", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("broker_epoch", "int64", "0+"),
+    ))

@@ -13,14 +13,10 @@ class ConsumerGroupDescribeRequest(Message):
     group_ids: list[str] = []
     include_authorized_operations: bool = False
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_ids", "string", "0+", array=True),
-            Field("include_authorized_operations", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_ids", "string", "0+", array=True),
+        Field("include_authorized_operations", "bool", "0+"),
+    ))
 
 
 class TopicPartitions(Message):
@@ -28,21 +24,19 @@ class TopicPartitions(Message):
     topic_name: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("topic_name", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("topic_name", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class Assignment(Message):
     topic_partitions: list[TopicPartitions] = []
 
-    schema = Schema("0-1", "0+", (Field("topic_partitions", TopicPartitions, "0+", array=True),))
+    schema = Schema("0-1", "0+", (
+        Field("topic_partitions", TopicPartitions, "0+", array=True),
+    ))
 
 
 class Member(Message):
@@ -58,23 +52,19 @@ class Member(Message):
     target_assignment: Assignment = field(default_factory=Assignment)
     member_type: int = -1
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("member_id", "string", "0+"),
-            Field("instance_id", "string", "0+", nullable="0+"),
-            Field("rack_id", "string", "0+", nullable="0+"),
-            Field("member_epoch", "int32", "0+"),
-            Field("client_id", "string", "0+"),
-            Field("client_host", "string", "0+"),
-            Field("subscribed_topic_names", "string", "0+", array=True),
-            Field("subscribed_topic_regex", "string", "0+", nullable="0+"),
-            Field("assignment", Assignment, "0+"),
-            Field("target_assignment", Assignment, "0+"),
-            Field("member_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("member_id", "string", "0+"),
+        Field("instance_id", "string", "0+", nullable="0+"),
+        Field("rack_id", "string", "0+", nullable="0+"),
+        Field("member_epoch", "int32", "0+"),
+        Field("client_id", "string", "0+"),
+        Field("client_host", "string", "0+"),
+        Field("subscribed_topic_names", "string", "0+", array=True),
+        Field("subscribed_topic_regex", "string", "0+", nullable="0+"),
+        Field("assignment", Assignment, "0+"),
+        Field("target_assignment", Assignment, "0+"),
+        Field("member_type", "int8", "1+"),
+    ))
 
 
 class DescribedGroup(Message):
@@ -88,32 +78,24 @@ class DescribedGroup(Message):
     members: list[Member] = []
     authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("group_id", "string", "0+"),
-            Field("group_state", "string", "0+"),
-            Field("group_epoch", "int32", "0+"),
-            Field("assignment_epoch", "int32", "0+"),
-            Field("assignor_name", "string", "0+"),
-            Field("members", Member, "0+", array=True),
-            Field("authorized_operations", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("group_id", "string", "0+"),
+        Field("group_state", "string", "0+"),
+        Field("group_epoch", "int32", "0+"),
+        Field("assignment_epoch", "int32", "0+"),
+        Field("assignor_name", "string", "0+"),
+        Field("members", Member, "0+", array=True),
+        Field("authorized_operations", "int32", "0+"),
+    ))
 
 
 class ConsumerGroupDescribeResponse(Message):
     throttle_time_ms: int = 0
     groups: list[DescribedGroup] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("groups", DescribedGroup, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("groups", DescribedGroup, "0+", array=True),
+    ))

@@ -11,14 +11,10 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class ConsumerGroupHeartbeatRequest(Message):
@@ -33,44 +29,36 @@ class ConsumerGroupHeartbeatRequest(Message):
     server_assignor: str | None = None
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("member_id", "string", "0+"),
-            Field("member_epoch", "int32", "0+"),
-            Field("instance_id", "string", "0+", nullable="0+"),
-            Field("rack_id", "string", "0+", nullable="0+"),
-            Field("rebalance_timeout_ms", "int32", "0+"),
-            Field("subscribed_topic_names", "string", "0+", array=True, nullable="0+"),
-            Field("subscribed_topic_regex", "string", "1+", nullable="1+"),
-            Field("server_assignor", "string", "0+", nullable="0+"),
-            Field("topic_partitions", ConsumerGroupHeartbeatRequestTopicPartitions, "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("member_id", "string", "0+"),
+        Field("member_epoch", "int32", "0+"),
+        Field("instance_id", "string", "0+", nullable="0+"),
+        Field("rack_id", "string", "0+", nullable="0+"),
+        Field("rebalance_timeout_ms", "int32", "0+"),
+        Field("subscribed_topic_names", "string", "0+", array=True, nullable="0+"),
+        Field("subscribed_topic_regex", "string", "1+", nullable="1+"),
+        Field("server_assignor", "string", "0+", nullable="0+"),
+        Field("topic_partitions", ConsumerGroupHeartbeatRequestTopicPartitions, "0+", array=True, nullable="0+"),
+    ))
 
 
 class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class Assignment(Message):
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
 
-    schema = Schema(
-        "0-1", "0+", (Field("topic_partitions", ConsumerGroupHeartbeatResponseTopicPartitions, "0+", array=True),)
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_partitions", ConsumerGroupHeartbeatResponseTopicPartitions, "0+", array=True),
+    ))
 
 
 class ConsumerGroupHeartbeatResponse(Message):
@@ -82,16 +70,12 @@ class ConsumerGroupHeartbeatResponse(Message):
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("member_id", "string", "0+", nullable="0+"),
-            Field("member_epoch", "int32", "0+"),
-            Field("heartbeat_interval_ms", "int32", "0+"),
-            Field("assignment", Assignment, "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("member_id", "string", "0+", nullable="0+"),
+        Field("member_epoch", "int32", "0+"),
+        Field("heartbeat_interval_ms", "int32", "0+"),
+        Field("assignment", Assignment, "0+", nullable="0+"),
+    ))

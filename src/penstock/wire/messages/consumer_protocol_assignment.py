@@ -10,25 +10,17 @@ class TopicPartition(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-3",
-        "none",
-        (
-            Field("topic", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-3", "none", (
+        Field("topic", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class ConsumerProtocolAssignment(Message):
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes | None = None
 
-    schema = Schema(
-        "0-3",
-        "none",
-        (
-            Field("assigned_partitions", TopicPartition, "0+", array=True),
-            Field("user_data", "bytes", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-3", "none", (
+        Field("assigned_partitions", TopicPartition, "0+", array=True),
+        Field("user_data", "bytes", "0+", nullable="0+"),
+    ))

@@ -10,14 +10,10 @@ class TopicPartition(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "1-3",
-        "none",
-        (
-            Field("topic", "string", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "none", (
+        Field("topic", "string", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class ConsumerProtocolSubscription(Message):
@@ -27,14 +23,10 @@ class ConsumerProtocolSubscription(Message):
     generation_id: int = -1
     rack_id: str | None = None
 
-    schema = Schema(
-        "0-3",
-        "none",
-        (
-            Field("topics", "string", "0+", array=True),
-            Field("user_data", "bytes", "0+", nullable="0+"),
-            Field("owned_partitions", TopicPartition, "1+", array=True),
-            Field("generation_id", "int32", "2+"),
-            Field("rack_id", "string", "3+", nullable="3+"),
-        ),
-    )
+    schema = Schema("0-3", "none", (
+        Field("topics", "string", "0+", array=True),
+        Field("user_data", "bytes", "0+", nullable="0+"),
+        Field("owned_partitions", TopicPartition, "1+", array=True),
+        Field("generation_id", "int32", "2+"),
+        Field("rack_id", "string", "3+", nullable="3+"),
+    ))

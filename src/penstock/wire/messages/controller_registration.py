@@ -13,16 +13,12 @@ class Listener(Message):
     port: int = 0
     security_protocol: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "uint16", "0+"),
-            Field("security_protocol", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "uint16", "0+"),
+        Field("security_protocol", "int16", "0+"),
+    ))
 
 
 class Feature(Message):
@@ -30,15 +26,11 @@ class Feature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("min_supported_version", "int16", "0+"),
-            Field("max_supported_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("min_supported_version", "int16", "0+"),
+        Field("max_supported_version", "int16", "0+"),
+    ))
 
 
 class ControllerRegistrationRequest(Message):
@@ -48,17 +40,13 @@ class ControllerRegistrationRequest(Message):
     listeners: list[Listener] = []
     features: list[Feature] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("controller_id", "int32", "0+"),
-            Field("incarnation_id", "uuid", "0+"),
-            Field("zk_migration_ready", "bool", "0+"),
-            Field("listeners", Listener, "0+", array=True),
-            Field("features", Feature, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("controller_id", "int32", "0+"),
+        Field("incarnation_id", "uuid", "0+"),
+        Field("zk_migration_ready", "bool", "0+"),
+        Field("listeners", Listener, "0+", array=True),
+        Field("features", Feature, "0+", array=True),
+    ))
 
 
 class ControllerRegistrationResponse(Message):
@@ -66,12 +54,8 @@ class ControllerRegistrationResponse(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))

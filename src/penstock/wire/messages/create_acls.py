@@ -15,50 +15,40 @@ class AclCreation(Message):
     operation: int = 0
     permission_type: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("resource_type", "int8", "1+"),
-            Field("resource_name", "string", "1+"),
-            Field("resource_pattern_type", "int8", "1+"),
-            Field("principal", "string", "1+"),
-            Field("host", "string", "1+"),
-            Field("operation", "int8", "1+"),
-            Field("permission_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("resource_type", "int8", "1+"),
+        Field("resource_name", "string", "1+"),
+        Field("resource_pattern_type", "int8", "1+"),
+        Field("principal", "string", "1+"),
+        Field("host", "string", "1+"),
+        Field("operation", "int8", "1+"),
+        Field("permission_type", "int8", "1+"),
+    ))
 
 
 class CreateAclsRequest(Message):
     creations: list[AclCreation] = []
 
-    schema = Schema("1-3", "2+", (Field("creations", AclCreation, "1+", array=True),))
+    schema = Schema("1-3", "2+", (
+        Field("creations", AclCreation, "1+", array=True),
+    ))
 
 
 class AclCreationResult(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+    ))
 
 
 class CreateAclsResponse(Message):
     throttle_time_ms: int = 0
     results: list[AclCreationResult] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("results", AclCreationResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("results", AclCreationResult, "1+", array=True),
+    ))

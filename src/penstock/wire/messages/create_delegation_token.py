@@ -10,14 +10,10 @@ class CreatableRenewers(Message):
     principal_type: str = ""
     principal_name: str = ""
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("principal_type", "string", "1+"),
-            Field("principal_name", "string", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("principal_type", "string", "1+"),
+        Field("principal_name", "string", "1+"),
+    ))
 
 
 class CreateDelegationTokenRequest(Message):
@@ -26,16 +22,12 @@ class CreateDelegationTokenRequest(Message):
     renewers: list[CreatableRenewers] = []
     max_lifetime_ms: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("owner_principal_type", "string", "3+", nullable="3+"),
-            Field("owner_principal_name", "string", "3+", nullable="3+"),
-            Field("renewers", CreatableRenewers, "1+", array=True),
-            Field("max_lifetime_ms", "int64", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("owner_principal_type", "string", "3+", nullable="3+"),
+        Field("owner_principal_name", "string", "3+", nullable="3+"),
+        Field("renewers", CreatableRenewers, "1+", array=True),
+        Field("max_lifetime_ms", "int64", "1+"),
+    ))
 
 
 class CreateDelegationTokenResponse(Message):
@@ -51,20 +43,16 @@ class CreateDelegationTokenResponse(Message):
     hmac: bytes = b""
     throttle_time_ms: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("principal_type", "string", "1+"),
-            Field("principal_name", "string", "1+"),
-            Field("token_requester_principal_type", "string", "3+"),
-            Field("token_requester_principal_name", "string", "3+"),
-            Field("issue_timestamp_ms", "int64", "1+"),
-            Field("expiry_timestamp_ms", "int64", "1+"),
-            Field("max_timestamp_ms", "int64", "1+"),
-            Field("token_id", "string", "1+"),
-            Field("hmac", "bytes", "1+"),
-            Field("throttle_time_ms", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("principal_type", "string", "1+"),
+        Field("principal_name", "string", "1+"),
+        Field("token_requester_principal_type", "string", "3+"),
+        Field("token_requester_principal_name", "string", "3+"),
+        Field("issue_timestamp_ms", "int64", "1+"),
+        Field("expiry_timestamp_ms", "int64", "1+"),
+        Field("max_timestamp_ms", "int64", "1+"),
+        Field("token_id", "string", "1+"),
+        Field("hmac", "bytes", "1+"),
+        Field("throttle_time_ms", "int32", "1+"),
+    ))

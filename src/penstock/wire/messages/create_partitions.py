@@ -9,7 +9,9 @@ from penstock.wire.schema import Field, Message, Schema
 class CreatePartitionsAssignment(Message):
     broker_ids: list[int] = []
 
-    schema = Schema("0-3", "2+", (Field("broker_ids", "int32", "0+", array=True),))
+    schema = Schema("0-3", "2+", (
+        Field("broker_ids", "int32", "0+", array=True),
+    ))
 
 
 class CreatePartitionsTopic(Message):
@@ -17,15 +19,11 @@ class CreatePartitionsTopic(Message):
     count: int = 0
     assignments: list[CreatePartitionsAssignment] | None = []
 
-    schema = Schema(
-        "0-3",
-        "2+",
-        (
-            Field("name", "string", "0+"),
-            Field("count", "int32", "0+"),
-            Field("assignments", CreatePartitionsAssignment, "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0-3", "2+", (
+        Field("name", "string", "0+"),
+        Field("count", "int32", "0+"),
+        Field("assignments", CreatePartitionsAssignment, "0+", array=True, nullable="0+"),
+    ))
 
 
 class CreatePartitionsRequest(Message):
@@ -33,15 +31,11 @@ class CreatePartitionsRequest(Message):
     timeout_ms: int = 0
     validate_only: bool = False
 
-    schema = Schema(
-        "0-3",
-        "2+",
-        (
-            Field("topics", CreatePartitionsTopic, "0+", array=True),
-            Field("timeout_ms", "int32", "0+"),
-            Field("validate_only", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-3", "2+", (
+        Field("topics", CreatePartitionsTopic, "0+", array=True),
+        Field("timeout_ms", "int32", "0+"),
+        Field("validate_only", "bool", "0+"),
+    ))
 
 
 class CreatePartitionsTopicResult(Message):
@@ -49,26 +43,18 @@ class CreatePartitionsTopicResult(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0-3",
-        "2+",
-        (
-            Field("name", "string", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-3", "2+", (
+        Field("name", "string", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class CreatePartitionsResponse(Message):
     throttle_time_ms: int = 0
     results: list[CreatePartitionsTopicResult] = []
 
-    schema = Schema(
-        "0-3",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("results", CreatePartitionsTopicResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-3", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("results", CreatePartitionsTopicResult, "0+", array=True),
+    ))

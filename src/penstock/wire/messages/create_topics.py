@@ -11,28 +11,20 @@ class CreatableReplicaAssignment(Message):
     partition_index: int = 0
     broker_ids: list[int] = []
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("partition_index", "int32", "2+"),
-            Field("broker_ids", "int32", "2+", array=True),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("partition_index", "int32", "2+"),
+        Field("broker_ids", "int32", "2+", array=True),
+    ))
 
 
 class CreatableTopicConfig(Message):
     name: str = ""
     value: str | None = ""
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("name", "string", "2+"),
-            Field("value", "string", "2+", nullable="2+"),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("name", "string", "2+"),
+        Field("value", "string", "2+", nullable="2+"),
+    ))
 
 
 class CreatableTopic(Message):
@@ -42,17 +34,13 @@ class CreatableTopic(Message):
     assignments: list[CreatableReplicaAssignment] = []
     configs: list[CreatableTopicConfig] = []
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("name", "string", "2+"),
-            Field("num_partitions", "int32", "2+"),
-            Field("replication_factor", "int16", "2+"),
-            Field("assignments", CreatableReplicaAssignment, "2+", array=True),
-            Field("configs", CreatableTopicConfig, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("name", "string", "2+"),
+        Field("num_partitions", "int32", "2+"),
+        Field("replication_factor", "int16", "2+"),
+        Field("assignments", CreatableReplicaAssignment, "2+", array=True),
+        Field("configs", CreatableTopicConfig, "2+", array=True),
+    ))
 
 
 class CreateTopicsRequest(Message):
@@ -60,15 +48,11 @@ class CreateTopicsRequest(Message):
     timeout_ms: int = 60000
     validate_only: bool = False
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("topics", CreatableTopic, "2+", array=True),
-            Field("timeout_ms", "int32", "2+"),
-            Field("validate_only", "bool", "2+"),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("topics", CreatableTopic, "2+", array=True),
+        Field("timeout_ms", "int32", "2+"),
+        Field("validate_only", "bool", "2+"),
+    ))
 
 
 class CreatableTopicConfigs(Message):
@@ -78,17 +62,13 @@ class CreatableTopicConfigs(Message):
     config_source: int = -1
     is_sensitive: bool = False
 
-    schema = Schema(
-        "5-7",
-        "5+",
-        (
-            Field("name", "string", "5+"),
-            Field("value", "string", "5+", nullable="5+"),
-            Field("read_only", "bool", "5+"),
-            Field("config_source", "int8", "5+"),
-            Field("is_sensitive", "bool", "5+"),
-        ),
-    )
+    schema = Schema("5-7", "5+", (
+        Field("name", "string", "5+"),
+        Field("value", "string", "5+", nullable="5+"),
+        Field("read_only", "bool", "5+"),
+        Field("config_source", "int8", "5+"),
+        Field("is_sensitive", "bool", "5+"),
+    ))
 
 
 class CreatableTopicResult(Message):
@@ -101,31 +81,23 @@ class CreatableTopicResult(Message):
     replication_factor: int = -1
     configs: list[CreatableTopicConfigs] | None = []
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("name", "string", "2+"),
-            Field("topic_id", "uuid", "7+"),
-            Field("error_code", "int16", "2+"),
-            Field("error_message", "string", "2+", nullable="2+"),
-            Field("topic_config_error_code", "int16", "5+", tag=0, tagged="5+"),
-            Field("num_partitions", "int32", "5+"),
-            Field("replication_factor", "int16", "5+"),
-            Field("configs", CreatableTopicConfigs, "5+", array=True, nullable="5+"),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("name", "string", "2+"),
+        Field("topic_id", "uuid", "7+"),
+        Field("error_code", "int16", "2+"),
+        Field("error_message", "string", "2+", nullable="2+"),
+        Field("topic_config_error_code", "int16", "5+", tag=0, tagged="5+"),
+        Field("num_partitions", "int32", "5+"),
+        Field("replication_factor", "int16", "5+"),
+        Field("configs", CreatableTopicConfigs, "5+", array=True, nullable="5+"),
+    ))
 
 
 class CreateTopicsResponse(Message):
     throttle_time_ms: int = 0
     topics: list[CreatableTopicResult] = []
 
-    schema = Schema(
-        "2-7",
-        "5+",
-        (
-            Field("throttle_time_ms", "int32", "2+"),
-            Field("topics", CreatableTopicResult, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-7", "5+", (
+        Field("throttle_time_ms", "int32", "2+"),
+        Field("topics", CreatableTopicResult, "2+", array=True),
+    ))

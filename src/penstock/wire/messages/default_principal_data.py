@@ -10,12 +10,8 @@ class DefaultPrincipalData(Message):
     name: str = ""
     token_authenticated: bool = False
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("type_", "string", "0+"),
-            Field("name", "string", "0+"),
-            Field("token_authenticated", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("type_", "string", "0+"),
+        Field("name", "string", "0+"),
+        Field("token_authenticated", "bool", "0+"),
+    ))

@@ -15,25 +15,23 @@ class DeleteAclsFilter(Message):
     operation: int = 0
     permission_type: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("resource_type_filter", "int8", "1+"),
-            Field("resource_name_filter", "string", "1+", nullable="1+"),
-            Field("pattern_type_filter", "int8", "1+"),
-            Field("principal_filter", "string", "1+", nullable="1+"),
-            Field("host_filter", "string", "1+", nullable="1+"),
-            Field("operation", "int8", "1+"),
-            Field("permission_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("resource_type_filter", "int8", "1+"),
+        Field("resource_name_filter", "string", "1+", nullable="1+"),
+        Field("pattern_type_filter", "int8", "1+"),
+        Field("principal_filter", "string", "1+", nullable="1+"),
+        Field("host_filter", "string", "1+", nullable="1+"),
+        Field("operation", "int8", "1+"),
+        Field("permission_type", "int8", "1+"),
+    ))
 
 
 class DeleteAclsRequest(Message):
     filters: list[DeleteAclsFilter] = []
 
-    schema = Schema("1-3", "2+", (Field("filters", DeleteAclsFilter, "1+", array=True),))
+    schema = Schema("1-3", "2+", (
+        Field("filters", DeleteAclsFilter, "1+", array=True),
+    ))
 
 
 class DeleteAclsMatchingAcl(Message):
@@ -47,21 +45,17 @@ class DeleteAclsMatchingAcl(Message):
     operation: int = 0
     permission_type: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("resource_type", "int8", "1+"),
-            Field("resource_name", "string", "1+"),
-            Field("pattern_type", "int8", "1+"),
-            Field("principal", "string", "1+"),
-            Field("host", "string", "1+"),
-            Field("operation", "int8", "1+"),
-            Field("permission_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("resource_type", "int8", "1+"),
+        Field("resource_name", "string", "1+"),
+        Field("pattern_type", "int8", "1+"),
+        Field("principal", "string", "1+"),
+        Field("host", "string", "1+"),
+        Field("operation", "int8", "1+"),
+        Field("permission_type", "int8", "1+"),
+    ))
 
 
 class DeleteAclsFilterResult(Message):
@@ -69,26 +63,18 @@ class DeleteAclsFilterResult(Message):
     error_message: str | None = ""
     matching_acls: list[DeleteAclsMatchingAcl] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("matching_acls", DeleteAclsMatchingAcl, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("matching_acls", DeleteAclsMatchingAcl, "1+", array=True),
+    ))
 
 
 class DeleteAclsResponse(Message):
     throttle_time_ms: int = 0
     filter_results: list[DeleteAclsFilterResult] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("filter_results", DeleteAclsFilterResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("filter_results", DeleteAclsFilterResult, "1+", array=True),
+    ))

@@ -9,32 +9,26 @@ from penstock.wire.schema import Field, Message, Schema
 class DeleteGroupsRequest(Message):
     groups_names: list[str] = []
 
-    schema = Schema("0-2", "2+", (Field("groups_names", "string", "0+", array=True),))
+    schema = Schema("0-2", "2+", (
+        Field("groups_names", "string", "0+", array=True),
+    ))
 
 
 class DeletableGroupResult(Message):
     group_id: str = ""
     error_code: int = 0
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("group_id", "string", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))
 
 
 class DeleteGroupsResponse(Message):
     throttle_time_ms: int = 0
     results: list[DeletableGroupResult] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("results", DeletableGroupResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("results", DeletableGroupResult, "0+", array=True),
+    ))

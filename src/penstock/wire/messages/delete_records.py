@@ -10,42 +10,30 @@ class DeleteRecordsPartition(Message):
     partition_index: int = 0
     offset: int = 0
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("offset", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("partition_index", "int32", "0+"),
+        Field("offset", "int64", "0+"),
+    ))
 
 
 class DeleteRecordsTopic(Message):
     name: str = ""
     partitions: list[DeleteRecordsPartition] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", DeleteRecordsPartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("name", "string", "0+"),
+        Field("partitions", DeleteRecordsPartition, "0+", array=True),
+    ))
 
 
 class DeleteRecordsRequest(Message):
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: int = 0
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("topics", DeleteRecordsTopic, "0+", array=True),
-            Field("timeout_ms", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("topics", DeleteRecordsTopic, "0+", array=True),
+        Field("timeout_ms", "int32", "0+"),
+    ))
 
 
 class DeleteRecordsPartitionResult(Message):
@@ -53,40 +41,28 @@ class DeleteRecordsPartitionResult(Message):
     low_watermark: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("low_watermark", "int64", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("partition_index", "int32", "0+"),
+        Field("low_watermark", "int64", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))
 
 
 class DeleteRecordsTopicResult(Message):
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", DeleteRecordsPartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("name", "string", "0+"),
+        Field("partitions", DeleteRecordsPartitionResult, "0+", array=True),
+    ))
 
 
 class DeleteRecordsResponse(Message):
     throttle_time_ms: int = 0
     topics: list[DeleteRecordsTopicResult] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("topics", DeleteRecordsTopicResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("topics", DeleteRecordsTopicResult, "0+", array=True),
+    ))

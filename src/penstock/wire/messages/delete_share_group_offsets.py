@@ -10,21 +10,19 @@ from penstock.wire.uuids import ZERO_UUID
 class DeleteShareGroupOffsetsRequestTopic(Message):
     topic_name: str = ""
 
-    schema = Schema("0", "0+", (Field("topic_name", "string", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+    ))
 
 
 class DeleteShareGroupOffsetsRequest(Message):
     group_id: str = ""
     topics: list[DeleteShareGroupOffsetsRequestTopic] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", DeleteShareGroupOffsetsRequestTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", DeleteShareGroupOffsetsRequestTopic, "0+", array=True),
+    ))
 
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
@@ -33,16 +31,12 @@ class DeleteShareGroupOffsetsResponseTopic(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("topic_id", "uuid", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("topic_id", "uuid", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class DeleteShareGroupOffsetsResponse(Message):
@@ -51,13 +45,9 @@ class DeleteShareGroupOffsetsResponse(Message):
     error_message: str | None = None
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("responses", DeleteShareGroupOffsetsResponseTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("responses", DeleteShareGroupOffsetsResponseTopic, "0+", array=True),
+    ))

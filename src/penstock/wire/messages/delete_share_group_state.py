@@ -10,35 +10,29 @@ from penstock.wire.uuids import ZERO_UUID
 class PartitionData(Message):
     partition: int = 0
 
-    schema = Schema("0", "0+", (Field("partition", "int32", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+    ))
 
 
 class DeleteStateData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionData, "0+", array=True),
+    ))
 
 
 class DeleteShareGroupStateRequest(Message):
     group_id: str = ""
     topics: list[DeleteStateData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", DeleteStateData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", DeleteStateData, "0+", array=True),
+    ))
 
 
 class PartitionResult(Message):
@@ -46,32 +40,26 @@ class PartitionResult(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class DeleteStateResult(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionResult] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionResult, "0+", array=True),
+    ))
 
 
 class DeleteShareGroupStateResponse(Message):
     results: list[DeleteStateResult] = []
 
-    schema = Schema("0", "0+", (Field("results", DeleteStateResult, "0+", array=True),))
+    schema = Schema("0", "0+", (
+        Field("results", DeleteStateResult, "0+", array=True),
+    ))

@@ -11,14 +11,10 @@ class DeleteTopicState(Message):
     name: str | None = None
     topic_id: bytes = ZERO_UUID
 
-    schema = Schema(
-        "6",
-        "6+",
-        (
-            Field("name", "string", "6+", nullable="6+"),
-            Field("topic_id", "uuid", "6+"),
-        ),
-    )
+    schema = Schema("6", "6+", (
+        Field("name", "string", "6+", nullable="6+"),
+        Field("topic_id", "uuid", "6+"),
+    ))
 
 
 class DeleteTopicsRequest(Message):
@@ -26,15 +22,11 @@ class DeleteTopicsRequest(Message):
     topic_names: list[str] = []
     timeout_ms: int = 0
 
-    schema = Schema(
-        "1-6",
-        "4+",
-        (
-            Field("topics", DeleteTopicState, "6+", array=True),
-            Field("topic_names", "string", "1-5", array=True),
-            Field("timeout_ms", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-6", "4+", (
+        Field("topics", DeleteTopicState, "6+", array=True),
+        Field("topic_names", "string", "1-5", array=True),
+        Field("timeout_ms", "int32", "1+"),
+    ))
 
 
 class DeletableTopicResult(Message):
@@ -43,27 +35,19 @@ class DeletableTopicResult(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "1-6",
-        "4+",
-        (
-            Field("name", "string", "1+", nullable="6+"),
-            Field("topic_id", "uuid", "6+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "5+", nullable="5+"),
-        ),
-    )
+    schema = Schema("1-6", "4+", (
+        Field("name", "string", "1+", nullable="6+"),
+        Field("topic_id", "uuid", "6+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "5+", nullable="5+"),
+    ))
 
 
 class DeleteTopicsResponse(Message):
     throttle_time_ms: int = 0
     responses: list[DeletableTopicResult] = []
 
-    schema = Schema(
-        "1-6",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("responses", DeletableTopicResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-6", "4+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("responses", DeletableTopicResult, "1+", array=True),
+    ))

@@ -15,19 +15,15 @@ class DescribeAclsRequest(Message):
     operation: int = 0
     permission_type: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("resource_type_filter", "int8", "1+"),
-            Field("resource_name_filter", "string", "1+", nullable="1+"),
-            Field("pattern_type_filter", "int8", "1+"),
-            Field("principal_filter", "string", "1+", nullable="1+"),
-            Field("host_filter", "string", "1+", nullable="1+"),
-            Field("operation", "int8", "1+"),
-            Field("permission_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("resource_type_filter", "int8", "1+"),
+        Field("resource_name_filter", "string", "1+", nullable="1+"),
+        Field("pattern_type_filter", "int8", "1+"),
+        Field("principal_filter", "string", "1+", nullable="1+"),
+        Field("host_filter", "string", "1+", nullable="1+"),
+        Field("operation", "int8", "1+"),
+        Field("permission_type", "int8", "1+"),
+    ))
 
 
 class AclDescription(Message):
@@ -36,16 +32,12 @@ class AclDescription(Message):
     operation: int = 0
     permission_type: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("principal", "string", "1+"),
-            Field("host", "string", "1+"),
-            Field("operation", "int8", "1+"),
-            Field("permission_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("principal", "string", "1+"),
+        Field("host", "string", "1+"),
+        Field("operation", "int8", "1+"),
+        Field("permission_type", "int8", "1+"),
+    ))
 
 
 class DescribeAclsResource(Message):
@@ -54,16 +46,12 @@ class DescribeAclsResource(Message):
     pattern_type: int = 3
     acls: list[AclDescription] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("resource_type", "int8", "1+"),
-            Field("resource_name", "string", "1+"),
-            Field("pattern_type", "int8", "1+"),
-            Field("acls", AclDescription, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("resource_type", "int8", "1+"),
+        Field("resource_name", "string", "1+"),
+        Field("pattern_type", "int8", "1+"),
+        Field("acls", AclDescription, "1+", array=True),
+    ))
 
 
 class DescribeAclsResponse(Message):
@@ -72,13 +60,9 @@ class DescribeAclsResponse(Message):
     error_message: str | None = ""
     resources: list[DescribeAclsResource] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("resources", DescribeAclsResource, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("resources", DescribeAclsResource, "1+", array=True),
+    ))

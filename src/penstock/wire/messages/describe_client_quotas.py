@@ -11,71 +11,51 @@ class ComponentData(Message):
     match_type: int = 0
     match: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity_type", "string", "0+"),
-            Field("match_type", "int8", "0+"),
-            Field("match", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity_type", "string", "0+"),
+        Field("match_type", "int8", "0+"),
+        Field("match", "string", "0+", nullable="0+"),
+    ))
 
 
 class DescribeClientQuotasRequest(Message):
     components: list[ComponentData] = []
     strict: bool = False
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("components", ComponentData, "0+", array=True),
-            Field("strict", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("components", ComponentData, "0+", array=True),
+        Field("strict", "bool", "0+"),
+    ))
 
 
 class EntityData(Message):
     entity_type: str = ""
     entity_name: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity_type", "string", "0+"),
-            Field("entity_name", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity_type", "string", "0+"),
+        Field("entity_name", "string", "0+", nullable="0+"),
+    ))
 
 
 class ValueData(Message):
     key: str = ""
     value: float = 0.0
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("key", "string", "0+"),
-            Field("value", "float64", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("key", "string", "0+"),
+        Field("value", "float64", "0+"),
+    ))
 
 
 class EntryData(Message):
     entity: list[EntityData] = []
     values: list[ValueData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("entity", EntityData, "0+", array=True),
-            Field("values", ValueData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("entity", EntityData, "0+", array=True),
+        Field("values", ValueData, "0+", array=True),
+    ))
 
 
 class DescribeClientQuotasResponse(Message):
@@ -84,13 +64,9 @@ class DescribeClientQuotasResponse(Message):
     error_message: str | None = ""
     entries: list[EntryData] | None = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("entries", EntryData, "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("entries", EntryData, "0+", array=True, nullable="0+"),
+    ))

@@ -11,15 +11,11 @@ class DescribeClusterRequest(Message):
     endpoint_type: int = 1
     include_fenced_brokers: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("include_cluster_authorized_operations", "bool", "0+"),
-            Field("endpoint_type", "int8", "1+"),
-            Field("include_fenced_brokers", "bool", "2+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("include_cluster_authorized_operations", "bool", "0+"),
+        Field("endpoint_type", "int8", "1+"),
+        Field("include_fenced_brokers", "bool", "2+"),
+    ))
 
 
 class DescribeClusterBroker(Message):
@@ -29,17 +25,13 @@ class DescribeClusterBroker(Message):
     rack: str | None = None
     is_fenced: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("broker_id", "int32", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "int32", "0+"),
-            Field("rack", "string", "0+", nullable="0+"),
-            Field("is_fenced", "bool", "2+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("broker_id", "int32", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "int32", "0+"),
+        Field("rack", "string", "0+", nullable="0+"),
+        Field("is_fenced", "bool", "2+"),
+    ))
 
 
 class DescribeClusterResponse(Message):
@@ -52,17 +44,13 @@ class DescribeClusterResponse(Message):
     brokers: list[DescribeClusterBroker] = []
     cluster_authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("endpoint_type", "int8", "1+"),
-            Field("cluster_id", "string", "0+"),
-            Field("controller_id", "int32", "0+"),
-            Field("brokers", DescribeClusterBroker, "0+", array=True),
-            Field("cluster_authorized_operations", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("endpoint_type", "int8", "1+"),
+        Field("cluster_id", "string", "0+"),
+        Field("controller_id", "int32", "0+"),
+        Field("brokers", DescribeClusterBroker, "0+", array=True),
+        Field("cluster_authorized_operations", "int32", "0+"),
+    ))

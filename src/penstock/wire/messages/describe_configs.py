@@ -11,15 +11,11 @@ class DescribeConfigsResource(Message):
     resource_name: str = ""
     configuration_keys: list[str] | None = []
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("resource_type", "int8", "1+"),
-            Field("resource_name", "string", "1+"),
-            Field("configuration_keys", "string", "1+", array=True, nullable="1+"),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("resource_type", "int8", "1+"),
+        Field("resource_name", "string", "1+"),
+        Field("configuration_keys", "string", "1+", array=True, nullable="1+"),
+    ))
 
 
 class DescribeConfigsRequest(Message):
@@ -27,15 +23,11 @@ class DescribeConfigsRequest(Message):
     include_synonyms: bool = False
     include_documentation: bool = False
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("resources", DescribeConfigsResource, "1+", array=True),
-            Field("include_synonyms", "bool", "1+"),
-            Field("include_documentation", "bool", "3+"),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("resources", DescribeConfigsResource, "1+", array=True),
+        Field("include_synonyms", "bool", "1+"),
+        Field("include_documentation", "bool", "3+"),
+    ))
 
 
 class DescribeConfigsSynonym(Message):
@@ -43,15 +35,11 @@ class DescribeConfigsSynonym(Message):
     value: str | None = ""
     source: int = 0
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("name", "string", "1+"),
-            Field("value", "string", "1+", nullable="1+"),
-            Field("source", "int8", "1+"),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("name", "string", "1+"),
+        Field("value", "string", "1+", nullable="1+"),
+        Field("source", "int8", "1+"),
+    ))
 
 
 class DescribeConfigsResourceResult(Message):
@@ -64,20 +52,16 @@ class DescribeConfigsResourceResult(Message):
     config_type: int = 0
     documentation: str | None = ""
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("name", "string", "1+"),
-            Field("value", "string", "1+", nullable="1+"),
-            Field("read_only", "bool", "1+"),
-            Field("config_source", "int8", "1+"),
-            Field("is_sensitive", "bool", "1+"),
-            Field("synonyms", DescribeConfigsSynonym, "1+", array=True),
-            Field("config_type", "int8", "3+"),
-            Field("documentation", "string", "3+", nullable="3+"),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("name", "string", "1+"),
+        Field("value", "string", "1+", nullable="1+"),
+        Field("read_only", "bool", "1+"),
+        Field("config_source", "int8", "1+"),
+        Field("is_sensitive", "bool", "1+"),
+        Field("synonyms", DescribeConfigsSynonym, "1+", array=True),
+        Field("config_type", "int8", "3+"),
+        Field("documentation", "string", "3+", nullable="3+"),
+    ))
 
 
 class DescribeConfigsResult(Message):
@@ -87,28 +71,20 @@ class DescribeConfigsResult(Message):
     resource_name: str = ""
     configs: list[DescribeConfigsResourceResult] = []
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("resource_type", "int8", "1+"),
-            Field("resource_name", "string", "1+"),
-            Field("configs", DescribeConfigsResourceResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("resource_type", "int8", "1+"),
+        Field("resource_name", "string", "1+"),
+        Field("configs", DescribeConfigsResourceResult, "1+", array=True),
+    ))
 
 
 class DescribeConfigsResponse(Message):
     throttle_time_ms: int = 0
     results: list[DescribeConfigsResult] = []
 
-    schema = Schema(
-        "1-4",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("results", DescribeConfigsResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-4", "4+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("results", DescribeConfigsResult, "1+", array=True),
+    ))

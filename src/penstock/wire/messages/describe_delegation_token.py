@@ -10,34 +10,28 @@ class DescribeDelegationTokenOwner(Message):
     principal_type: str = ""
     principal_name: str = ""
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("principal_type", "string", "1+"),
-            Field("principal_name", "string", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("principal_type", "string", "1+"),
+        Field("principal_name", "string", "1+"),
+    ))
 
 
 class DescribeDelegationTokenRequest(Message):
     owners: list[DescribeDelegationTokenOwner] | None = []
 
-    schema = Schema("1-3", "2+", (Field("owners", DescribeDelegationTokenOwner, "1+", array=True, nullable="1+"),))
+    schema = Schema("1-3", "2+", (
+        Field("owners", DescribeDelegationTokenOwner, "1+", array=True, nullable="1+"),
+    ))
 
 
 class DescribedDelegationTokenRenewer(Message):
     principal_type: str = ""
     principal_name: str = ""
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("principal_type", "string", "1+"),
-            Field("principal_name", "string", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("principal_type", "string", "1+"),
+        Field("principal_name", "string", "1+"),
+    ))
 
 
 class DescribedDelegationToken(Message):
@@ -52,22 +46,18 @@ class DescribedDelegationToken(Message):
     hmac: bytes = b""
     renewers: list[DescribedDelegationTokenRenewer] = []
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("principal_type", "string", "1+"),
-            Field("principal_name", "string", "1+"),
-            Field("token_requester_principal_type", "string", "3+"),
-            Field("token_requester_principal_name", "string", "3+"),
-            Field("issue_timestamp", "int64", "1+"),
-            Field("expiry_timestamp", "int64", "1+"),
-            Field("max_timestamp", "int64", "1+"),
-            Field("token_id", "string", "1+"),
-            Field("hmac", "bytes", "1+"),
-            Field("renewers", DescribedDelegationTokenRenewer, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("principal_type", "string", "1+"),
+        Field("principal_name", "string", "1+"),
+        Field("token_requester_principal_type", "string", "3+"),
+        Field("token_requester_principal_name", "string", "3+"),
+        Field("issue_timestamp", "int64", "1+"),
+        Field("expiry_timestamp", "int64", "1+"),
+        Field("max_timestamp", "int64", "1+"),
+        Field("token_id", "string", "1+"),
+        Field("hmac", "bytes", "1+"),
+        Field("renewers", DescribedDelegationTokenRenewer, "1+", array=True),
+    ))
 
 
 class DescribeDelegationTokenResponse(Message):
@@ -75,12 +65,8 @@ class DescribeDelegationTokenResponse(Message):
     tokens: list[DescribedDelegationToken] = []
     throttle_time_ms: int = 0
 
-    schema = Schema(
-        "1-3",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("tokens", DescribedDelegationToken, "1+", array=True),
-            Field("throttle_time_ms", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-3", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("tokens", DescribedDelegationToken, "1+", array=True),
+        Field("throttle_time_ms", "int32", "1+"),
+    ))

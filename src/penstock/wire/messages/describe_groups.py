@@ -10,14 +10,10 @@ class DescribeGroupsRequest(Message):
     groups: list[str] = []
     include_authorized_operations: bool = False
 
-    schema = Schema(
-        "0-6",
-        "5+",
-        (
-            Field("groups", "string", "0+", array=True),
-            Field("include_authorized_operations", "bool", "3+"),
-        ),
-    )
+    schema = Schema("0-6", "5+", (
+        Field("groups", "string", "0+", array=True),
+        Field("include_authorized_operations", "bool", "3+"),
+    ))
 
 
 class DescribedGroupMember(Message):
@@ -28,18 +24,14 @@ class DescribedGroupMember(Message):
     member_metadata: bytes = b""
     member_assignment: bytes = b""
 
-    schema = Schema(
-        "0-6",
-        "5+",
-        (
-            Field("member_id", "string", "0+"),
-            Field("group_instance_id", "string", "4+", nullable="4+"),
-            Field("client_id", "string", "0+"),
-            Field("client_host", "string", "0+"),
-            Field("member_metadata", "bytes", "0+"),
-            Field("member_assignment", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0-6", "5+", (
+        Field("member_id", "string", "0+"),
+        Field("group_instance_id", "string", "4+", nullable="4+"),
+        Field("client_id", "string", "0+"),
+        Field("client_host", "string", "0+"),
+        Field("member_metadata", "bytes", "0+"),
+        Field("member_assignment", "bytes", "0+"),
+    ))
 
 
 class DescribedGroup(Message):
@@ -52,31 +44,23 @@ class DescribedGroup(Message):
     members: list[DescribedGroupMember] = []
     authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0-6",
-        "5+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "6+", nullable="6+"),
-            Field("group_id", "string", "0+"),
-            Field("group_state", "string", "0+"),
-            Field("protocol_type", "string", "0+"),
-            Field("protocol_data", "string", "0+"),
-            Field("members", DescribedGroupMember, "0+", array=True),
-            Field("authorized_operations", "int32", "3+"),
-        ),
-    )
+    schema = Schema("0-6", "5+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "6+", nullable="6+"),
+        Field("group_id", "string", "0+"),
+        Field("group_state", "string", "0+"),
+        Field("protocol_type", "string", "0+"),
+        Field("protocol_data", "string", "0+"),
+        Field("members", DescribedGroupMember, "0+", array=True),
+        Field("authorized_operations", "int32", "3+"),
+    ))
 
 
 class DescribeGroupsResponse(Message):
     throttle_time_ms: int = 0
     groups: list[DescribedGroup] = []
 
-    schema = Schema(
-        "0-6",
-        "5+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("groups", DescribedGroup, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-6", "5+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("groups", DescribedGroup, "0+", array=True),
+    ))

@@ -10,20 +10,18 @@ class DescribableLogDirTopic(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "1-5",
-        "2+",
-        (
-            Field("topic", "string", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-5", "2+", (
+        Field("topic", "string", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class DescribeLogDirsRequest(Message):
     topics: list[DescribableLogDirTopic] | None = []
 
-    schema = Schema("1-5", "2+", (Field("topics", DescribableLogDirTopic, "1+", array=True, nullable="1+"),))
+    schema = Schema("1-5", "2+", (
+        Field("topics", DescribableLogDirTopic, "1+", array=True, nullable="1+"),
+    ))
 
 
 class DescribeLogDirsPartition(Message):
@@ -32,30 +30,22 @@ class DescribeLogDirsPartition(Message):
     offset_lag: int = 0
     is_future_key: bool = False
 
-    schema = Schema(
-        "1-5",
-        "2+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("partition_size", "int64", "1+"),
-            Field("offset_lag", "int64", "1+"),
-            Field("is_future_key", "bool", "1+"),
-        ),
-    )
+    schema = Schema("1-5", "2+", (
+        Field("partition_index", "int32", "1+"),
+        Field("partition_size", "int64", "1+"),
+        Field("offset_lag", "int64", "1+"),
+        Field("is_future_key", "bool", "1+"),
+    ))
 
 
 class DescribeLogDirsTopic(Message):
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = []
 
-    schema = Schema(
-        "1-5",
-        "2+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", DescribeLogDirsPartition, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-5", "2+", (
+        Field("name", "string", "1+"),
+        Field("partitions", DescribeLogDirsPartition, "1+", array=True),
+    ))
 
 
 class DescribeLogDirsResult(Message):
@@ -66,18 +56,14 @@ class DescribeLogDirsResult(Message):
     usable_bytes: int = -1
     is_cordoned: bool = False
 
-    schema = Schema(
-        "1-5",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("log_dir", "string", "1+"),
-            Field("topics", DescribeLogDirsTopic, "1+", array=True),
-            Field("total_bytes", "int64", "4+"),
-            Field("usable_bytes", "int64", "4+"),
-            Field("is_cordoned", "bool", "5+"),
-        ),
-    )
+    schema = Schema("1-5", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("log_dir", "string", "1+"),
+        Field("topics", DescribeLogDirsTopic, "1+", array=True),
+        Field("total_bytes", "int64", "4+"),
+        Field("usable_bytes", "int64", "4+"),
+        Field("is_cordoned", "bool", "5+"),
+    ))
 
 
 class DescribeLogDirsResponse(Message):
@@ -85,12 +71,8 @@ class DescribeLogDirsResponse(Message):
     error_code: int = 0
     results: list[DescribeLogDirsResult] = []
 
-    schema = Schema(
-        "1-5",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "3+"),
-            Field("results", DescribeLogDirsResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-5", "2+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "3+"),
+        Field("results", DescribeLogDirsResult, "1+", array=True),
+    ))

@@ -10,20 +10,18 @@ class TopicRequest(Message):
     name: str = ""
     partition_indexes: list[int] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partition_indexes", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("partition_indexes", "int32", "0+", array=True),
+    ))
 
 
 class DescribeProducersRequest(Message):
     topics: list[TopicRequest] = []
 
-    schema = Schema("0", "0+", (Field("topics", TopicRequest, "0+", array=True),))
+    schema = Schema("0", "0+", (
+        Field("topics", TopicRequest, "0+", array=True),
+    ))
 
 
 class ProducerState(Message):
@@ -34,18 +32,14 @@ class ProducerState(Message):
     coordinator_epoch: int = 0
     current_txn_start_offset: int = -1
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int32", "0+"),
-            Field("last_sequence", "int32", "0+"),
-            Field("last_timestamp", "int64", "0+"),
-            Field("coordinator_epoch", "int32", "0+"),
-            Field("current_txn_start_offset", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int32", "0+"),
+        Field("last_sequence", "int32", "0+"),
+        Field("last_timestamp", "int64", "0+"),
+        Field("coordinator_epoch", "int32", "0+"),
+        Field("current_txn_start_offset", "int64", "0+"),
+    ))
 
 
 class PartitionResponse(Message):
@@ -54,41 +48,29 @@ class PartitionResponse(Message):
     error_message: str | None = None
     active_producers: list[ProducerState] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("active_producers", ProducerState, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("active_producers", ProducerState, "0+", array=True),
+    ))
 
 
 class TopicResponse(Message):
     name: str = ""
     partitions: list[PartitionResponse] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", PartitionResponse, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", PartitionResponse, "0+", array=True),
+    ))
 
 
 class DescribeProducersResponse(Message):
     throttle_time_ms: int = 0
     topics: list[TopicResponse] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("topics", TopicResponse, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("topics", TopicResponse, "0+", array=True),
+    ))

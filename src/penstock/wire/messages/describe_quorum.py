@@ -10,27 +10,27 @@ from penstock.wire.uuids import ZERO_UUID
 class DescribeQuorumRequestPartitionData(Message):
     partition_index: int = 0
 
-    schema = Schema("0-2", "0+", (Field("partition_index", "int32", "0+"),))
+    schema = Schema("0-2", "0+", (
+        Field("partition_index", "int32", "0+"),
+    ))
 
 
 class DescribeQuorumRequestTopicData(Message):
     topic_name: str = ""
     partitions: list[DescribeQuorumRequestPartitionData] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", DescribeQuorumRequestPartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", DescribeQuorumRequestPartitionData, "0+", array=True),
+    ))
 
 
 class DescribeQuorumRequest(Message):
     topics: list[DescribeQuorumRequestTopicData] = []
 
-    schema = Schema("0-2", "0+", (Field("topics", DescribeQuorumRequestTopicData, "0+", array=True),))
+    schema = Schema("0-2", "0+", (
+        Field("topics", DescribeQuorumRequestTopicData, "0+", array=True),
+    ))
 
 
 class ReplicaState(Message):
@@ -40,17 +40,13 @@ class ReplicaState(Message):
     last_fetch_timestamp: int = -1
     last_caught_up_timestamp: int = -1
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("replica_id", "int32", "0+"),
-            Field("replica_directory_id", "uuid", "2+"),
-            Field("log_end_offset", "int64", "0+"),
-            Field("last_fetch_timestamp", "int64", "1+"),
-            Field("last_caught_up_timestamp", "int64", "1+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("replica_id", "int32", "0+"),
+        Field("replica_directory_id", "uuid", "2+"),
+        Field("log_end_offset", "int64", "0+"),
+        Field("last_fetch_timestamp", "int64", "1+"),
+        Field("last_caught_up_timestamp", "int64", "1+"),
+    ))
 
 
 class DescribeQuorumResponsePartitionData(Message):
@@ -63,34 +59,26 @@ class DescribeQuorumResponsePartitionData(Message):
     current_voters: list[ReplicaState] = []
     observers: list[ReplicaState] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "2+", nullable="2+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("high_watermark", "int64", "0+"),
-            Field("current_voters", ReplicaState, "0+", array=True),
-            Field("observers", ReplicaState, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "2+", nullable="2+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("high_watermark", "int64", "0+"),
+        Field("current_voters", ReplicaState, "0+", array=True),
+        Field("observers", ReplicaState, "0+", array=True),
+    ))
 
 
 class DescribeQuorumResponseTopicData(Message):
     topic_name: str = ""
     partitions: list[DescribeQuorumResponsePartitionData] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", DescribeQuorumResponsePartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", DescribeQuorumResponsePartitionData, "0+", array=True),
+    ))
 
 
 class Listener(Message):
@@ -98,29 +86,21 @@ class Listener(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "2",
-        "2+",
-        (
-            Field("name", "string", "2+"),
-            Field("host", "string", "2+"),
-            Field("port", "uint16", "2+"),
-        ),
-    )
+    schema = Schema("2", "2+", (
+        Field("name", "string", "2+"),
+        Field("host", "string", "2+"),
+        Field("port", "uint16", "2+"),
+    ))
 
 
 class Node(Message):
     node_id: int = 0
     listeners: list[Listener] = []
 
-    schema = Schema(
-        "2",
-        "2+",
-        (
-            Field("node_id", "int32", "2+"),
-            Field("listeners", Listener, "2+", array=True),
-        ),
-    )
+    schema = Schema("2", "2+", (
+        Field("node_id", "int32", "2+"),
+        Field("listeners", Listener, "2+", array=True),
+    ))
 
 
 class DescribeQuorumResponse(Message):
@@ -129,13 +109,9 @@ class DescribeQuorumResponse(Message):
     topics: list[DescribeQuorumResponseTopicData] = []
     nodes: list[Node] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "2+", nullable="2+"),
-            Field("topics", DescribeQuorumResponseTopicData, "0+", array=True),
-            Field("nodes", Node, "2+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "2+", nullable="2+"),
+        Field("topics", DescribeQuorumResponseTopicData, "0+", array=True),
+        Field("nodes", Node, "2+", array=True),
+    ))

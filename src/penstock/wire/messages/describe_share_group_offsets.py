@@ -11,34 +11,28 @@ class DescribeShareGroupOffsetsRequestTopic(Message):
     topic_name: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class DescribeShareGroupOffsetsRequestGroup(Message):
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", DescribeShareGroupOffsetsRequestTopic, "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", DescribeShareGroupOffsetsRequestTopic, "0+", array=True, nullable="0+"),
+    ))
 
 
 class DescribeShareGroupOffsetsRequest(Message):
     groups: list[DescribeShareGroupOffsetsRequestGroup] = []
 
-    schema = Schema("0-1", "0+", (Field("groups", DescribeShareGroupOffsetsRequestGroup, "0+", array=True),))
+    schema = Schema("0-1", "0+", (
+        Field("groups", DescribeShareGroupOffsetsRequestGroup, "0+", array=True),
+    ))
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
@@ -49,18 +43,14 @@ class DescribeShareGroupOffsetsResponsePartition(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("lag", "int64", "1+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("lag", "int64", "1+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class DescribeShareGroupOffsetsResponseTopic(Message):
@@ -68,15 +58,11 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", DescribeShareGroupOffsetsResponsePartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", DescribeShareGroupOffsetsResponsePartition, "0+", array=True),
+    ))
 
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
@@ -85,27 +71,19 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", DescribeShareGroupOffsetsResponseTopic, "0+", array=True),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", DescribeShareGroupOffsetsResponseTopic, "0+", array=True),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class DescribeShareGroupOffsetsResponse(Message):
     throttle_time_ms: int = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("groups", DescribeShareGroupOffsetsResponseGroup, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("groups", DescribeShareGroupOffsetsResponseGroup, "0+", array=True),
+    ))

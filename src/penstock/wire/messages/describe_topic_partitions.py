@@ -10,21 +10,19 @@ from penstock.wire.uuids import ZERO_UUID
 class TopicRequest(Message):
     name: str = ""
 
-    schema = Schema("0", "0+", (Field("name", "string", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+    ))
 
 
 class DescribeTopicPartitionsRequestCursor(Message):
     topic_name: str = ""
     partition_index: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partition_index", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partition_index", "int32", "0+"),
+    ))
 
 
 class DescribeTopicPartitionsRequest(Message):
@@ -32,15 +30,11 @@ class DescribeTopicPartitionsRequest(Message):
     response_partition_limit: int = 2000
     cursor: DescribeTopicPartitionsRequestCursor | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topics", TopicRequest, "0+", array=True),
-            Field("response_partition_limit", "int32", "0+"),
-            Field("cursor", DescribeTopicPartitionsRequestCursor, "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topics", TopicRequest, "0+", array=True),
+        Field("response_partition_limit", "int32", "0+"),
+        Field("cursor", DescribeTopicPartitionsRequestCursor, "0+", nullable="0+"),
+    ))
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
@@ -54,21 +48,17 @@ class DescribeTopicPartitionsResponsePartition(Message):
     last_known_elr: list[int] | None = None
     offline_replicas: list[int] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("partition_index", "int32", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("replica_nodes", "int32", "0+", array=True),
-            Field("isr_nodes", "int32", "0+", array=True),
-            Field("eligible_leader_replicas", "int32", "0+", array=True, nullable="0+"),
-            Field("last_known_elr", "int32", "0+", array=True, nullable="0+"),
-            Field("offline_replicas", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("partition_index", "int32", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("replica_nodes", "int32", "0+", array=True),
+        Field("isr_nodes", "int32", "0+", array=True),
+        Field("eligible_leader_replicas", "int32", "0+", array=True, nullable="0+"),
+        Field("last_known_elr", "int32", "0+", array=True, nullable="0+"),
+        Field("offline_replicas", "int32", "0+", array=True),
+    ))
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
@@ -79,32 +69,24 @@ class DescribeTopicPartitionsResponseTopic(Message):
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
     topic_authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("name", "string", "0+", nullable="0+"),
-            Field("topic_id", "uuid", "0+"),
-            Field("is_internal", "bool", "0+"),
-            Field("partitions", DescribeTopicPartitionsResponsePartition, "0+", array=True),
-            Field("topic_authorized_operations", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("name", "string", "0+", nullable="0+"),
+        Field("topic_id", "uuid", "0+"),
+        Field("is_internal", "bool", "0+"),
+        Field("partitions", DescribeTopicPartitionsResponsePartition, "0+", array=True),
+        Field("topic_authorized_operations", "int32", "0+"),
+    ))
 
 
 class DescribeTopicPartitionsResponseCursor(Message):
     topic_name: str = ""
     partition_index: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partition_index", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partition_index", "int32", "0+"),
+    ))
 
 
 class DescribeTopicPartitionsResponse(Message):
@@ -112,12 +94,8 @@ class DescribeTopicPartitionsResponse(Message):
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: DescribeTopicPartitionsResponseCursor | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("topics", DescribeTopicPartitionsResponseTopic, "0+", array=True),
-            Field("next_cursor", DescribeTopicPartitionsResponseCursor, "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("topics", DescribeTopicPartitionsResponseTopic, "0+", array=True),
+        Field("next_cursor", DescribeTopicPartitionsResponseCursor, "0+", nullable="0+"),
+    ))

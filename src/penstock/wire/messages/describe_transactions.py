@@ -9,21 +9,19 @@ from penstock.wire.schema import Field, Message, Schema
 class DescribeTransactionsRequest(Message):
     transactional_ids: list[str] = []
 
-    schema = Schema("0", "0+", (Field("transactional_ids", "string", "0+", array=True),))
+    schema = Schema("0", "0+", (
+        Field("transactional_ids", "string", "0+", array=True),
+    ))
 
 
 class TopicData(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class TransactionState(Message):
@@ -36,31 +34,23 @@ class TransactionState(Message):
     producer_epoch: int = 0
     topics: list[TopicData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("transactional_id", "string", "0+"),
-            Field("transaction_state", "string", "0+"),
-            Field("transaction_timeout_ms", "int32", "0+"),
-            Field("transaction_start_time_ms", "int64", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int16", "0+"),
-            Field("topics", TopicData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("transactional_id", "string", "0+"),
+        Field("transaction_state", "string", "0+"),
+        Field("transaction_timeout_ms", "int32", "0+"),
+        Field("transaction_start_time_ms", "int64", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int16", "0+"),
+        Field("topics", TopicData, "0+", array=True),
+    ))
 
 
 class DescribeTransactionsResponse(Message):
     throttle_time_ms: int = 0
     transaction_states: list[TransactionState] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("transaction_states", TransactionState, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("transaction_states", TransactionState, "0+", array=True),
+    ))

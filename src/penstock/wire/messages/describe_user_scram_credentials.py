@@ -9,27 +9,27 @@ from penstock.wire.schema import Field, Message, Schema
 class UserName(Message):
     name: str = ""
 
-    schema = Schema("0", "0+", (Field("name", "string", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+    ))
 
 
 class DescribeUserScramCredentialsRequest(Message):
     users: list[UserName] | None = []
 
-    schema = Schema("0", "0+", (Field("users", UserName, "0+", array=True, nullable="0+"),))
+    schema = Schema("0", "0+", (
+        Field("users", UserName, "0+", array=True, nullable="0+"),
+    ))
 
 
 class CredentialInfo(Message):
     mechanism: int = 0
     iterations: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("mechanism", "int8", "0+"),
-            Field("iterations", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("mechanism", "int8", "0+"),
+        Field("iterations", "int32", "0+"),
+    ))
 
 
 class DescribeUserScramCredentialsResult(Message):
@@ -38,16 +38,12 @@ class DescribeUserScramCredentialsResult(Message):
     error_message: str | None = ""
     credential_infos: list[CredentialInfo] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("user", "string", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("credential_infos", CredentialInfo, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("user", "string", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("credential_infos", CredentialInfo, "0+", array=True),
+    ))
 
 
 class DescribeUserScramCredentialsResponse(Message):
@@ -56,13 +52,9 @@ class DescribeUserScramCredentialsResponse(Message):
     error_message: str | None = ""
     results: list[DescribeUserScramCredentialsResult] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("results", DescribeUserScramCredentialsResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("results", DescribeUserScramCredentialsResult, "0+", array=True),
+    ))

@@ -10,14 +10,10 @@ class TopicPartitions(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("topic", "string", "0+"),
-            Field("partitions", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("topic", "string", "0+"),
+        Field("partitions", "int32", "0+", array=True),
+    ))
 
 
 class ElectLeadersRequest(Message):
@@ -25,15 +21,11 @@ class ElectLeadersRequest(Message):
     topic_partitions: list[TopicPartitions] | None = []
     timeout_ms: int = 60000
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("election_type", "int8", "1+"),
-            Field("topic_partitions", TopicPartitions, "0+", array=True, nullable="0+"),
-            Field("timeout_ms", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("election_type", "int8", "1+"),
+        Field("topic_partitions", TopicPartitions, "0+", array=True, nullable="0+"),
+        Field("timeout_ms", "int32", "0+"),
+    ))
 
 
 class PartitionResult(Message):
@@ -41,29 +33,21 @@ class PartitionResult(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("partition_id", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("partition_id", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class ReplicaElectionResult(Message):
     topic: str = ""
     partition_result: list[PartitionResult] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("topic", "string", "0+"),
-            Field("partition_result", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("topic", "string", "0+"),
+        Field("partition_result", PartitionResult, "0+", array=True),
+    ))
 
 
 class ElectLeadersResponse(Message):
@@ -71,12 +55,8 @@ class ElectLeadersResponse(Message):
     error_code: int = 0
     replica_election_results: list[ReplicaElectionResult] = []
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "1+"),
-            Field("replica_election_results", ReplicaElectionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "1+"),
+        Field("replica_election_results", ReplicaElectionResult, "0+", array=True),
+    ))

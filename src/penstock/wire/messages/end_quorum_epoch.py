@@ -11,14 +11,10 @@ class ReplicaInfo(Message):
     candidate_id: int = 0
     candidate_directory_id: bytes = ZERO_UUID
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("candidate_id", "int32", "1+"),
-            Field("candidate_directory_id", "uuid", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("candidate_id", "int32", "1+"),
+        Field("candidate_directory_id", "uuid", "1+"),
+    ))
 
 
 class EndQuorumEpochRequestPartitionData(Message):
@@ -28,31 +24,23 @@ class EndQuorumEpochRequestPartitionData(Message):
     preferred_candidates: list[ReplicaInfo] = []
     preferred_successors: list[int] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("preferred_candidates", ReplicaInfo, "1+", array=True),
-            Field("preferred_successors", "int32", "0", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("partition_index", "int32", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("preferred_candidates", ReplicaInfo, "1+", array=True),
+        Field("preferred_successors", "int32", "0", array=True),
+    ))
 
 
 class EndQuorumEpochRequestTopicData(Message):
     topic_name: str = ""
     partitions: list[EndQuorumEpochRequestPartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", EndQuorumEpochRequestPartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", EndQuorumEpochRequestPartitionData, "0+", array=True),
+    ))
 
 
 class LeaderEndpoint(Message):
@@ -60,15 +48,11 @@ class LeaderEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("name", "string", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("name", "string", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class EndQuorumEpochRequest(Message):
@@ -76,15 +60,11 @@ class EndQuorumEpochRequest(Message):
     topics: list[EndQuorumEpochRequestTopicData] = []
     leader_endpoints: list[LeaderEndpoint] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("topics", EndQuorumEpochRequestTopicData, "0+", array=True),
-            Field("leader_endpoints", LeaderEndpoint, "1+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("topics", EndQuorumEpochRequestTopicData, "0+", array=True),
+        Field("leader_endpoints", LeaderEndpoint, "1+", array=True),
+    ))
 
 
 class EndQuorumEpochResponsePartitionData(Message):
@@ -93,30 +73,22 @@ class EndQuorumEpochResponsePartitionData(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class EndQuorumEpochResponseTopicData(Message):
     topic_name: str = ""
     partitions: list[EndQuorumEpochResponsePartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", EndQuorumEpochResponsePartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", EndQuorumEpochResponsePartitionData, "0+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -124,15 +96,11 @@ class NodeEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class EndQuorumEpochResponse(Message):
@@ -140,12 +108,8 @@ class EndQuorumEpochResponse(Message):
     topics: list[EndQuorumEpochResponseTopicData] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "0-1",
-        "1+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("topics", EndQuorumEpochResponseTopicData, "0+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
-        ),
-    )
+    schema = Schema("0-1", "1+", (
+        Field("error_code", "int16", "0+"),
+        Field("topics", EndQuorumEpochResponseTopicData, "0+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
+    ))

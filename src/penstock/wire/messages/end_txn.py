@@ -11,16 +11,12 @@ class EndTxnRequest(Message):
     producer_epoch: int = 0
     committed: bool = False
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("transactional_id", "string", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int16", "0+"),
-            Field("committed", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("transactional_id", "string", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int16", "0+"),
+        Field("committed", "bool", "0+"),
+    ))
 
 
 class EndTxnResponse(Message):
@@ -29,13 +25,9 @@ class EndTxnResponse(Message):
     producer_id: int = -1
     producer_epoch: int = -1
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("producer_id", "int64", "5+"),
-            Field("producer_epoch", "int16", "5+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("producer_id", "int64", "5+"),
+        Field("producer_epoch", "int16", "5+"),
+    ))

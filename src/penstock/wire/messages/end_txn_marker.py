@@ -8,4 +8,6 @@ from penstock.wire.schema import Field, Message, Schema
 class EndTxnMarker(Message):
     coordinator_epoch: int = 0
 
-    schema = Schema("0", "none", (Field("coordinator_epoch", "int32", "0+"),))
+    schema = Schema("0", "none", (
+        Field("coordinator_epoch", "int32", "0+"),
+    ))

@@ -10,26 +10,18 @@ class EnvelopeRequest(Message):
     request_principal: bytes | None = b""
     client_host_address: bytes = b""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("request_data", "bytes", "0+"),
-            Field("request_principal", "bytes", "0+", nullable="0+"),
-            Field("client_host_address", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("request_data", "bytes", "0+"),
+        Field("request_principal", "bytes", "0+", nullable="0+"),
+        Field("client_host_address", "bytes", "0+"),
+    ))
 
 
 class EnvelopeResponse(Message):
     response_data: bytes | None = None
     error_code: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("response_data", "bytes", "0+", nullable="0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("response_data", "bytes", "0+", nullable="0+"),
+        Field("error_code", "int16", "0+"),
+    ))

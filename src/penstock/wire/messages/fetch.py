@@ -11,14 +11,10 @@ class ReplicaState(Message):
     replica_id: int = -1
     replica_epoch: int = -1
 
-    schema = Schema(
-        "15-18",
-        "15+",
-        (
-            Field("replica_id", "int32", "15+"),
-            Field("replica_epoch", "int64", "15+"),
-        ),
-    )
+    schema = Schema("15-18", "15+", (
+        Field("replica_id", "int32", "15+"),
+        Field("replica_epoch", "int64", "15+"),
+    ))
 
 
 class FetchPartition(Message):
@@ -31,20 +27,16 @@ class FetchPartition(Message):
     replica_directory_id: bytes = ZERO_UUID
     high_watermark: int = 9223372036854775807
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("partition", "int32", "4+"),
-            Field("current_leader_epoch", "int32", "9+"),
-            Field("fetch_offset", "int64", "4+"),
-            Field("last_fetched_epoch", "int32", "12+"),
-            Field("log_start_offset", "int64", "5+"),
-            Field("partition_max_bytes", "int32", "4+"),
-            Field("replica_directory_id", "uuid", "17+", tag=0, tagged="17+"),
-            Field("high_watermark", "int64", "18+", tag=1, tagged="18+"),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("partition", "int32", "4+"),
+        Field("current_leader_epoch", "int32", "9+"),
+        Field("fetch_offset", "int64", "4+"),
+        Field("last_fetched_epoch", "int32", "12+"),
+        Field("log_start_offset", "int64", "5+"),
+        Field("partition_max_bytes", "int32", "4+"),
+        Field("replica_directory_id", "uuid", "17+", tag=0, tagged="17+"),
+        Field("high_watermark", "int64", "18+", tag=1, tagged="18+"),
+    ))
 
 
 class FetchTopic(Message):
@@ -52,15 +44,11 @@ class FetchTopic(Message):
     topic: str = ""
     partitions: list[FetchPartition] = []
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("topic_id", "uuid", "13+"),
-            Field("topic", "string", "4-12"),
-            Field("partitions", FetchPartition, "4+", array=True),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("topic_id", "uuid", "13+"),
+        Field("topic", "string", "4-12"),
+        Field("partitions", FetchPartition, "4+", array=True),
+    ))
 
 
 class ForgottenTopic(Message):
@@ -68,15 +56,11 @@ class ForgottenTopic(Message):
     topic: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "7-18",
-        "12+",
-        (
-            Field("topic_id", "uuid", "13+"),
-            Field("topic", "string", "7-12"),
-            Field("partitions", "int32", "7+", array=True),
-        ),
-    )
+    schema = Schema("7-18", "12+", (
+        Field("topic_id", "uuid", "13+"),
+        Field("topic", "string", "7-12"),
+        Field("partitions", "int32", "7+", array=True),
+    ))
 
 
 class FetchRequest(Message):
@@ -93,80 +77,60 @@ class FetchRequest(Message):
     forgotten_topics_data: list[ForgottenTopic] = []
     rack_id: str = ""
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("cluster_id", "string", "12+", nullable="12+", tag=0, tagged="12+"),
-            Field("replica_state", ReplicaState, "15+", tag=1, tagged="15+"),
-            Field("replica_id", "int32", "4-14"),
-            Field("max_wait_ms", "int32", "4+"),
-            Field("min_bytes", "int32", "4+"),
-            Field("max_bytes", "int32", "4+"),
-            Field("isolation_level", "int8", "4+"),
-            Field("session_id", "int32", "7+"),
-            Field("session_epoch", "int32", "7+"),
-            Field("topics", FetchTopic, "4+", array=True),
-            Field("forgotten_topics_data", ForgottenTopic, "7+", array=True),
-            Field("rack_id", "string", "11+"),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("cluster_id", "string", "12+", nullable="12+", tag=0, tagged="12+"),
+        Field("replica_state", ReplicaState, "15+", tag=1, tagged="15+"),
+        Field("replica_id", "int32", "4-14"),
+        Field("max_wait_ms", "int32", "4+"),
+        Field("min_bytes", "int32", "4+"),
+        Field("max_bytes", "int32", "4+"),
+        Field("isolation_level", "int8", "4+"),
+        Field("session_id", "int32", "7+"),
+        Field("session_epoch", "int32", "7+"),
+        Field("topics", FetchTopic, "4+", array=True),
+        Field("forgotten_topics_data", ForgottenTopic, "7+", array=True),
+        Field("rack_id", "string", "11+"),
+    ))
 
 
 class EpochEndOffset(Message):
     epoch: int = -1
     end_offset: int = -1
 
-    schema = Schema(
-        "12-18",
-        "12+",
-        (
-            Field("epoch", "int32", "12+"),
-            Field("end_offset", "int64", "12+"),
-        ),
-    )
+    schema = Schema("12-18", "12+", (
+        Field("epoch", "int32", "12+"),
+        Field("end_offset", "int64", "12+"),
+    ))
 
 
 class LeaderIdAndEpoch(Message):
     leader_id: int = -1
     leader_epoch: int = -1
 
-    schema = Schema(
-        "12-18",
-        "12+",
-        (
-            Field("leader_id", "int32", "12+"),
-            Field("leader_epoch", "int32", "12+"),
-        ),
-    )
+    schema = Schema("12-18", "12+", (
+        Field("leader_id", "int32", "12+"),
+        Field("leader_epoch", "int32", "12+"),
+    ))
 
 
 class SnapshotId(Message):
     end_offset: int = -1
     epoch: int = -1
 
-    schema = Schema(
-        "12-18",
-        "12+",
-        (
-            Field("end_offset", "int64", "12+"),
-            Field("epoch", "int32", "12+"),
-        ),
-    )
+    schema = Schema("12-18", "12+", (
+        Field("end_offset", "int64", "12+"),
+        Field("epoch", "int32", "12+"),
+    ))
 
 
 class AbortedTransaction(Message):
     producer_id: int = 0
     first_offset: int = 0
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("producer_id", "int64", "4+"),
-            Field("first_offset", "int64", "4+"),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("producer_id", "int64", "4+"),
+        Field("first_offset", "int64", "4+"),
+    ))
 
 
 class PartitionData(Message):
@@ -182,23 +146,19 @@ class PartitionData(Message):
     preferred_read_replica: int = -1
     records: bytes | memoryview | None = None
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("partition_index", "int32", "4+"),
-            Field("error_code", "int16", "4+"),
-            Field("high_watermark", "int64", "4+"),
-            Field("last_stable_offset", "int64", "4+"),
-            Field("log_start_offset", "int64", "5+"),
-            Field("diverging_epoch", EpochEndOffset, "12+", tag=0, tagged="12+"),
-            Field("current_leader", LeaderIdAndEpoch, "12+", tag=1, tagged="12+"),
-            Field("snapshot_id", SnapshotId, "12+", tag=2, tagged="12+"),
-            Field("aborted_transactions", AbortedTransaction, "4+", array=True, nullable="4+"),
-            Field("preferred_read_replica", "int32", "11+"),
-            Field("records", "records", "4+", nullable="4+"),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("partition_index", "int32", "4+"),
+        Field("error_code", "int16", "4+"),
+        Field("high_watermark", "int64", "4+"),
+        Field("last_stable_offset", "int64", "4+"),
+        Field("log_start_offset", "int64", "5+"),
+        Field("diverging_epoch", EpochEndOffset, "12+", tag=0, tagged="12+"),
+        Field("current_leader", LeaderIdAndEpoch, "12+", tag=1, tagged="12+"),
+        Field("snapshot_id", SnapshotId, "12+", tag=2, tagged="12+"),
+        Field("aborted_transactions", AbortedTransaction, "4+", array=True, nullable="4+"),
+        Field("preferred_read_replica", "int32", "11+"),
+        Field("records", "records", "4+", nullable="4+"),
+    ))
 
 
 class FetchableTopicResponse(Message):
@@ -206,15 +166,11 @@ class FetchableTopicResponse(Message):
     topic: str = ""
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("topic_id", "uuid", "13+"),
-            Field("topic", "string", "4-12"),
-            Field("partitions", PartitionData, "4+", array=True),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("topic_id", "uuid", "13+"),
+        Field("topic", "string", "4-12"),
+        Field("partitions", PartitionData, "4+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -223,16 +179,12 @@ class NodeEndpoint(Message):
     port: int = 0
     rack: str | None = None
 
-    schema = Schema(
-        "16-18",
-        "16+",
-        (
-            Field("node_id", "int32", "16+"),
-            Field("host", "string", "16+"),
-            Field("port", "int32", "16+"),
-            Field("rack", "string", "16+", nullable="16+"),
-        ),
-    )
+    schema = Schema("16-18", "16+", (
+        Field("node_id", "int32", "16+"),
+        Field("host", "string", "16+"),
+        Field("port", "int32", "16+"),
+        Field("rack", "string", "16+", nullable="16+"),
+    ))
 
 
 class FetchResponse(Message):
@@ -242,14 +194,10 @@ class FetchResponse(Message):
     responses: list[FetchableTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "4-18",
-        "12+",
-        (
-            Field("throttle_time_ms", "int32", "4+"),
-            Field("error_code", "int16", "7+"),
-            Field("session_id", "int32", "7+"),
-            Field("responses", FetchableTopicResponse, "4+", array=True),
-            Field("node_endpoints", NodeEndpoint, "16+", array=True, tag=0, tagged="16+"),
-        ),
-    )
+    schema = Schema("4-18", "12+", (
+        Field("throttle_time_ms", "int32", "4+"),
+        Field("error_code", "int16", "7+"),
+        Field("session_id", "int32", "7+"),
+        Field("responses", FetchableTopicResponse, "4+", array=True),
+        Field("node_endpoints", NodeEndpoint, "16+", array=True, tag=0, tagged="16+"),
+    ))

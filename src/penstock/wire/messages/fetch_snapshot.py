@@ -13,14 +13,10 @@ class FetchSnapshotRequestSnapshotId(Message):
     end_offset: int = 0
     epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("end_offset", "int64", "0+"),
-            Field("epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("end_offset", "int64", "0+"),
+        Field("epoch", "int32", "0+"),
+    ))
 
 
 class FetchSnapshotRequestPartitionSnapshot(Message):
@@ -30,31 +26,23 @@ class FetchSnapshotRequestPartitionSnapshot(Message):
     position: int = 0
     replica_directory_id: bytes = ZERO_UUID
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("current_leader_epoch", "int32", "0+"),
-            Field("snapshot_id", FetchSnapshotRequestSnapshotId, "0+"),
-            Field("position", "int64", "0+"),
-            Field("replica_directory_id", "uuid", "1+", tag=0, tagged="1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("current_leader_epoch", "int32", "0+"),
+        Field("snapshot_id", FetchSnapshotRequestSnapshotId, "0+"),
+        Field("position", "int64", "0+"),
+        Field("replica_directory_id", "uuid", "1+", tag=0, tagged="1+"),
+    ))
 
 
 class FetchSnapshotRequestTopicSnapshot(Message):
     name: str = ""
     partitions: list[FetchSnapshotRequestPartitionSnapshot] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", FetchSnapshotRequestPartitionSnapshot, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", FetchSnapshotRequestPartitionSnapshot, "0+", array=True),
+    ))
 
 
 class FetchSnapshotRequest(Message):
@@ -63,44 +51,32 @@ class FetchSnapshotRequest(Message):
     max_bytes: int = 2147483647
     topics: list[FetchSnapshotRequestTopicSnapshot] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+", tag=0, tagged="0+"),
-            Field("replica_id", "int32", "0+"),
-            Field("max_bytes", "int32", "0+"),
-            Field("topics", FetchSnapshotRequestTopicSnapshot, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("cluster_id", "string", "0+", nullable="0+", tag=0, tagged="0+"),
+        Field("replica_id", "int32", "0+"),
+        Field("max_bytes", "int32", "0+"),
+        Field("topics", FetchSnapshotRequestTopicSnapshot, "0+", array=True),
+    ))
 
 
 class FetchSnapshotResponseSnapshotId(Message):
     end_offset: int = 0
     epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("end_offset", "int64", "0+"),
-            Field("epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("end_offset", "int64", "0+"),
+        Field("epoch", "int32", "0+"),
+    ))
 
 
 class LeaderIdAndEpoch(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class FetchSnapshotResponsePartitionSnapshot(Message):
@@ -112,33 +88,25 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
     position: int = 0
     unaligned_records: bytes | memoryview | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("snapshot_id", FetchSnapshotResponseSnapshotId, "0+"),
-            Field("current_leader", LeaderIdAndEpoch, "0+", tag=0, tagged="0+"),
-            Field("size", "int64", "0+"),
-            Field("position", "int64", "0+"),
-            Field("unaligned_records", "records", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("snapshot_id", FetchSnapshotResponseSnapshotId, "0+"),
+        Field("current_leader", LeaderIdAndEpoch, "0+", tag=0, tagged="0+"),
+        Field("size", "int64", "0+"),
+        Field("position", "int64", "0+"),
+        Field("unaligned_records", "records", "0+"),
+    ))
 
 
 class FetchSnapshotResponseTopicSnapshot(Message):
     name: str = ""
     partitions: list[FetchSnapshotResponsePartitionSnapshot] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", FetchSnapshotResponsePartitionSnapshot, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", FetchSnapshotResponsePartitionSnapshot, "0+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -146,15 +114,11 @@ class NodeEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class FetchSnapshotResponse(Message):
@@ -163,13 +127,9 @@ class FetchSnapshotResponse(Message):
     topics: list[FetchSnapshotResponseTopicSnapshot] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("topics", FetchSnapshotResponseTopicSnapshot, "0+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("topics", FetchSnapshotResponseTopicSnapshot, "0+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
+    ))

@@ -11,15 +11,11 @@ class FindCoordinatorRequest(Message):
     key_type: int = 0
     coordinator_keys: list[str] = []
 
-    schema = Schema(
-        "0-6",
-        "3+",
-        (
-            Field("key", "string", "0-3"),
-            Field("key_type", "int8", "1+"),
-            Field("coordinator_keys", "string", "4+", array=True),
-        ),
-    )
+    schema = Schema("0-6", "3+", (
+        Field("key", "string", "0-3"),
+        Field("key_type", "int8", "1+"),
+        Field("coordinator_keys", "string", "4+", array=True),
+    ))
 
 
 class Coordinator(Message):
@@ -30,18 +26,14 @@ class Coordinator(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "4-6",
-        "4+",
-        (
-            Field("key", "string", "4+"),
-            Field("node_id", "int32", "4+"),
-            Field("host", "string", "4+"),
-            Field("port", "int32", "4+"),
-            Field("error_code", "int16", "4+"),
-            Field("error_message", "string", "4+", nullable="4+"),
-        ),
-    )
+    schema = Schema("4-6", "4+", (
+        Field("key", "string", "4+"),
+        Field("node_id", "int32", "4+"),
+        Field("host", "string", "4+"),
+        Field("port", "int32", "4+"),
+        Field("error_code", "int16", "4+"),
+        Field("error_message", "string", "4+", nullable="4+"),
+    ))
 
 
 class FindCoordinatorResponse(Message):
@@ -53,16 +45,12 @@ class FindCoordinatorResponse(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "0-6",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("coordinators", Coordinator, "4+", array=True),
-            Field("error_code", "int16", "0-3"),
-            Field("error_message", "string", "1-3", nullable="1-3"),
-            Field("node_id", "int32", "0-3"),
-            Field("host", "string", "0-3"),
-            Field("port", "int32", "0-3"),
-        ),
-    )
+    schema = Schema("0-6", "3+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("coordinators", Coordinator, "4+", array=True),
+        Field("error_code", "int16", "0-3"),
+        Field("error_message", "string", "1-3", nullable="1-3"),
+        Field("node_id", "int32", "0-3"),
+        Field("host", "string", "0-3"),
+        Field("port", "int32", "0-3"),
+    ))

@@ -10,7 +10,9 @@ from penstock.wire.uuids import ZERO_UUID
 class GetTelemetrySubscriptionsRequest(Message):
     client_instance_id: bytes = ZERO_UUID
 
-    schema = Schema("0", "0+", (Field("client_instance_id", "uuid", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("client_instance_id", "uuid", "0+"),
+    ))
 
 
 class GetTelemetrySubscriptionsResponse(Message):
@@ -24,18 +26,14 @@ class GetTelemetrySubscriptionsResponse(Message):
     delta_temporality: bool = False
     requested_metrics: list[str] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("client_instance_id", "uuid", "0+"),
-            Field("subscription_id", "int32", "0+"),
-            Field("accepted_compression_types", "int8", "0+", array=True),
-            Field("push_interval_ms", "int32", "0+"),
-            Field("telemetry_max_bytes", "int32", "0+"),
-            Field("delta_temporality", "bool", "0+"),
-            Field("requested_metrics", "string", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("client_instance_id", "uuid", "0+"),
+        Field("subscription_id", "int32", "0+"),
+        Field("accepted_compression_types", "int8", "0+", array=True),
+        Field("push_interval_ms", "int32", "0+"),
+        Field("telemetry_max_bytes", "int32", "0+"),
+        Field("delta_temporality", "bool", "0+"),
+        Field("requested_metrics", "string", "0+", array=True),
+    ))

@@ -11,27 +11,19 @@ class HeartbeatRequest(Message):
     member_id: str = ""
     group_instance_id: str | None = None
 
-    schema = Schema(
-        "0-4",
-        "4+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("generation_id", "int32", "0+"),
-            Field("member_id", "string", "0+"),
-            Field("group_instance_id", "string", "3+", nullable="3+"),
-        ),
-    )
+    schema = Schema("0-4", "4+", (
+        Field("group_id", "string", "0+"),
+        Field("generation_id", "int32", "0+"),
+        Field("member_id", "string", "0+"),
+        Field("group_instance_id", "string", "3+", nullable="3+"),
+    ))
 
 
 class HeartbeatResponse(Message):
     throttle_time_ms: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0-4",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-4", "4+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "0+"),
+    ))

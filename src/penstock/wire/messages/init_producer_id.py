@@ -13,18 +13,14 @@ class InitProducerIdRequest(Message):
     enable2_pc: bool = False
     keep_prepared_txn: bool = False
 
-    schema = Schema(
-        "0-6",
-        "2+",
-        (
-            Field("transactional_id", "string", "0+", nullable="0+"),
-            Field("transaction_timeout_ms", "int32", "0+"),
-            Field("producer_id", "int64", "3+"),
-            Field("producer_epoch", "int16", "3+"),
-            Field("enable2_pc", "bool", "6+"),
-            Field("keep_prepared_txn", "bool", "6+"),
-        ),
-    )
+    schema = Schema("0-6", "2+", (
+        Field("transactional_id", "string", "0+", nullable="0+"),
+        Field("transaction_timeout_ms", "int32", "0+"),
+        Field("producer_id", "int64", "3+"),
+        Field("producer_epoch", "int16", "3+"),
+        Field("enable2_pc", "bool", "6+"),
+        Field("keep_prepared_txn", "bool", "6+"),
+    ))
 
 
 class InitProducerIdResponse(Message):
@@ -35,15 +31,11 @@ class InitProducerIdResponse(Message):
     ongoing_txn_producer_id: int = -1
     ongoing_txn_producer_epoch: int = -1
 
-    schema = Schema(
-        "0-6",
-        "2+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int16", "0+"),
-            Field("ongoing_txn_producer_id", "int64", "6+"),
-            Field("ongoing_txn_producer_epoch", "int16", "6+"),
-        ),
-    )
+    schema = Schema("0-6", "2+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int16", "0+"),
+        Field("ongoing_txn_producer_id", "int64", "6+"),
+        Field("ongoing_txn_producer_epoch", "int16", "6+"),
+    ))

@@ -12,43 +12,31 @@ class PartitionData(Message):
     state_epoch: int = 0
     start_offset: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("state_epoch", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("state_epoch", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+    ))
 
 
 class InitializeStateData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionData, "0+", array=True),
+    ))
 
 
 class InitializeShareGroupStateRequest(Message):
     group_id: str = ""
     topics: list[InitializeStateData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", InitializeStateData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", InitializeStateData, "0+", array=True),
+    ))
 
 
 class PartitionResult(Message):
@@ -56,32 +44,26 @@ class PartitionResult(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class InitializeStateResult(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionResult] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionResult, "0+", array=True),
+    ))
 
 
 class InitializeShareGroupStateResponse(Message):
     results: list[InitializeStateResult] = []
 
-    schema = Schema("0", "0+", (Field("results", InitializeStateResult, "0+", array=True),))
+    schema = Schema("0", "0+", (
+        Field("results", InitializeStateResult, "0+", array=True),
+    ))

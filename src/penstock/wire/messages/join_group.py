@@ -10,14 +10,10 @@ class JoinGroupRequestProtocol(Message):
     name: str = ""
     metadata: bytes = b""
 
-    schema = Schema(
-        "0-9",
-        "6+",
-        (
-            Field("name", "string", "0+"),
-            Field("metadata", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0-9", "6+", (
+        Field("name", "string", "0+"),
+        Field("metadata", "bytes", "0+"),
+    ))
 
 
 class JoinGroupRequest(Message):
@@ -30,20 +26,16 @@ class JoinGroupRequest(Message):
     protocols: list[JoinGroupRequestProtocol] = []
     reason: str | None = None
 
-    schema = Schema(
-        "0-9",
-        "6+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("session_timeout_ms", "int32", "0+"),
-            Field("rebalance_timeout_ms", "int32", "1+"),
-            Field("member_id", "string", "0+"),
-            Field("group_instance_id", "string", "5+", nullable="5+"),
-            Field("protocol_type", "string", "0+"),
-            Field("protocols", JoinGroupRequestProtocol, "0+", array=True),
-            Field("reason", "string", "8+", nullable="8+"),
-        ),
-    )
+    schema = Schema("0-9", "6+", (
+        Field("group_id", "string", "0+"),
+        Field("session_timeout_ms", "int32", "0+"),
+        Field("rebalance_timeout_ms", "int32", "1+"),
+        Field("member_id", "string", "0+"),
+        Field("group_instance_id", "string", "5+", nullable="5+"),
+        Field("protocol_type", "string", "0+"),
+        Field("protocols", JoinGroupRequestProtocol, "0+", array=True),
+        Field("reason", "string", "8+", nullable="8+"),
+    ))
 
 
 class JoinGroupResponseMember(Message):
@@ -51,15 +43,11 @@ class JoinGroupResponseMember(Message):
     group_instance_id: str | None = None
     metadata: bytes = b""
 
-    schema = Schema(
-        "0-9",
-        "6+",
-        (
-            Field("member_id", "string", "0+"),
-            Field("group_instance_id", "string", "5+", nullable="5+"),
-            Field("metadata", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0-9", "6+", (
+        Field("member_id", "string", "0+"),
+        Field("group_instance_id", "string", "5+", nullable="5+"),
+        Field("metadata", "bytes", "0+"),
+    ))
 
 
 class JoinGroupResponse(Message):
@@ -73,18 +61,14 @@ class JoinGroupResponse(Message):
     member_id: str = ""
     members: list[JoinGroupResponseMember] = []
 
-    schema = Schema(
-        "0-9",
-        "6+",
-        (
-            Field("throttle_time_ms", "int32", "2+"),
-            Field("error_code", "int16", "0+"),
-            Field("generation_id", "int32", "0+"),
-            Field("protocol_type", "string", "7+", nullable="7+"),
-            Field("protocol_name", "string", "0+", nullable="7+"),
-            Field("leader", "string", "0+"),
-            Field("skip_assignment", "bool", "9+"),
-            Field("member_id", "string", "0+"),
-            Field("members", JoinGroupResponseMember, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-9", "6+", (
+        Field("throttle_time_ms", "int32", "2+"),
+        Field("error_code", "int16", "0+"),
+        Field("generation_id", "int32", "0+"),
+        Field("protocol_type", "string", "7+", nullable="7+"),
+        Field("protocol_name", "string", "0+", nullable="7+"),
+        Field("leader", "string", "0+"),
+        Field("skip_assignment", "bool", "9+"),
+        Field("member_id", "string", "0+"),
+        Field("members", JoinGroupResponseMember, "0+", array=True),
+    ))

@@ -9,11 +9,7 @@ class KRaftVersionRecord(Message):
     version: int = 0
     k_raft_version: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("version", "int16", "0+"),
-            Field("k_raft_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("version", "int16", "0+"),
+        Field("k_raft_version", "int16", "0+"),
+    ))

@@ -11,14 +11,10 @@ class Voter(Message):
     voter_id: int = 0
     voter_directory_id: bytes = ZERO_UUID
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("voter_id", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("voter_id", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "1+"),
+    ))
 
 
 class LeaderChangeMessage(Message):
@@ -27,13 +23,9 @@ class LeaderChangeMessage(Message):
     voters: list[Voter] = []
     granting_voters: list[Voter] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("version", "int16", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("voters", Voter, "0+", array=True),
-            Field("granting_voters", Voter, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("version", "int16", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("voters", Voter, "0+", array=True),
+        Field("granting_voters", Voter, "0+", array=True),
+    ))

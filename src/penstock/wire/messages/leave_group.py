@@ -11,15 +11,11 @@ class MemberIdentity(Message):
     group_instance_id: str | None = None
     reason: str | None = None
 
-    schema = Schema(
-        "3-5",
-        "4+",
-        (
-            Field("member_id", "string", "3+"),
-            Field("group_instance_id", "string", "3+", nullable="3+"),
-            Field("reason", "string", "5+", nullable="5+"),
-        ),
-    )
+    schema = Schema("3-5", "4+", (
+        Field("member_id", "string", "3+"),
+        Field("group_instance_id", "string", "3+", nullable="3+"),
+        Field("reason", "string", "5+", nullable="5+"),
+    ))
 
 
 class LeaveGroupRequest(Message):
@@ -27,15 +23,11 @@ class LeaveGroupRequest(Message):
     members: list[MemberIdentity] = []
     member_id: str = ""
 
-    schema = Schema(
-        "0-5",
-        "4+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("members", MemberIdentity, "3+", array=True),
-            Field("member_id", "string", "0-2"),
-        ),
-    )
+    schema = Schema("0-5", "4+", (
+        Field("group_id", "string", "0+"),
+        Field("members", MemberIdentity, "3+", array=True),
+        Field("member_id", "string", "0-2"),
+    ))
 
 
 class MemberResponse(Message):
@@ -43,15 +35,11 @@ class MemberResponse(Message):
     group_instance_id: str | None = ""
     error_code: int = 0
 
-    schema = Schema(
-        "3-5",
-        "4+",
-        (
-            Field("member_id", "string", "3+"),
-            Field("group_instance_id", "string", "3+", nullable="3+"),
-            Field("error_code", "int16", "3+"),
-        ),
-    )
+    schema = Schema("3-5", "4+", (
+        Field("member_id", "string", "3+"),
+        Field("group_instance_id", "string", "3+", nullable="3+"),
+        Field("error_code", "int16", "3+"),
+    ))
 
 
 class LeaveGroupResponse(Message):
@@ -59,12 +47,8 @@ class LeaveGroupResponse(Message):
     error_code: int = 0
     members: list[MemberResponse] = []
 
-    schema = Schema(
-        "0-5",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "0+"),
-            Field("members", MemberResponse, "3+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "4+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "0+"),
+        Field("members", MemberResponse, "3+", array=True),
+    ))

@@ -9,21 +9,19 @@ from penstock.wire.schema import Field, Message, Schema
 class ListConfigResourcesRequest(Message):
     resource_types: list[int] = []
 
-    schema = Schema("0-1", "0+", (Field("resource_types", "int8", "1+", array=True),))
+    schema = Schema("0-1", "0+", (
+        Field("resource_types", "int8", "1+", array=True),
+    ))
 
 
 class ConfigResource(Message):
     resource_name: str = ""
     resource_type: int = 16
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("resource_name", "string", "0+"),
-            Field("resource_type", "int8", "1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("resource_name", "string", "0+"),
+        Field("resource_type", "int8", "1+"),
+    ))
 
 
 class ListConfigResourcesResponse(Message):
@@ -31,12 +29,8 @@ class ListConfigResourcesResponse(Message):
     error_code: int = 0
     config_resources: list[ConfigResource] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("config_resources", ConfigResource, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("config_resources", ConfigResource, "0+", array=True),
+    ))

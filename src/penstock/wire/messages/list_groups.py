@@ -10,14 +10,10 @@ class ListGroupsRequest(Message):
     states_filter: list[str] = []
     types_filter: list[str] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("states_filter", "string", "4+", array=True),
-            Field("types_filter", "string", "5+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("states_filter", "string", "4+", array=True),
+        Field("types_filter", "string", "5+", array=True),
+    ))
 
 
 class ListedGroup(Message):
@@ -26,16 +22,12 @@ class ListedGroup(Message):
     group_state: str = ""
     group_type: str = ""
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("protocol_type", "string", "0+"),
-            Field("group_state", "string", "4+"),
-            Field("group_type", "string", "5+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("group_id", "string", "0+"),
+        Field("protocol_type", "string", "0+"),
+        Field("group_state", "string", "4+"),
+        Field("group_type", "string", "5+"),
+    ))
 
 
 class ListGroupsResponse(Message):
@@ -43,12 +35,8 @@ class ListGroupsResponse(Message):
     error_code: int = 0
     groups: list[ListedGroup] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "0+"),
-            Field("groups", ListedGroup, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "0+"),
+        Field("groups", ListedGroup, "0+", array=True),
+    ))

@@ -11,29 +11,21 @@ class ListOffsetsPartition(Message):
     current_leader_epoch: int = -1
     timestamp: int = 0
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("current_leader_epoch", "int32", "4+"),
-            Field("timestamp", "int64", "1+"),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("partition_index", "int32", "1+"),
+        Field("current_leader_epoch", "int32", "4+"),
+        Field("timestamp", "int64", "1+"),
+    ))
 
 
 class ListOffsetsTopic(Message):
     name: str = ""
     partitions: list[ListOffsetsPartition] = []
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", ListOffsetsPartition, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("name", "string", "1+"),
+        Field("partitions", ListOffsetsPartition, "1+", array=True),
+    ))
 
 
 class ListOffsetsRequest(Message):
@@ -42,16 +34,12 @@ class ListOffsetsRequest(Message):
     topics: list[ListOffsetsTopic] = []
     timeout_ms: int = 0
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("replica_id", "int32", "1+"),
-            Field("isolation_level", "int8", "2+"),
-            Field("topics", ListOffsetsTopic, "1+", array=True),
-            Field("timeout_ms", "int32", "10+"),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("replica_id", "int32", "1+"),
+        Field("isolation_level", "int8", "2+"),
+        Field("topics", ListOffsetsTopic, "1+", array=True),
+        Field("timeout_ms", "int32", "10+"),
+    ))
 
 
 class ListOffsetsPartitionResponse(Message):
@@ -61,42 +49,30 @@ class ListOffsetsPartitionResponse(Message):
     offset: int = -1
     leader_epoch: int = -1
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("timestamp", "int64", "1+"),
-            Field("offset", "int64", "1+"),
-            Field("leader_epoch", "int32", "4+"),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("partition_index", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("timestamp", "int64", "1+"),
+        Field("offset", "int64", "1+"),
+        Field("leader_epoch", "int32", "4+"),
+    ))
 
 
 class ListOffsetsTopicResponse(Message):
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = []
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", ListOffsetsPartitionResponse, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("name", "string", "1+"),
+        Field("partitions", ListOffsetsPartitionResponse, "1+", array=True),
+    ))
 
 
 class ListOffsetsResponse(Message):
     throttle_time_ms: int = 0
     topics: list[ListOffsetsTopicResponse] = []
 
-    schema = Schema(
-        "1-11",
-        "6+",
-        (
-            Field("throttle_time_ms", "int32", "2+"),
-            Field("topics", ListOffsetsTopicResponse, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-11", "6+", (
+        Field("throttle_time_ms", "int32", "2+"),
+        Field("topics", ListOffsetsTopicResponse, "1+", array=True),
+    ))

@@ -10,28 +10,20 @@ class ListPartitionReassignmentsTopics(Message):
     name: str = ""
     partition_indexes: list[int] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partition_indexes", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("partition_indexes", "int32", "0+", array=True),
+    ))
 
 
 class ListPartitionReassignmentsRequest(Message):
     timeout_ms: int = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("timeout_ms", "int32", "0+"),
-            Field("topics", ListPartitionReassignmentsTopics, "0+", array=True, nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("timeout_ms", "int32", "0+"),
+        Field("topics", ListPartitionReassignmentsTopics, "0+", array=True, nullable="0+"),
+    ))
 
 
 class OngoingPartitionReassignment(Message):
@@ -40,30 +32,22 @@ class OngoingPartitionReassignment(Message):
     adding_replicas: list[int] = []
     removing_replicas: list[int] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("replicas", "int32", "0+", array=True),
-            Field("adding_replicas", "int32", "0+", array=True),
-            Field("removing_replicas", "int32", "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("replicas", "int32", "0+", array=True),
+        Field("adding_replicas", "int32", "0+", array=True),
+        Field("removing_replicas", "int32", "0+", array=True),
+    ))
 
 
 class OngoingTopicReassignment(Message):
     name: str = ""
     partitions: list[OngoingPartitionReassignment] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", OngoingPartitionReassignment, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("partitions", OngoingPartitionReassignment, "0+", array=True),
+    ))
 
 
 class ListPartitionReassignmentsResponse(Message):
@@ -72,13 +56,9 @@ class ListPartitionReassignmentsResponse(Message):
     error_message: str | None = ""
     topics: list[OngoingTopicReassignment] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("topics", OngoingTopicReassignment, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("topics", OngoingTopicReassignment, "0+", array=True),
+    ))

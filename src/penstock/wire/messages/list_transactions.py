@@ -12,16 +12,12 @@ class ListTransactionsRequest(Message):
     duration_filter: int = -1
     transactional_id_pattern: str | None = None
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("state_filters", "string", "0+", array=True),
-            Field("producer_id_filters", "int64", "0+", array=True),
-            Field("duration_filter", "int64", "1+"),
-            Field("transactional_id_pattern", "string", "2+", nullable="2+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("state_filters", "string", "0+", array=True),
+        Field("producer_id_filters", "int64", "0+", array=True),
+        Field("duration_filter", "int64", "1+"),
+        Field("transactional_id_pattern", "string", "2+", nullable="2+"),
+    ))
 
 
 class TransactionState(Message):
@@ -29,15 +25,11 @@ class TransactionState(Message):
     producer_id: int = 0
     transaction_state: str = ""
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("transactional_id", "string", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("transaction_state", "string", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("transactional_id", "string", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("transaction_state", "string", "0+"),
+    ))
 
 
 class ListTransactionsResponse(Message):
@@ -46,13 +38,9 @@ class ListTransactionsResponse(Message):
     unknown_state_filters: list[str] = []
     transaction_states: list[TransactionState] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("unknown_state_filters", "string", "0+", array=True),
-            Field("transaction_states", TransactionState, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("unknown_state_filters", "string", "0+", array=True),
+        Field("transaction_states", TransactionState, "0+", array=True),
+    ))

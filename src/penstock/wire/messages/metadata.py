@@ -11,14 +11,10 @@ class MetadataRequestTopic(Message):
     topic_id: bytes = ZERO_UUID
     name: str | None = ""
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("topic_id", "uuid", "10+"),
-            Field("name", "string", "0+", nullable="10+"),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("topic_id", "uuid", "10+"),
+        Field("name", "string", "0+", nullable="10+"),
+    ))
 
 
 class MetadataRequest(Message):
@@ -27,16 +23,12 @@ class MetadataRequest(Message):
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("topics", MetadataRequestTopic, "0+", array=True, nullable="1+"),
-            Field("allow_auto_topic_creation", "bool", "4+"),
-            Field("include_cluster_authorized_operations", "bool", "8-10"),
-            Field("include_topic_authorized_operations", "bool", "8+"),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("topics", MetadataRequestTopic, "0+", array=True, nullable="1+"),
+        Field("allow_auto_topic_creation", "bool", "4+"),
+        Field("include_cluster_authorized_operations", "bool", "8-10"),
+        Field("include_topic_authorized_operations", "bool", "8+"),
+    ))
 
 
 class MetadataResponseBroker(Message):
@@ -45,16 +37,12 @@ class MetadataResponseBroker(Message):
     port: int = 0
     rack: str | None = None
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("node_id", "int32", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "int32", "0+"),
-            Field("rack", "string", "1+", nullable="1+"),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("node_id", "int32", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "int32", "0+"),
+        Field("rack", "string", "1+", nullable="1+"),
+    ))
 
 
 class MetadataResponsePartition(Message):
@@ -66,19 +54,15 @@ class MetadataResponsePartition(Message):
     isr_nodes: list[int] = []
     offline_replicas: list[int] = []
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("partition_index", "int32", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "7+"),
-            Field("replica_nodes", "int32", "0+", array=True),
-            Field("isr_nodes", "int32", "0+", array=True),
-            Field("offline_replicas", "int32", "5+", array=True),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("error_code", "int16", "0+"),
+        Field("partition_index", "int32", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "7+"),
+        Field("replica_nodes", "int32", "0+", array=True),
+        Field("isr_nodes", "int32", "0+", array=True),
+        Field("offline_replicas", "int32", "5+", array=True),
+    ))
 
 
 class MetadataResponseTopic(Message):
@@ -89,18 +73,14 @@ class MetadataResponseTopic(Message):
     partitions: list[MetadataResponsePartition] = []
     topic_authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("name", "string", "0+", nullable="12+"),
-            Field("topic_id", "uuid", "10+"),
-            Field("is_internal", "bool", "1+"),
-            Field("partitions", MetadataResponsePartition, "0+", array=True),
-            Field("topic_authorized_operations", "int32", "8+"),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("error_code", "int16", "0+"),
+        Field("name", "string", "0+", nullable="12+"),
+        Field("topic_id", "uuid", "10+"),
+        Field("is_internal", "bool", "1+"),
+        Field("partitions", MetadataResponsePartition, "0+", array=True),
+        Field("topic_authorized_operations", "int32", "8+"),
+    ))
 
 
 class MetadataResponse(Message):
@@ -112,16 +92,12 @@ class MetadataResponse(Message):
     error_code: int = 0
     cluster_authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "0-13",
-        "9+",
-        (
-            Field("throttle_time_ms", "int32", "3+"),
-            Field("brokers", MetadataResponseBroker, "0+", array=True),
-            Field("cluster_id", "string", "2+", nullable="2+"),
-            Field("controller_id", "int32", "1+"),
-            Field("topics", MetadataResponseTopic, "0+", array=True),
-            Field("error_code", "int16", "13+"),
-            Field("cluster_authorized_operations", "int32", "8-10"),
-        ),
-    )
+    schema = Schema("0-13", "9+", (
+        Field("throttle_time_ms", "int32", "3+"),
+        Field("brokers", MetadataResponseBroker, "0+", array=True),
+        Field("cluster_id", "string", "2+", nullable="2+"),
+        Field("controller_id", "int32", "1+"),
+        Field("topics", MetadataResponseTopic, "0+", array=True),
+        Field("error_code", "int16", "13+"),
+        Field("cluster_authorized_operations", "int32", "8-10"),
+    ))

@@ -13,16 +13,12 @@ class OffsetCommitRequestPartition(Message):
     committed_leader_epoch: int = -1
     committed_metadata: str | None = ""
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("partition_index", "int32", "2+"),
-            Field("committed_offset", "int64", "2+"),
-            Field("committed_leader_epoch", "int32", "6+"),
-            Field("committed_metadata", "string", "2+", nullable="2+"),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("partition_index", "int32", "2+"),
+        Field("committed_offset", "int64", "2+"),
+        Field("committed_leader_epoch", "int32", "6+"),
+        Field("committed_metadata", "string", "2+", nullable="2+"),
+    ))
 
 
 class OffsetCommitRequestTopic(Message):
@@ -30,15 +26,11 @@ class OffsetCommitRequestTopic(Message):
     name: str = ""
     partitions: list[OffsetCommitRequestPartition] = []
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("topic_id", "uuid", "10+"),
-            Field("name", "string", "2-9"),
-            Field("partitions", OffsetCommitRequestPartition, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("topic_id", "uuid", "10+"),
+        Field("name", "string", "2-9"),
+        Field("partitions", OffsetCommitRequestPartition, "2+", array=True),
+    ))
 
 
 class OffsetCommitRequest(Message):
@@ -49,32 +41,24 @@ class OffsetCommitRequest(Message):
     retention_time_ms: int = -1
     topics: list[OffsetCommitRequestTopic] = []
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("group_id", "string", "2+"),
-            Field("generation_id_or_member_epoch", "int32", "2+"),
-            Field("member_id", "string", "2+"),
-            Field("group_instance_id", "string", "7+", nullable="7+"),
-            Field("retention_time_ms", "int64", "2-4"),
-            Field("topics", OffsetCommitRequestTopic, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("group_id", "string", "2+"),
+        Field("generation_id_or_member_epoch", "int32", "2+"),
+        Field("member_id", "string", "2+"),
+        Field("group_instance_id", "string", "7+", nullable="7+"),
+        Field("retention_time_ms", "int64", "2-4"),
+        Field("topics", OffsetCommitRequestTopic, "2+", array=True),
+    ))
 
 
 class OffsetCommitResponsePartition(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("partition_index", "int32", "2+"),
-            Field("error_code", "int16", "2+"),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("partition_index", "int32", "2+"),
+        Field("error_code", "int16", "2+"),
+    ))
 
 
 class OffsetCommitResponseTopic(Message):
@@ -82,26 +66,18 @@ class OffsetCommitResponseTopic(Message):
     name: str = ""
     partitions: list[OffsetCommitResponsePartition] = []
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("topic_id", "uuid", "10+"),
-            Field("name", "string", "2-9"),
-            Field("partitions", OffsetCommitResponsePartition, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("topic_id", "uuid", "10+"),
+        Field("name", "string", "2-9"),
+        Field("partitions", OffsetCommitResponsePartition, "2+", array=True),
+    ))
 
 
 class OffsetCommitResponse(Message):
     throttle_time_ms: int = 0
     topics: list[OffsetCommitResponseTopic] = []
 
-    schema = Schema(
-        "2-10",
-        "8+",
-        (
-            Field("throttle_time_ms", "int32", "3+"),
-            Field("topics", OffsetCommitResponseTopic, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-10", "8+", (
+        Field("throttle_time_ms", "int32", "3+"),
+        Field("topics", OffsetCommitResponseTopic, "2+", array=True),
+    ))

@@ -9,63 +9,49 @@ from penstock.wire.schema import Field, Message, Schema
 class OffsetDeleteRequestPartition(Message):
     partition_index: int = 0
 
-    schema = Schema("0", "none", (Field("partition_index", "int32", "0+"),))
+    schema = Schema("0", "none", (
+        Field("partition_index", "int32", "0+"),
+    ))
 
 
 class OffsetDeleteRequestTopic(Message):
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = []
 
-    schema = Schema(
-        "0",
-        "none",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", OffsetDeleteRequestPartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "none", (
+        Field("name", "string", "0+"),
+        Field("partitions", OffsetDeleteRequestPartition, "0+", array=True),
+    ))
 
 
 class OffsetDeleteRequest(Message):
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = []
 
-    schema = Schema(
-        "0",
-        "none",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", OffsetDeleteRequestTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "none", (
+        Field("group_id", "string", "0+"),
+        Field("topics", OffsetDeleteRequestTopic, "0+", array=True),
+    ))
 
 
 class OffsetDeleteResponsePartition(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0",
-        "none",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "none", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))
 
 
 class OffsetDeleteResponseTopic(Message):
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = []
 
-    schema = Schema(
-        "0",
-        "none",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", OffsetDeleteResponsePartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "none", (
+        Field("name", "string", "0+"),
+        Field("partitions", OffsetDeleteResponsePartition, "0+", array=True),
+    ))
 
 
 class OffsetDeleteResponse(Message):
@@ -73,12 +59,8 @@ class OffsetDeleteResponse(Message):
     throttle_time_ms: int = 0
     topics: list[OffsetDeleteResponseTopic] = []
 
-    schema = Schema(
-        "0",
-        "none",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("topics", OffsetDeleteResponseTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "none", (
+        Field("error_code", "int16", "0+"),
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("topics", OffsetDeleteResponseTopic, "0+", array=True),
+    ))

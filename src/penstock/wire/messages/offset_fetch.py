@@ -12,15 +12,11 @@ class OffsetFetchRequestTopics(Message):
     name: str = ""
     partition_indexes: list[int] = []
 
-    schema = Schema(
-        "8-10",
-        "8+",
-        (
-            Field("topic_id", "uuid", "10+"),
-            Field("name", "string", "8-9"),
-            Field("partition_indexes", "int32", "8+", array=True),
-        ),
-    )
+    schema = Schema("8-10", "8+", (
+        Field("topic_id", "uuid", "10+"),
+        Field("name", "string", "8-9"),
+        Field("partition_indexes", "int32", "8+", array=True),
+    ))
 
 
 class OffsetFetchRequestGroup(Message):
@@ -29,30 +25,22 @@ class OffsetFetchRequestGroup(Message):
     member_epoch: int = -1
     topics: list[OffsetFetchRequestTopics] | None = []
 
-    schema = Schema(
-        "8-10",
-        "8+",
-        (
-            Field("group_id", "string", "8+"),
-            Field("member_id", "string", "9+", nullable="9+"),
-            Field("member_epoch", "int32", "9+"),
-            Field("topics", OffsetFetchRequestTopics, "8+", array=True, nullable="8+"),
-        ),
-    )
+    schema = Schema("8-10", "8+", (
+        Field("group_id", "string", "8+"),
+        Field("member_id", "string", "9+", nullable="9+"),
+        Field("member_epoch", "int32", "9+"),
+        Field("topics", OffsetFetchRequestTopics, "8+", array=True, nullable="8+"),
+    ))
 
 
 class OffsetFetchRequestTopic(Message):
     name: str = ""
     partition_indexes: list[int] = []
 
-    schema = Schema(
-        "1-7",
-        "6+",
-        (
-            Field("name", "string", "1+"),
-            Field("partition_indexes", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-7", "6+", (
+        Field("name", "string", "1+"),
+        Field("partition_indexes", "int32", "1+", array=True),
+    ))
 
 
 class OffsetFetchRequest(Message):
@@ -61,16 +49,12 @@ class OffsetFetchRequest(Message):
     topics: list[OffsetFetchRequestTopic] | None = []
     require_stable: bool = False
 
-    schema = Schema(
-        "1-10",
-        "6+",
-        (
-            Field("groups", OffsetFetchRequestGroup, "8+", array=True),
-            Field("group_id", "string", "1-7"),
-            Field("topics", OffsetFetchRequestTopic, "1-7", array=True, nullable="2-7"),
-            Field("require_stable", "bool", "7+"),
-        ),
-    )
+    schema = Schema("1-10", "6+", (
+        Field("groups", OffsetFetchRequestGroup, "8+", array=True),
+        Field("group_id", "string", "1-7"),
+        Field("topics", OffsetFetchRequestTopic, "1-7", array=True, nullable="2-7"),
+        Field("require_stable", "bool", "7+"),
+    ))
 
 
 class OffsetFetchResponsePartitions(Message):
@@ -80,17 +64,13 @@ class OffsetFetchResponsePartitions(Message):
     metadata: str | None = ""
     error_code: int = 0
 
-    schema = Schema(
-        "8-10",
-        "8+",
-        (
-            Field("partition_index", "int32", "8+"),
-            Field("committed_offset", "int64", "8+"),
-            Field("committed_leader_epoch", "int32", "8+"),
-            Field("metadata", "string", "8+", nullable="8+"),
-            Field("error_code", "int16", "8+"),
-        ),
-    )
+    schema = Schema("8-10", "8+", (
+        Field("partition_index", "int32", "8+"),
+        Field("committed_offset", "int64", "8+"),
+        Field("committed_leader_epoch", "int32", "8+"),
+        Field("metadata", "string", "8+", nullable="8+"),
+        Field("error_code", "int16", "8+"),
+    ))
 
 
 class OffsetFetchResponseTopics(Message):
@@ -98,15 +78,11 @@ class OffsetFetchResponseTopics(Message):
     name: str = ""
     partitions: list[OffsetFetchResponsePartitions] = []
 
-    schema = Schema(
-        "8-10",
-        "8+",
-        (
-            Field("topic_id", "uuid", "10+"),
-            Field("name", "string", "8-9"),
-            Field("partitions", OffsetFetchResponsePartitions, "8+", array=True),
-        ),
-    )
+    schema = Schema("8-10", "8+", (
+        Field("topic_id", "uuid", "10+"),
+        Field("name", "string", "8-9"),
+        Field("partitions", OffsetFetchResponsePartitions, "8+", array=True),
+    ))
 
 
 class OffsetFetchResponseGroup(Message):
@@ -114,15 +90,11 @@ class OffsetFetchResponseGroup(Message):
     topics: list[OffsetFetchResponseTopics] = []
     error_code: int = 0
 
-    schema = Schema(
-        "8-10",
-        "8+",
-        (
-            Field("group_id", "string", "8+"),
-            Field("topics", OffsetFetchResponseTopics, "8+", array=True),
-            Field("error_code", "int16", "8+"),
-        ),
-    )
+    schema = Schema("8-10", "8+", (
+        Field("group_id", "string", "8+"),
+        Field("topics", OffsetFetchResponseTopics, "8+", array=True),
+        Field("error_code", "int16", "8+"),
+    ))
 
 
 class OffsetFetchResponsePartition(Message):
@@ -132,31 +104,23 @@ class OffsetFetchResponsePartition(Message):
     metadata: str | None = ""
     error_code: int = 0
 
-    schema = Schema(
-        "1-7",
-        "6+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("committed_offset", "int64", "1+"),
-            Field("committed_leader_epoch", "int32", "5+"),
-            Field("metadata", "string", "1+", nullable="1+"),
-            Field("error_code", "int16", "1+"),
-        ),
-    )
+    schema = Schema("1-7", "6+", (
+        Field("partition_index", "int32", "1+"),
+        Field("committed_offset", "int64", "1+"),
+        Field("committed_leader_epoch", "int32", "5+"),
+        Field("metadata", "string", "1+", nullable="1+"),
+        Field("error_code", "int16", "1+"),
+    ))
 
 
 class OffsetFetchResponseTopic(Message):
     name: str = ""
     partitions: list[OffsetFetchResponsePartition] = []
 
-    schema = Schema(
-        "1-7",
-        "6+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", OffsetFetchResponsePartition, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-7", "6+", (
+        Field("name", "string", "1+"),
+        Field("partitions", OffsetFetchResponsePartition, "1+", array=True),
+    ))
 
 
 class OffsetFetchResponse(Message):
@@ -165,13 +129,9 @@ class OffsetFetchResponse(Message):
     topics: list[OffsetFetchResponseTopic] = []
     error_code: int = 0
 
-    schema = Schema(
-        "1-10",
-        "6+",
-        (
-            Field("throttle_time_ms", "int32", "3+"),
-            Field("groups", OffsetFetchResponseGroup, "8+", array=True),
-            Field("topics", OffsetFetchResponseTopic, "1-7", array=True),
-            Field("error_code", "int16", "2-7"),
-        ),
-    )
+    schema = Schema("1-10", "6+", (
+        Field("throttle_time_ms", "int32", "3+"),
+        Field("groups", OffsetFetchResponseGroup, "8+", array=True),
+        Field("topics", OffsetFetchResponseTopic, "1-7", array=True),
+        Field("error_code", "int16", "2-7"),
+    ))

@@ -11,43 +11,31 @@ class OffsetForLeaderPartition(Message):
     current_leader_epoch: int = -1
     leader_epoch: int = 0
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("partition", "int32", "2+"),
-            Field("current_leader_epoch", "int32", "2+"),
-            Field("leader_epoch", "int32", "2+"),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("partition", "int32", "2+"),
+        Field("current_leader_epoch", "int32", "2+"),
+        Field("leader_epoch", "int32", "2+"),
+    ))
 
 
 class OffsetForLeaderTopic(Message):
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = []
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("topic", "string", "2+"),
-            Field("partitions", OffsetForLeaderPartition, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("topic", "string", "2+"),
+        Field("partitions", OffsetForLeaderPartition, "2+", array=True),
+    ))
 
 
 class OffsetForLeaderEpochRequest(Message):
     replica_id: int = -2
     topics: list[OffsetForLeaderTopic] = []
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("replica_id", "int32", "3+"),
-            Field("topics", OffsetForLeaderTopic, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("replica_id", "int32", "3+"),
+        Field("topics", OffsetForLeaderTopic, "2+", array=True),
+    ))
 
 
 class EpochEndOffset(Message):
@@ -56,41 +44,29 @@ class EpochEndOffset(Message):
     leader_epoch: int = -1
     end_offset: int = -1
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("error_code", "int16", "2+"),
-            Field("partition", "int32", "2+"),
-            Field("leader_epoch", "int32", "2+"),
-            Field("end_offset", "int64", "2+"),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("error_code", "int16", "2+"),
+        Field("partition", "int32", "2+"),
+        Field("leader_epoch", "int32", "2+"),
+        Field("end_offset", "int64", "2+"),
+    ))
 
 
 class OffsetForLeaderTopicResult(Message):
     topic: str = ""
     partitions: list[EpochEndOffset] = []
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("topic", "string", "2+"),
-            Field("partitions", EpochEndOffset, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("topic", "string", "2+"),
+        Field("partitions", EpochEndOffset, "2+", array=True),
+    ))
 
 
 class OffsetForLeaderEpochResponse(Message):
     throttle_time_ms: int = 0
     topics: list[OffsetForLeaderTopicResult] = []
 
-    schema = Schema(
-        "2-4",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "2+"),
-            Field("topics", OffsetForLeaderTopicResult, "2+", array=True),
-        ),
-    )
+    schema = Schema("2-4", "4+", (
+        Field("throttle_time_ms", "int32", "2+"),
+        Field("topics", OffsetForLeaderTopicResult, "2+", array=True),
+    ))

@@ -11,14 +11,10 @@ class PartitionProduceData(Message):
     index: int = 0
     records: bytes | memoryview | None = None
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("index", "int32", "3+"),
-            Field("records", "records", "3+", nullable="3+"),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("index", "int32", "3+"),
+        Field("records", "records", "3+", nullable="3+"),
+    ))
 
 
 class TopicProduceData(Message):
@@ -26,15 +22,11 @@ class TopicProduceData(Message):
     name: str = ""
     partition_data: list[PartitionProduceData] = []
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("topic_id", "uuid", "13+"),
-            Field("name", "string", "3-12"),
-            Field("partition_data", PartitionProduceData, "3+", array=True),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("topic_id", "uuid", "13+"),
+        Field("name", "string", "3-12"),
+        Field("partition_data", PartitionProduceData, "3+", array=True),
+    ))
 
 
 class ProduceRequest(Message):
@@ -43,44 +35,32 @@ class ProduceRequest(Message):
     timeout_ms: int = 0
     topic_data: list[TopicProduceData] = []
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("transactional_id", "string", "3+", nullable="3+"),
-            Field("acks", "int16", "3+"),
-            Field("timeout_ms", "int32", "3+"),
-            Field("topic_data", TopicProduceData, "3+", array=True),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("transactional_id", "string", "3+", nullable="3+"),
+        Field("acks", "int16", "3+"),
+        Field("timeout_ms", "int32", "3+"),
+        Field("topic_data", TopicProduceData, "3+", array=True),
+    ))
 
 
 class BatchIndexAndErrorMessage(Message):
     batch_index: int = 0
     batch_index_error_message: str | None = None
 
-    schema = Schema(
-        "8-13",
-        "9+",
-        (
-            Field("batch_index", "int32", "8+"),
-            Field("batch_index_error_message", "string", "8+", nullable="8+"),
-        ),
-    )
+    schema = Schema("8-13", "9+", (
+        Field("batch_index", "int32", "8+"),
+        Field("batch_index_error_message", "string", "8+", nullable="8+"),
+    ))
 
 
 class LeaderIdAndEpoch(Message):
     leader_id: int = -1
     leader_epoch: int = -1
 
-    schema = Schema(
-        "10-13",
-        "10+",
-        (
-            Field("leader_id", "int32", "10+"),
-            Field("leader_epoch", "int32", "10+"),
-        ),
-    )
+    schema = Schema("10-13", "10+", (
+        Field("leader_id", "int32", "10+"),
+        Field("leader_epoch", "int32", "10+"),
+    ))
 
 
 class PartitionProduceResponse(Message):
@@ -93,20 +73,16 @@ class PartitionProduceResponse(Message):
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch | None = None
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("index", "int32", "3+"),
-            Field("error_code", "int16", "3+"),
-            Field("base_offset", "int64", "3+"),
-            Field("log_append_time_ms", "int64", "3+"),
-            Field("log_start_offset", "int64", "5+"),
-            Field("record_errors", BatchIndexAndErrorMessage, "8+", array=True),
-            Field("error_message", "string", "8+", nullable="8+"),
-            Field("current_leader", LeaderIdAndEpoch, "10+", tag=0, tagged="10+"),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("index", "int32", "3+"),
+        Field("error_code", "int16", "3+"),
+        Field("base_offset", "int64", "3+"),
+        Field("log_append_time_ms", "int64", "3+"),
+        Field("log_start_offset", "int64", "5+"),
+        Field("record_errors", BatchIndexAndErrorMessage, "8+", array=True),
+        Field("error_message", "string", "8+", nullable="8+"),
+        Field("current_leader", LeaderIdAndEpoch, "10+", tag=0, tagged="10+"),
+    ))
 
 
 class TopicProduceResponse(Message):
@@ -114,15 +90,11 @@ class TopicProduceResponse(Message):
     name: str = ""
     partition_responses: list[PartitionProduceResponse] = []
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("topic_id", "uuid", "13+"),
-            Field("name", "string", "3-12"),
-            Field("partition_responses", PartitionProduceResponse, "3+", array=True),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("topic_id", "uuid", "13+"),
+        Field("name", "string", "3-12"),
+        Field("partition_responses", PartitionProduceResponse, "3+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -131,16 +103,12 @@ class NodeEndpoint(Message):
     port: int = 0
     rack: str | None = None
 
-    schema = Schema(
-        "10-13",
-        "10+",
-        (
-            Field("node_id", "int32", "10+"),
-            Field("host", "string", "10+"),
-            Field("port", "int32", "10+"),
-            Field("rack", "string", "10+", nullable="10+"),
-        ),
-    )
+    schema = Schema("10-13", "10+", (
+        Field("node_id", "int32", "10+"),
+        Field("host", "string", "10+"),
+        Field("port", "int32", "10+"),
+        Field("rack", "string", "10+", nullable="10+"),
+    ))
 
 
 class ProduceResponse(Message):
@@ -148,12 +116,8 @@ class ProduceResponse(Message):
     throttle_time_ms: int = 0
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "3-13",
-        "9+",
-        (
-            Field("responses", TopicProduceResponse, "3+", array=True),
-            Field("throttle_time_ms", "int32", "3+"),
-            Field("node_endpoints", NodeEndpoint, "10+", array=True, tag=0, tagged="10+"),
-        ),
-    )
+    schema = Schema("3-13", "9+", (
+        Field("responses", TopicProduceResponse, "3+", array=True),
+        Field("throttle_time_ms", "int32", "3+"),
+        Field("node_endpoints", NodeEndpoint, "10+", array=True, tag=0, tagged="10+"),
+    ))

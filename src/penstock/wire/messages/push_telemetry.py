@@ -13,28 +13,20 @@ class PushTelemetryRequest(Message):
     compression_type: int = 0
     metrics: bytes = b""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("client_instance_id", "uuid", "0+"),
-            Field("subscription_id", "int32", "0+"),
-            Field("terminating", "bool", "0+"),
-            Field("compression_type", "int8", "0+"),
-            Field("metrics", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("client_instance_id", "uuid", "0+"),
+        Field("subscription_id", "int32", "0+"),
+        Field("terminating", "bool", "0+"),
+        Field("compression_type", "int8", "0+"),
+        Field("metrics", "bytes", "0+"),
+    ))
 
 
 class PushTelemetryResponse(Message):
     throttle_time_ms: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))

@@ -11,42 +11,30 @@ class PartitionData(Message):
     partition: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class ReadStateData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionData, "0+", array=True),
+    ))
 
 
 class ReadShareGroupStateRequest(Message):
     group_id: str = ""
     topics: list[ReadStateData] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", ReadStateData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", ReadStateData, "0+", array=True),
+    ))
 
 
 class StateBatch(Message):
@@ -55,16 +43,12 @@ class StateBatch(Message):
     delivery_state: int = 0
     delivery_count: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("first_offset", "int64", "0+"),
-            Field("last_offset", "int64", "0+"),
-            Field("delivery_state", "int8", "0+"),
-            Field("delivery_count", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("first_offset", "int64", "0+"),
+        Field("last_offset", "int64", "0+"),
+        Field("delivery_state", "int8", "0+"),
+        Field("delivery_count", "int16", "0+"),
+    ))
 
 
 class PartitionResult(Message):
@@ -75,35 +59,29 @@ class PartitionResult(Message):
     start_offset: int = 0
     state_batches: list[StateBatch] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("state_epoch", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-            Field("state_batches", StateBatch, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("state_epoch", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+        Field("state_batches", StateBatch, "0+", array=True),
+    ))
 
 
 class ReadStateResult(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionResult] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionResult, "0+", array=True),
+    ))
 
 
 class ReadShareGroupStateResponse(Message):
     results: list[ReadStateResult] = []
 
-    schema = Schema("0", "0+", (Field("results", ReadStateResult, "0+", array=True),))
+    schema = Schema("0", "0+", (
+        Field("results", ReadStateResult, "0+", array=True),
+    ))

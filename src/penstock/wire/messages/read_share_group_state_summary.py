@@ -11,42 +11,30 @@ class PartitionData(Message):
     partition: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+    ))
 
 
 class ReadStateSummaryData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionData, "0+", array=True),
+    ))
 
 
 class ReadShareGroupStateSummaryRequest(Message):
     group_id: str = ""
     topics: list[ReadStateSummaryData] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", ReadStateSummaryData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", ReadStateSummaryData, "0+", array=True),
+    ))
 
 
 class PartitionResult(Message):
@@ -58,36 +46,30 @@ class PartitionResult(Message):
     start_offset: int = 0
     delivery_complete_count: int = -1
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("state_epoch", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-            Field("delivery_complete_count", "int32", "1+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("state_epoch", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+        Field("delivery_complete_count", "int32", "1+"),
+    ))
 
 
 class ReadStateSummaryResult(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionResult] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionResult, "0+", array=True),
+    ))
 
 
 class ReadShareGroupStateSummaryResponse(Message):
     results: list[ReadStateSummaryResult] = []
 
-    schema = Schema("0-1", "0+", (Field("results", ReadStateSummaryResult, "0+", array=True),))
+    schema = Schema("0-1", "0+", (
+        Field("results", ReadStateSummaryResult, "0+", array=True),
+    ))

@@ -11,15 +11,11 @@ class RemoveRaftVoterRequest(Message):
     voter_id: int = 0
     voter_directory_id: bytes = ZERO_UUID
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("voter_id", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("voter_id", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "0+"),
+    ))
 
 
 class RemoveRaftVoterResponse(Message):
@@ -27,12 +23,8 @@ class RemoveRaftVoterResponse(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))

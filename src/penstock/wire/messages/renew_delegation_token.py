@@ -9,14 +9,10 @@ class RenewDelegationTokenRequest(Message):
     hmac: bytes = b""
     renew_period_ms: int = 0
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("hmac", "bytes", "1+"),
-            Field("renew_period_ms", "int64", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("hmac", "bytes", "1+"),
+        Field("renew_period_ms", "int64", "1+"),
+    ))
 
 
 class RenewDelegationTokenResponse(Message):
@@ -24,12 +20,8 @@ class RenewDelegationTokenResponse(Message):
     expiry_timestamp_ms: int = 0
     throttle_time_ms: int = 0
 
-    schema = Schema(
-        "1-2",
-        "2+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("expiry_timestamp_ms", "int64", "1+"),
-            Field("throttle_time_ms", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "2+", (
+        Field("error_code", "int16", "1+"),
+        Field("expiry_timestamp_ms", "int64", "1+"),
+        Field("throttle_time_ms", "int32", "1+"),
+    ))

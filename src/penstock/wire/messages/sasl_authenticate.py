@@ -8,7 +8,9 @@ from penstock.wire.schema import Field, Message, Schema
 class SaslAuthenticateRequest(Message):
     auth_bytes: bytes = b""
 
-    schema = Schema("0-2", "2+", (Field("auth_bytes", "bytes", "0+"),))
+    schema = Schema("0-2", "2+", (
+        Field("auth_bytes", "bytes", "0+"),
+    ))
 
 
 class SaslAuthenticateResponse(Message):
@@ -17,13 +19,9 @@ class SaslAuthenticateResponse(Message):
     auth_bytes: bytes = b""
     session_lifetime_ms: int = 0
 
-    schema = Schema(
-        "0-2",
-        "2+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("auth_bytes", "bytes", "0+"),
-            Field("session_lifetime_ms", "int64", "1+"),
-        ),
-    )
+    schema = Schema("0-2", "2+", (
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("auth_bytes", "bytes", "0+"),
+        Field("session_lifetime_ms", "int64", "1+"),
+    ))

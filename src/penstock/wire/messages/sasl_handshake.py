@@ -9,18 +9,16 @@ from penstock.wire.schema import Field, Message, Schema
 class SaslHandshakeRequest(Message):
     mechanism: str = ""
 
-    schema = Schema("0-1", "none", (Field("mechanism", "string", "0+"),))
+    schema = Schema("0-1", "none", (
+        Field("mechanism", "string", "0+"),
+    ))
 
 
 class SaslHandshakeResponse(Message):
     error_code: int = 0
     mechanisms: list[str] = []
 
-    schema = Schema(
-        "0-1",
-        "none",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("mechanisms", "string", "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "none", (
+        Field("error_code", "int16", "0+"),
+        Field("mechanisms", "string", "0+", array=True),
+    ))

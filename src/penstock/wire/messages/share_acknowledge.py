@@ -14,43 +14,31 @@ class AcknowledgementBatch(Message):
     last_offset: int = 0
     acknowledge_types: list[int] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("first_offset", "int64", "1+"),
-            Field("last_offset", "int64", "1+"),
-            Field("acknowledge_types", "int8", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("first_offset", "int64", "1+"),
+        Field("last_offset", "int64", "1+"),
+        Field("acknowledge_types", "int8", "1+", array=True),
+    ))
 
 
 class AcknowledgePartition(Message):
     partition_index: int = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("acknowledgement_batches", AcknowledgementBatch, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("partition_index", "int32", "1+"),
+        Field("acknowledgement_batches", AcknowledgementBatch, "1+", array=True),
+    ))
 
 
 class AcknowledgeTopic(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[AcknowledgePartition] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", AcknowledgePartition, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", AcknowledgePartition, "1+", array=True),
+    ))
 
 
 class ShareAcknowledgeRequest(Message):
@@ -60,31 +48,23 @@ class ShareAcknowledgeRequest(Message):
     is_renew_ack: bool = False
     topics: list[AcknowledgeTopic] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("group_id", "string", "1+", nullable="1+"),
-            Field("member_id", "string", "1+", nullable="1+"),
-            Field("share_session_epoch", "int32", "1+"),
-            Field("is_renew_ack", "bool", "2+"),
-            Field("topics", AcknowledgeTopic, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("group_id", "string", "1+", nullable="1+"),
+        Field("member_id", "string", "1+", nullable="1+"),
+        Field("share_session_epoch", "int32", "1+"),
+        Field("is_renew_ack", "bool", "2+"),
+        Field("topics", AcknowledgeTopic, "1+", array=True),
+    ))
 
 
 class LeaderIdAndEpoch(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("leader_id", "int32", "1+"),
-            Field("leader_epoch", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("leader_id", "int32", "1+"),
+        Field("leader_epoch", "int32", "1+"),
+    ))
 
 
 class PartitionData(Message):
@@ -93,30 +73,22 @@ class PartitionData(Message):
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("current_leader", LeaderIdAndEpoch, "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("partition_index", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("current_leader", LeaderIdAndEpoch, "1+"),
+    ))
 
 
 class ShareAcknowledgeTopicResponse(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", PartitionData, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", PartitionData, "1+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -125,16 +97,12 @@ class NodeEndpoint(Message):
     port: int = 0
     rack: str | None = None
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "int32", "1+"),
-            Field("rack", "string", "1+", nullable="1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "int32", "1+"),
+        Field("rack", "string", "1+", nullable="1+"),
+    ))
 
 
 class ShareAcknowledgeResponse(Message):
@@ -145,15 +113,11 @@ class ShareAcknowledgeResponse(Message):
     responses: list[ShareAcknowledgeTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("acquisition_lock_timeout_ms", "int32", "2+"),
-            Field("responses", ShareAcknowledgeTopicResponse, "1+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("acquisition_lock_timeout_ms", "int32", "2+"),
+        Field("responses", ShareAcknowledgeTopicResponse, "1+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True),
+    ))

@@ -14,57 +14,41 @@ class AcknowledgementBatch(Message):
     last_offset: int = 0
     acknowledge_types: list[int] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("first_offset", "int64", "1+"),
-            Field("last_offset", "int64", "1+"),
-            Field("acknowledge_types", "int8", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("first_offset", "int64", "1+"),
+        Field("last_offset", "int64", "1+"),
+        Field("acknowledge_types", "int8", "1+", array=True),
+    ))
 
 
 class FetchPartition(Message):
     partition_index: int = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("acknowledgement_batches", AcknowledgementBatch, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("partition_index", "int32", "1+"),
+        Field("acknowledgement_batches", AcknowledgementBatch, "1+", array=True),
+    ))
 
 
 class FetchTopic(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[FetchPartition] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", FetchPartition, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", FetchPartition, "1+", array=True),
+    ))
 
 
 class ForgottenTopic(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class ShareFetchRequest(Message):
@@ -81,38 +65,30 @@ class ShareFetchRequest(Message):
     topics: list[FetchTopic] = []
     forgotten_topics_data: list[ForgottenTopic] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("group_id", "string", "1+", nullable="1+"),
-            Field("member_id", "string", "1+", nullable="1+"),
-            Field("share_session_epoch", "int32", "1+"),
-            Field("max_wait_ms", "int32", "1+"),
-            Field("min_bytes", "int32", "1+"),
-            Field("max_bytes", "int32", "1+"),
-            Field("max_records", "int32", "1+"),
-            Field("batch_size", "int32", "1+"),
-            Field("share_acquire_mode", "int8", "2+"),
-            Field("is_renew_ack", "bool", "2+"),
-            Field("topics", FetchTopic, "1+", array=True),
-            Field("forgotten_topics_data", ForgottenTopic, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("group_id", "string", "1+", nullable="1+"),
+        Field("member_id", "string", "1+", nullable="1+"),
+        Field("share_session_epoch", "int32", "1+"),
+        Field("max_wait_ms", "int32", "1+"),
+        Field("min_bytes", "int32", "1+"),
+        Field("max_bytes", "int32", "1+"),
+        Field("max_records", "int32", "1+"),
+        Field("batch_size", "int32", "1+"),
+        Field("share_acquire_mode", "int8", "2+"),
+        Field("is_renew_ack", "bool", "2+"),
+        Field("topics", FetchTopic, "1+", array=True),
+        Field("forgotten_topics_data", ForgottenTopic, "1+", array=True),
+    ))
 
 
 class LeaderIdAndEpoch(Message):
     leader_id: int = 0
     leader_epoch: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("leader_id", "int32", "1+"),
-            Field("leader_epoch", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("leader_id", "int32", "1+"),
+        Field("leader_epoch", "int32", "1+"),
+    ))
 
 
 class AcquiredRecords(Message):
@@ -120,15 +96,11 @@ class AcquiredRecords(Message):
     last_offset: int = 0
     delivery_count: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("first_offset", "int64", "1+"),
-            Field("last_offset", "int64", "1+"),
-            Field("delivery_count", "int16", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("first_offset", "int64", "1+"),
+        Field("last_offset", "int64", "1+"),
+        Field("delivery_count", "int16", "1+"),
+    ))
 
 
 class PartitionData(Message):
@@ -141,34 +113,26 @@ class PartitionData(Message):
     records: bytes | memoryview | None = None
     acquired_records: list[AcquiredRecords] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("acknowledge_error_code", "int16", "1+"),
-            Field("acknowledge_error_message", "string", "1+", nullable="1+"),
-            Field("current_leader", LeaderIdAndEpoch, "1+"),
-            Field("records", "records", "1+"),
-            Field("acquired_records", AcquiredRecords, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("partition_index", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("acknowledge_error_code", "int16", "1+"),
+        Field("acknowledge_error_message", "string", "1+", nullable="1+"),
+        Field("current_leader", LeaderIdAndEpoch, "1+"),
+        Field("records", "records", "1+"),
+        Field("acquired_records", AcquiredRecords, "1+", array=True),
+    ))
 
 
 class ShareFetchableTopicResponse(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", PartitionData, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", PartitionData, "1+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -177,16 +141,12 @@ class NodeEndpoint(Message):
     port: int = 0
     rack: str | None = None
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "int32", "1+"),
-            Field("rack", "string", "1+", nullable="1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "int32", "1+"),
+        Field("rack", "string", "1+", nullable="1+"),
+    ))
 
 
 class ShareFetchResponse(Message):
@@ -197,15 +157,11 @@ class ShareFetchResponse(Message):
     responses: list[ShareFetchableTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("acquisition_lock_timeout_ms", "int32", "1+"),
-            Field("responses", ShareFetchableTopicResponse, "1+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("acquisition_lock_timeout_ms", "int32", "1+"),
+        Field("responses", ShareFetchableTopicResponse, "1+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True),
+    ))

@@ -13,14 +13,10 @@ class ShareGroupDescribeRequest(Message):
     group_ids: list[str] = []
     include_authorized_operations: bool = False
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("group_ids", "string", "1+", array=True),
-            Field("include_authorized_operations", "bool", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("group_ids", "string", "1+", array=True),
+        Field("include_authorized_operations", "bool", "1+"),
+    ))
 
 
 class TopicPartitions(Message):
@@ -28,21 +24,19 @@ class TopicPartitions(Message):
     topic_name: str = ""
     partitions: list[int] = []
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("topic_name", "string", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("topic_name", "string", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class Assignment(Message):
     topic_partitions: list[TopicPartitions] = []
 
-    schema = Schema("1", "1+", (Field("topic_partitions", TopicPartitions, "1+", array=True),))
+    schema = Schema("1", "1+", (
+        Field("topic_partitions", TopicPartitions, "1+", array=True),
+    ))
 
 
 class Member(Message):
@@ -54,19 +48,15 @@ class Member(Message):
     subscribed_topic_names: list[str] = []
     assignment: Assignment = field(default_factory=Assignment)
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("member_id", "string", "1+"),
-            Field("rack_id", "string", "1+", nullable="1+"),
-            Field("member_epoch", "int32", "1+"),
-            Field("client_id", "string", "1+"),
-            Field("client_host", "string", "1+"),
-            Field("subscribed_topic_names", "string", "1+", array=True),
-            Field("assignment", Assignment, "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("member_id", "string", "1+"),
+        Field("rack_id", "string", "1+", nullable="1+"),
+        Field("member_epoch", "int32", "1+"),
+        Field("client_id", "string", "1+"),
+        Field("client_host", "string", "1+"),
+        Field("subscribed_topic_names", "string", "1+", array=True),
+        Field("assignment", Assignment, "1+"),
+    ))
 
 
 class DescribedGroup(Message):
@@ -80,32 +70,24 @@ class DescribedGroup(Message):
     members: list[Member] = []
     authorized_operations: int = -2147483648
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("group_id", "string", "1+"),
-            Field("group_state", "string", "1+"),
-            Field("group_epoch", "int32", "1+"),
-            Field("assignment_epoch", "int32", "1+"),
-            Field("assignor_name", "string", "1+"),
-            Field("members", Member, "1+", array=True),
-            Field("authorized_operations", "int32", "1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("group_id", "string", "1+"),
+        Field("group_state", "string", "1+"),
+        Field("group_epoch", "int32", "1+"),
+        Field("assignment_epoch", "int32", "1+"),
+        Field("assignor_name", "string", "1+"),
+        Field("members", Member, "1+", array=True),
+        Field("authorized_operations", "int32", "1+"),
+    ))
 
 
 class ShareGroupDescribeResponse(Message):
     throttle_time_ms: int = 0
     groups: list[DescribedGroup] = []
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("groups", DescribedGroup, "1+", array=True),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("groups", DescribedGroup, "1+", array=True),
+    ))

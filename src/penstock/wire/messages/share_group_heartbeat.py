@@ -14,37 +14,31 @@ class ShareGroupHeartbeatRequest(Message):
     rack_id: str | None = None
     subscribed_topic_names: list[str] | None = None
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("group_id", "string", "1+"),
-            Field("member_id", "string", "1+"),
-            Field("member_epoch", "int32", "1+"),
-            Field("rack_id", "string", "1+", nullable="1+"),
-            Field("subscribed_topic_names", "string", "1+", array=True, nullable="1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("group_id", "string", "1+"),
+        Field("member_id", "string", "1+"),
+        Field("member_epoch", "int32", "1+"),
+        Field("rack_id", "string", "1+", nullable="1+"),
+        Field("subscribed_topic_names", "string", "1+", array=True, nullable="1+"),
+    ))
 
 
 class TopicPartitions(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = []
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("topic_id", "uuid", "1+"),
-            Field("partitions", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("topic_id", "uuid", "1+"),
+        Field("partitions", "int32", "1+", array=True),
+    ))
 
 
 class Assignment(Message):
     topic_partitions: list[TopicPartitions] = []
 
-    schema = Schema("1", "1+", (Field("topic_partitions", TopicPartitions, "1+", array=True),))
+    schema = Schema("1", "1+", (
+        Field("topic_partitions", TopicPartitions, "1+", array=True),
+    ))
 
 
 class ShareGroupHeartbeatResponse(Message):
@@ -56,16 +50,12 @@ class ShareGroupHeartbeatResponse(Message):
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
 
-    schema = Schema(
-        "1",
-        "1+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-            Field("error_message", "string", "1+", nullable="1+"),
-            Field("member_id", "string", "1+", nullable="1+"),
-            Field("member_epoch", "int32", "1+"),
-            Field("heartbeat_interval_ms", "int32", "1+"),
-            Field("assignment", Assignment, "1+", nullable="1+"),
-        ),
-    )
+    schema = Schema("1", "1+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+        Field("error_message", "string", "1+", nullable="1+"),
+        Field("member_id", "string", "1+", nullable="1+"),
+        Field("member_epoch", "int32", "1+"),
+        Field("heartbeat_interval_ms", "int32", "1+"),
+        Field("assignment", Assignment, "1+", nullable="1+"),
+    ))

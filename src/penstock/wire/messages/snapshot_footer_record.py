@@ -8,4 +8,6 @@ from penstock.wire.schema import Field, Message, Schema
 class SnapshotFooterRecord(Message):
     version: int = 0
 
-    schema = Schema("0", "0+", (Field("version", "int16", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("version", "int16", "0+"),
+    ))

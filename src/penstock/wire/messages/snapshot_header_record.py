@@ -9,11 +9,7 @@ class SnapshotHeaderRecord(Message):
     version: int = 0
     last_contained_log_timestamp: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("version", "int16", "0+"),
-            Field("last_contained_log_timestamp", "int64", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("version", "int16", "0+"),
+        Field("last_contained_log_timestamp", "int64", "0+"),
+    ))

@@ -10,14 +10,10 @@ class SyncGroupRequestAssignment(Message):
     member_id: str = ""
     assignment: bytes = b""
 
-    schema = Schema(
-        "0-5",
-        "4+",
-        (
-            Field("member_id", "string", "0+"),
-            Field("assignment", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0-5", "4+", (
+        Field("member_id", "string", "0+"),
+        Field("assignment", "bytes", "0+"),
+    ))
 
 
 class SyncGroupRequest(Message):
@@ -29,19 +25,15 @@ class SyncGroupRequest(Message):
     protocol_name: str | None = None
     assignments: list[SyncGroupRequestAssignment] = []
 
-    schema = Schema(
-        "0-5",
-        "4+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("generation_id", "int32", "0+"),
-            Field("member_id", "string", "0+"),
-            Field("group_instance_id", "string", "3+", nullable="3+"),
-            Field("protocol_type", "string", "5+", nullable="5+"),
-            Field("protocol_name", "string", "5+", nullable="5+"),
-            Field("assignments", SyncGroupRequestAssignment, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "4+", (
+        Field("group_id", "string", "0+"),
+        Field("generation_id", "int32", "0+"),
+        Field("member_id", "string", "0+"),
+        Field("group_instance_id", "string", "3+", nullable="3+"),
+        Field("protocol_type", "string", "5+", nullable="5+"),
+        Field("protocol_name", "string", "5+", nullable="5+"),
+        Field("assignments", SyncGroupRequestAssignment, "0+", array=True),
+    ))
 
 
 class SyncGroupResponse(Message):
@@ -51,14 +43,10 @@ class SyncGroupResponse(Message):
     protocol_name: str | None = None
     assignment: bytes = b""
 
-    schema = Schema(
-        "0-5",
-        "4+",
-        (
-            Field("throttle_time_ms", "int32", "1+"),
-            Field("error_code", "int16", "0+"),
-            Field("protocol_type", "string", "5+", nullable="5+"),
-            Field("protocol_name", "string", "5+", nullable="5+"),
-            Field("assignment", "bytes", "0+"),
-        ),
-    )
+    schema = Schema("0-5", "4+", (
+        Field("throttle_time_ms", "int32", "1+"),
+        Field("error_code", "int16", "0+"),
+        Field("protocol_type", "string", "5+", nullable="5+"),
+        Field("protocol_name", "string", "5+", nullable="5+"),
+        Field("assignment", "bytes", "0+"),
+    ))

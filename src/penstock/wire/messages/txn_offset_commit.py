@@ -12,30 +12,22 @@ class TxnOffsetCommitRequestPartition(Message):
     committed_leader_epoch: int = -1
     committed_metadata: str | None = ""
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("committed_offset", "int64", "0+"),
-            Field("committed_leader_epoch", "int32", "2+"),
-            Field("committed_metadata", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("partition_index", "int32", "0+"),
+        Field("committed_offset", "int64", "0+"),
+        Field("committed_leader_epoch", "int32", "2+"),
+        Field("committed_metadata", "string", "0+", nullable="0+"),
+    ))
 
 
 class TxnOffsetCommitRequestTopic(Message):
     name: str = ""
     partitions: list[TxnOffsetCommitRequestPartition] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", TxnOffsetCommitRequestPartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("name", "string", "0+"),
+        Field("partitions", TxnOffsetCommitRequestPartition, "0+", array=True),
+    ))
 
 
 class TxnOffsetCommitRequest(Message):
@@ -48,59 +40,43 @@ class TxnOffsetCommitRequest(Message):
     group_instance_id: str | None = None
     topics: list[TxnOffsetCommitRequestTopic] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("transactional_id", "string", "0+"),
-            Field("group_id", "string", "0+"),
-            Field("producer_id", "int64", "0+"),
-            Field("producer_epoch", "int16", "0+"),
-            Field("generation_id", "int32", "3+"),
-            Field("member_id", "string", "3+"),
-            Field("group_instance_id", "string", "3+", nullable="3+"),
-            Field("topics", TxnOffsetCommitRequestTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("transactional_id", "string", "0+"),
+        Field("group_id", "string", "0+"),
+        Field("producer_id", "int64", "0+"),
+        Field("producer_epoch", "int16", "0+"),
+        Field("generation_id", "int32", "3+"),
+        Field("member_id", "string", "3+"),
+        Field("group_instance_id", "string", "3+", nullable="3+"),
+        Field("topics", TxnOffsetCommitRequestTopic, "0+", array=True),
+    ))
 
 
 class TxnOffsetCommitResponsePartition(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+    ))
 
 
 class TxnOffsetCommitResponseTopic(Message):
     name: str = ""
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("name", "string", "0+"),
-            Field("partitions", TxnOffsetCommitResponsePartition, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("name", "string", "0+"),
+        Field("partitions", TxnOffsetCommitResponsePartition, "0+", array=True),
+    ))
 
 
 class TxnOffsetCommitResponse(Message):
     throttle_time_ms: int = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
 
-    schema = Schema(
-        "0-5",
-        "3+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("topics", TxnOffsetCommitResponseTopic, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-5", "3+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("topics", TxnOffsetCommitResponseTopic, "0+", array=True),
+    ))

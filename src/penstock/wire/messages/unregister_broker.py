@@ -8,7 +8,9 @@ from penstock.wire.schema import Field, Message, Schema
 class UnregisterBrokerRequest(Message):
     broker_id: int = 0
 
-    schema = Schema("0", "0+", (Field("broker_id", "int32", "0+"),))
+    schema = Schema("0", "0+", (
+        Field("broker_id", "int32", "0+"),
+    ))
 
 
 class UnregisterBrokerResponse(Message):
@@ -16,12 +18,8 @@ class UnregisterBrokerResponse(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))

@@ -12,16 +12,12 @@ class FeatureUpdateKey(Message):
     upgrade_type: int = 1
     allow_downgrade: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("feature", "string", "0+"),
-            Field("max_version_level", "int16", "0+"),
-            Field("upgrade_type", "int8", "1+"),
-            Field("allow_downgrade", "bool", "0"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("feature", "string", "0+"),
+        Field("max_version_level", "int16", "0+"),
+        Field("upgrade_type", "int8", "1+"),
+        Field("allow_downgrade", "bool", "0"),
+    ))
 
 
 class UpdateFeaturesRequest(Message):
@@ -29,15 +25,11 @@ class UpdateFeaturesRequest(Message):
     feature_updates: list[FeatureUpdateKey] = []
     validate_only: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("timeout_ms", "int32", "0+"),
-            Field("feature_updates", FeatureUpdateKey, "0+", array=True),
-            Field("validate_only", "bool", "1+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("timeout_ms", "int32", "0+"),
+        Field("feature_updates", FeatureUpdateKey, "0+", array=True),
+        Field("validate_only", "bool", "1+"),
+    ))
 
 
 class UpdatableFeatureResult(Message):
@@ -45,15 +37,11 @@ class UpdatableFeatureResult(Message):
     error_code: int = 0
     error_message: str | None = ""
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("feature", "string", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("feature", "string", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class UpdateFeaturesResponse(Message):
@@ -62,13 +50,9 @@ class UpdateFeaturesResponse(Message):
     error_message: str | None = ""
     results: list[UpdatableFeatureResult] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-            Field("results", UpdatableFeatureResult, "0-1", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+        Field("results", UpdatableFeatureResult, "0-1", array=True),
+    ))

@@ -14,29 +14,21 @@ class Listener(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "uint16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "uint16", "0+"),
+    ))
 
 
 class KRaftVersionFeature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("min_supported_version", "int16", "0+"),
-            Field("max_supported_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("min_supported_version", "int16", "0+"),
+        Field("max_supported_version", "int16", "0+"),
+    ))
 
 
 class UpdateRaftVoterRequest(Message):
@@ -47,18 +39,14 @@ class UpdateRaftVoterRequest(Message):
     listeners: list[Listener] = []
     k_raft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("current_leader_epoch", "int32", "0+"),
-            Field("voter_id", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "0+"),
-            Field("listeners", Listener, "0+", array=True),
-            Field("k_raft_version_feature", KRaftVersionFeature, "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("current_leader_epoch", "int32", "0+"),
+        Field("voter_id", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "0+"),
+        Field("listeners", Listener, "0+", array=True),
+        Field("k_raft_version_feature", KRaftVersionFeature, "0+"),
+    ))
 
 
 class CurrentLeader(Message):
@@ -67,16 +55,12 @@ class CurrentLeader(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "int32", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "int32", "0+"),
+    ))
 
 
 class UpdateRaftVoterResponse(Message):
@@ -84,12 +68,8 @@ class UpdateRaftVoterResponse(Message):
     error_code: int = 0
     current_leader: CurrentLeader | None = None
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("throttle_time_ms", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("current_leader", CurrentLeader, "0+", tag=0, tagged="0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("throttle_time_ms", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("current_leader", CurrentLeader, "0+", tag=0, tagged="0+"),
+    ))

@@ -17,34 +17,26 @@ class VoteRequestPartitionData(Message):
     last_offset: int = 0
     pre_vote: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("replica_epoch", "int32", "0+"),
-            Field("replica_id", "int32", "0+"),
-            Field("replica_directory_id", "uuid", "1+"),
-            Field("voter_directory_id", "uuid", "1+"),
-            Field("last_offset_epoch", "int32", "0+"),
-            Field("last_offset", "int64", "0+"),
-            Field("pre_vote", "bool", "2+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("replica_epoch", "int32", "0+"),
+        Field("replica_id", "int32", "0+"),
+        Field("replica_directory_id", "uuid", "1+"),
+        Field("voter_directory_id", "uuid", "1+"),
+        Field("last_offset_epoch", "int32", "0+"),
+        Field("last_offset", "int64", "0+"),
+        Field("pre_vote", "bool", "2+"),
+    ))
 
 
 class VoteRequestTopicData(Message):
     topic_name: str = ""
     partitions: list[VoteRequestPartitionData] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", VoteRequestPartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", VoteRequestPartitionData, "0+", array=True),
+    ))
 
 
 class VoteRequest(Message):
@@ -52,15 +44,11 @@ class VoteRequest(Message):
     voter_id: int = -1
     topics: list[VoteRequestTopicData] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("cluster_id", "string", "0+", nullable="0+"),
-            Field("voter_id", "int32", "1+"),
-            Field("topics", VoteRequestTopicData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("cluster_id", "string", "0+", nullable="0+"),
+        Field("voter_id", "int32", "1+"),
+        Field("topics", VoteRequestTopicData, "0+", array=True),
+    ))
 
 
 class VoteResponsePartitionData(Message):
@@ -70,31 +58,23 @@ class VoteResponsePartitionData(Message):
     leader_epoch: int = 0
     vote_granted: bool = False
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("partition_index", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("leader_id", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("vote_granted", "bool", "0+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("partition_index", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("leader_id", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("vote_granted", "bool", "0+"),
+    ))
 
 
 class VoteResponseTopicData(Message):
     topic_name: str = ""
     partitions: list[VoteResponsePartitionData] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("topic_name", "string", "0+"),
-            Field("partitions", VoteResponsePartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("topic_name", "string", "0+"),
+        Field("partitions", VoteResponsePartitionData, "0+", array=True),
+    ))
 
 
 class NodeEndpoint(Message):
@@ -102,15 +82,11 @@ class NodeEndpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("node_id", "int32", "1+"),
-            Field("host", "string", "1+"),
-            Field("port", "uint16", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("node_id", "int32", "1+"),
+        Field("host", "string", "1+"),
+        Field("port", "uint16", "1+"),
+    ))
 
 
 class VoteResponse(Message):
@@ -118,12 +94,8 @@ class VoteResponse(Message):
     topics: list[VoteResponseTopicData] = []
     node_endpoints: list[NodeEndpoint] = []
 
-    schema = Schema(
-        "0-2",
-        "0+",
-        (
-            Field("error_code", "int16", "0+"),
-            Field("topics", VoteResponseTopicData, "0+", array=True),
-            Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
-        ),
-    )
+    schema = Schema("0-2", "0+", (
+        Field("error_code", "int16", "0+"),
+        Field("topics", VoteResponseTopicData, "0+", array=True),
+        Field("node_endpoints", NodeEndpoint, "1+", array=True, tag=0, tagged="1+"),
+    ))

@@ -14,29 +14,21 @@ class Endpoint(Message):
     host: str = ""
     port: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("name", "string", "0+"),
-            Field("host", "string", "0+"),
-            Field("port", "uint16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("name", "string", "0+"),
+        Field("host", "string", "0+"),
+        Field("port", "uint16", "0+"),
+    ))
 
 
 class KRaftVersionFeature(Message):
     min_supported_version: int = 0
     max_supported_version: int = 0
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("min_supported_version", "int16", "0+"),
-            Field("max_supported_version", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("min_supported_version", "int16", "0+"),
+        Field("max_supported_version", "int16", "0+"),
+    ))
 
 
 class Voter(Message):
@@ -45,27 +37,19 @@ class Voter(Message):
     endpoints: list[Endpoint] = []
     k_raft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("voter_id", "int32", "0+"),
-            Field("voter_directory_id", "uuid", "0+"),
-            Field("endpoints", Endpoint, "0+", array=True),
-            Field("k_raft_version_feature", KRaftVersionFeature, "0+"),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("voter_id", "int32", "0+"),
+        Field("voter_directory_id", "uuid", "0+"),
+        Field("endpoints", Endpoint, "0+", array=True),
+        Field("k_raft_version_feature", KRaftVersionFeature, "0+"),
+    ))
 
 
 class VotersRecord(Message):
     version: int = 0
     voters: list[Voter] = []
 
-    schema = Schema(
-        "0",
-        "0+",
-        (
-            Field("version", "int16", "0+"),
-            Field("voters", Voter, "0+", array=True),
-        ),
-    )
+    schema = Schema("0", "0+", (
+        Field("version", "int16", "0+"),
+        Field("voters", Voter, "0+", array=True),
+    ))

@@ -13,16 +13,12 @@ class StateBatch(Message):
     delivery_state: int = 0
     delivery_count: int = 0
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("first_offset", "int64", "0+"),
-            Field("last_offset", "int64", "0+"),
-            Field("delivery_state", "int8", "0+"),
-            Field("delivery_count", "int16", "0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("first_offset", "int64", "0+"),
+        Field("last_offset", "int64", "0+"),
+        Field("delivery_state", "int8", "0+"),
+        Field("delivery_count", "int16", "0+"),
+    ))
 
 
 class PartitionData(Message):
@@ -33,46 +29,34 @@ class PartitionData(Message):
     delivery_complete_count: int = -1
     state_batches: list[StateBatch] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("state_epoch", "int32", "0+"),
-            Field("leader_epoch", "int32", "0+"),
-            Field("start_offset", "int64", "0+"),
-            Field("delivery_complete_count", "int32", "1+"),
-            Field("state_batches", StateBatch, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("state_epoch", "int32", "0+"),
+        Field("leader_epoch", "int32", "0+"),
+        Field("start_offset", "int64", "0+"),
+        Field("delivery_complete_count", "int32", "1+"),
+        Field("state_batches", StateBatch, "0+", array=True),
+    ))
 
 
 class WriteStateData(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionData] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionData, "0+", array=True),
+    ))
 
 
 class WriteShareGroupStateRequest(Message):
     group_id: str = ""
     topics: list[WriteStateData] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("group_id", "string", "0+"),
-            Field("topics", WriteStateData, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("group_id", "string", "0+"),
+        Field("topics", WriteStateData, "0+", array=True),
+    ))
 
 
 class PartitionResult(Message):
@@ -80,32 +64,26 @@ class PartitionResult(Message):
     error_code: int = 0
     error_message: str | None = None
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("partition", "int32", "0+"),
-            Field("error_code", "int16", "0+"),
-            Field("error_message", "string", "0+", nullable="0+"),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("partition", "int32", "0+"),
+        Field("error_code", "int16", "0+"),
+        Field("error_message", "string", "0+", nullable="0+"),
+    ))
 
 
 class WriteStateResult(Message):
     topic_id: bytes = ZERO_UUID
     partitions: list[PartitionResult] = []
 
-    schema = Schema(
-        "0-1",
-        "0+",
-        (
-            Field("topic_id", "uuid", "0+"),
-            Field("partitions", PartitionResult, "0+", array=True),
-        ),
-    )
+    schema = Schema("0-1", "0+", (
+        Field("topic_id", "uuid", "0+"),
+        Field("partitions", PartitionResult, "0+", array=True),
+    ))
 
 
 class WriteShareGroupStateResponse(Message):
     results: list[WriteStateResult] = []
 
-    schema = Schema("0-1", "0+", (Field("results", WriteStateResult, "0+", array=True),))
+    schema = Schema("0-1", "0+", (
+        Field("results", WriteStateResult, "0+", array=True),
+    ))

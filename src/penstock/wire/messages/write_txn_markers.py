@@ -10,14 +10,10 @@ class WritableTxnMarkerTopic(Message):
     name: str = ""
     partition_indexes: list[int] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("name", "string", "1+"),
-            Field("partition_indexes", "int32", "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("name", "string", "1+"),
+        Field("partition_indexes", "int32", "1+", array=True),
+    ))
 
 
 class WritableTxnMarker(Message):
@@ -28,69 +24,57 @@ class WritableTxnMarker(Message):
     coordinator_epoch: int = 0
     transaction_version: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("producer_id", "int64", "1+"),
-            Field("producer_epoch", "int16", "1+"),
-            Field("transaction_result", "bool", "1+"),
-            Field("topics", WritableTxnMarkerTopic, "1+", array=True),
-            Field("coordinator_epoch", "int32", "1+"),
-            Field("transaction_version", "int8", "2+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("producer_id", "int64", "1+"),
+        Field("producer_epoch", "int16", "1+"),
+        Field("transaction_result", "bool", "1+"),
+        Field("topics", WritableTxnMarkerTopic, "1+", array=True),
+        Field("coordinator_epoch", "int32", "1+"),
+        Field("transaction_version", "int8", "2+"),
+    ))
 
 
 class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = []
 
-    schema = Schema("1-2", "1+", (Field("markers", WritableTxnMarker, "1+", array=True),))
+    schema = Schema("1-2", "1+", (
+        Field("markers", WritableTxnMarker, "1+", array=True),
+    ))
 
 
 class WritableTxnMarkerPartitionResult(Message):
     partition_index: int = 0
     error_code: int = 0
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("partition_index", "int32", "1+"),
-            Field("error_code", "int16", "1+"),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("partition_index", "int32", "1+"),
+        Field("error_code", "int16", "1+"),
+    ))
 
 
 class WritableTxnMarkerTopicResult(Message):
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("name", "string", "1+"),
-            Field("partitions", WritableTxnMarkerPartitionResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("name", "string", "1+"),
+        Field("partitions", WritableTxnMarkerPartitionResult, "1+", array=True),
+    ))
 
 
 class WritableTxnMarkerResult(Message):
     producer_id: int = 0
     topics: list[WritableTxnMarkerTopicResult] = []
 
-    schema = Schema(
-        "1-2",
-        "1+",
-        (
-            Field("producer_id", "int64", "1+"),
-            Field("topics", WritableTxnMarkerTopicResult, "1+", array=True),
-        ),
-    )
+    schema = Schema("1-2", "1+", (
+        Field("producer_id", "int64", "1+"),
+        Field("topics", WritableTxnMarkerTopicResult, "1+", array=True),
+    ))
 
 
 class WriteTxnMarkersResponse(Message):
     markers: list[WritableTxnMarkerResult] = []
 
-    schema = Schema("1-2", "1+", (Field("markers", WritableTxnMarkerResult, "1+", array=True),))
+    schema = Schema("1-2", "1+", (
+        Field("markers", WritableTxnMarkerResult, "1+", array=True),
+    ))
