@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ from penstock.stop_flag import StopFlag
 from support.spark import require_spark
 
 PIPELINE = "CREATE STREAM s (x INT) WITH (topic = 's');\nCREATE TABLE t WITH (path = 'lake/t') AS SELECT * FROM s;\n"
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Spark replaces the handler of SIGINT in a process that has a session."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_work_that_does_not_end_is_left_at_once() -> None:

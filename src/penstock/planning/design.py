@@ -212,7 +212,8 @@ class _Sums:
         if self.peak_mb_s <= 0:
             raise PlanError("no topic has any traffic: give rates above 0")
         shares = [(topic, plan.peak_mb_s / self.peak_mb_s) for topic, plan in pairs]
-        self.replication_factor = sum(topic.replication_factor * share for topic, share in shares)
+        # Rounded: shares of a thousand topics may add up to a little less than one.
+        self.replication_factor = round(sum(topic.replication_factor * share for topic, share in shares), 9)
         self.fan_out = sum(topic.fan_out * share for topic, share in shares)
         lags: dict[float, float] = {}
         for topic, share in shares:
