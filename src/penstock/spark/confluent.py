@@ -161,7 +161,7 @@ class ConfluentReader:
         if topic.topic_id not in (None, part.topic_id):
             raise TopicRecreated(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                "the topic was deleted, and there is another one of that name now",
+                "the topic was deleted and created again under the same name",
                 topic=part.topic,
                 partition=part.partition,
             )
