@@ -47,7 +47,7 @@ async def serve(node: ControllerNode, request: Request, body: BrokerRegistration
             other = not existing.fenced and existing.directories != registration.directories
             heard = node.duties.is_alive(body.broker_id)
             alive = own or (heard and (other or node.duties.is_connected(body.broker_id)))
-        # In a cluster of one there is nobody whose image could lag behind: it is in service at once.
+        # A single node has no other whose image could lag behind, so it is unfenced at once.
         alone = quorum.is_alone and body.broker_id == node.node_id and request.connection is None
         return controller.decide_register_broker(
             registration, quorum.next_offset, session_alive=alive, fenced=not alone

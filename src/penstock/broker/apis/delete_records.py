@@ -65,7 +65,7 @@ async def followed(node: Node, moved: list[tuple[Partition, DeleteRecordsPartiti
 
 
 def behind(partition: Partition, start: int) -> ErrorCode | None:
-    """What to say of a partition not all of whose in-sync replicas start there."""
+    """The error for a partition if some in-sync replica still has records before `start`; None otherwise."""
     leader = partition.leader
     if leader is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER

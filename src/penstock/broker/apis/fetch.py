@@ -280,7 +280,7 @@ class PendingFetch:
         """Meanwhile something has arrived."""
 
     def look(self) -> None:
-        """Read what is there, and answer if it is enough or nothing else is to be waited for."""
+        """Read the partitions. Answer if there is enough data or the wait is over; otherwise park."""
         if len(self._items) > limits.FETCH_AT_ONCE_PARTITIONS_MAX:
             self._begin_work(cold=False)
             return
@@ -448,7 +448,7 @@ class PendingFetch:
                         continue
                 if offset == high_watermark:
                     if partition.leader is not None and partition.leader.stranded:
-                        # Nothing will be committed here. What is committed elsewhere cannot be known.
+                        # A stranded leader commits nothing, and cannot know what its successor has committed.
                         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     reads.append(Read(item, 0, high_watermark, log.start_offset, None))
                     continue
@@ -577,7 +577,7 @@ class PendingFetch:
     def _look_again(self) -> None:
         if self._done or self._working:
             return
-        # Whoever moved the partition on has nothing to do with what goes wrong here.
+        # Called by the code that advanced the partition, which must not be affected by errors here.
         try:
             self.look()
         except Exception as error:
@@ -593,7 +593,7 @@ class PendingFetch:
     # ---- answering
 
     def _news(self, reads: Sequence[Read]) -> list[Read]:
-        """Remember what the client is told; in an incremental session leave out what it knows already."""
+        """Record what the client is told. An incremental session omits partitions without changes."""
         news: list[Read] = []
         for read in reads:
             item = read.item

@@ -131,7 +131,7 @@ def answered(request: Request, coordinators: list[Coordinator]) -> FindCoordinat
     (only,) = coordinators
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        # What Kafka says here where nothing is wrong.
+        # Kafka sends this text when there is no error.
         error_message=only.error_message or "NONE",
         node_id=only.node_id,
         host=only.host,

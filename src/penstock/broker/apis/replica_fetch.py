@@ -207,7 +207,7 @@ class PendingReplicaFetch:
         try:
             self._look()
         except Exception as error:
-            # Whoever appended has nothing to do with what goes wrong here.
+            # Called by the code that appended, which must not be affected by errors here.
             self._connection.fail(error)
 
     def cut_short(self) -> None:
