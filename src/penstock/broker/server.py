@@ -57,6 +57,7 @@ from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
 from penstock.broker.quorum.metadata_store import DamagedMetadata
 from penstock.broker.quorum.recovered_metadata import read_marker, tell_recovered
 from penstock.broker.quorum.shell import MetadataQuorum, WrongDirectory, WrongRole
+from penstock.broker.quotas.enforcement import QuotaEnforcement
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replicas.partition import Wakes
 from penstock.broker.replicas.partitions import PartitionManager
@@ -68,6 +69,7 @@ from penstock.config.group_table import ConsumerGroups
 from penstock.config.live import LiveConfig
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections
+from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving
 from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
@@ -178,6 +180,9 @@ class Broker:
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
+        self.quotas = QuotaEnforcement(self.gate, config, runtime.now_ms)
+        self._live.subscribe(self.quotas.configure, ClientQuotas)
+        self.service.admission.host_rate_limit = self.quotas.connection_rate
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is detected before anything is written, and the system may choose the port.
         await self._listen()
@@ -350,6 +355,7 @@ class Broker:
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
+        self.quorum.add_publisher(self.quotas.on_image)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
         if self._nodes is not None:

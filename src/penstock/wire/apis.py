@@ -500,16 +500,19 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         0,
         1,
-        "There are no quotas yet, so none are found",
+        "Quotas of users, client ids, both, and addresses; defaults included",
         whole=Operation.DESCRIBE_CONFIGS,
+        max_elements=IN_ONE_GO,
     ),
     ServedApi(
         ApiKey.ALTER_CLIENT_QUOTAS,
         0,
         1,
-        "UNSUPPORTED_VERSION for a quota that is to be set, as nothing would enforce it; removing one succeeds",
+        "producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, and "
+        "connection_creation_rate of an address; host names are not resolved",
         whole=Operation.ALTER_CONFIGS,
         max_elements=IN_ONE_GO,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
@@ -728,7 +731,6 @@ _ALSO_OF_CONTROLLERS: Final = (
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
