@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.acls.rules import Acl
 from penstock.metadata.image import BrokerRegistration, ControllerRegistration, PartitionState
 from penstock.metadata.quotas import Entity
 from penstock.wire.messages import metadata_records as r
@@ -67,4 +68,17 @@ def quota_record(entity: Entity, key: str, value: float | None) -> r.ClientQuota
         key=key,
         value=0.0 if value is None else value,
         remove=value is None,
+    )
+
+
+def acl_record(found_id: bytes, acl: Acl) -> r.AccessControlEntryRecord:
+    return r.AccessControlEntryRecord(
+        id=found_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )
