@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.session import Session
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
@@ -16,7 +18,7 @@ from penstock.wire.messages.describe_client_quotas import ComponentData, Describ
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 
-def entry(entity: dict[str, str | None], **values: float | None) -> AlterClientQuotasRequestEntryData:
+def entry(entity: Mapping[str, str | None], **values: float | None) -> AlterClientQuotasRequestEntryData:
     """Set these quotas of the entity; None removes one."""
     return AlterClientQuotasRequestEntryData(
         entity=[
@@ -26,7 +28,7 @@ def entry(entity: dict[str, str | None], **values: float | None) -> AlterClientQ
     )
 
 
-async def set_quota(s: Session, entity: dict[str, str | None], **values: float | None) -> None:
+async def set_quota(s: Session, entity: Mapping[str, str | None], **values: float | None) -> None:
     answer = await s.call(AlterClientQuotasRequest(entries=[entry(entity, **values)]))
     assert [result.error_code for result in answer.entries] == [0], answer.entries
 
@@ -61,7 +63,7 @@ async def describe_client_quotas(s: Session, version: int, topic_id: bytes) -> N
     ):
         asked.strict = strict
         answer = await s.call(asked, version)
-        assert (answer.error_code, answer.error_message) == (0, None)
+        assert (answer.error_code, answer.error_message) == (0, "")
         assert {value.value for one in answer.entries for value in one.values} == found
     named = [ComponentData(entity_type="user", match_type=EXACT, match="ann")]
     answer = await s.call(DescribeClientQuotasRequest(components=named), version)

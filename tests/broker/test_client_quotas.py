@@ -220,3 +220,18 @@ async def test_a_bad_entity_does_not_keep_a_good_one_from_its_quota(s: Session) 
     answer = await s.call(AlterClientQuotasRequest(entries=entries))
     assert [one.error_code for one in answer.entries] == [ErrorCode.INVALID_REQUEST, 0]
     assert await described_quotas(s) == {(("user", "ann"),): {"producer_byte_rate": 2.0}}
+
+
+@simulated()
+async def test_metrics_name_those_who_were_throttled(s: Session) -> None:
+    await s.create("t")
+    await set_quota(s, {"client-id": None}, producer_byte_rate=1_000)
+    await (await named(s, "greedy")).call(produce_request("t", batch(b"x" * 14_500)), 12)
+    samples = {
+        (sample.name, dict(sample.labels).get("client_id")): sample.value for sample in s.node.served.metrics.samples()
+    }
+    assert samples["penstock_throttled_connections", None] == 1
+    assert samples["penstock_quota_throttled_total", "greedy"] == 1
+    assert 4 < samples["penstock_quota_throttle_seconds_total", "greedy"] < 6
+    assert samples["penstock_quota_limit", "greedy"] == 1_000
+    assert 1_000 < samples["kafka_server_produce_byte_rate", "greedy"] < 2_000

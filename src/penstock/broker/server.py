@@ -41,6 +41,7 @@ from penstock.broker.observability.group_gauges import GroupGauges
 from penstock.broker.observability.lag_gauges import LagGauges
 from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.producer_ids import Block, ProducerIds
@@ -182,6 +183,8 @@ class Broker:
         self._live.subscribe(self.service.configure, Connections)
         self.quotas = QuotaEnforcement(self.gate, config, runtime.now_ms)
         self._live.subscribe(self.quotas.configure, ClientQuotas)
+        gauges = QuotaGauges(self.quotas.quotas, runtime.now_ms, self.service.throttled_count)
+        self.metrics.add_gauges(gauges.samples)
         self.service.admission.host_rate_limit = self.quotas.connection_rate
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is detected before anything is written, and the system may choose the port.

@@ -178,6 +178,9 @@ class Service:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def throttled_count(self) -> int:
+        return sum(connection.throttled_until_ms > 0 for connection in self._connections.values())
+
     @property
     def receiving_bytes(self) -> int:
         return self.receive_budget.used

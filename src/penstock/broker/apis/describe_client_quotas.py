@@ -43,7 +43,7 @@ def described(node: Node, body: DescribeClientQuotasRequest) -> Generator[None, 
                     values=[ValueData(key=key, value=value) for key, value in quota.values.items()],
                 )
             )
-    return DescribeClientQuotasResponse(entries=found, error_message=None)
+    return DescribeClientQuotasResponse(entries=found)
 
 
 def matches(quota: ClientQuota, components: list[ComponentData], *, strict: bool) -> bool:
