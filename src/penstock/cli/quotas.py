@@ -120,6 +120,7 @@ def set_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask the cluster whether it would accept the change, and change nothing.")
     ] = False,
+    json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -131,7 +132,10 @@ def set_(
     values = [(key, limit(key, text)) for key, text in parse_settings(quota, "QUOTA=LIMIT").items()]
     with connect(Cluster(bootstrap_server, command_config, timeout)) as connection:
         alter(connection, parts, values, dry_run=dry_run)
-    print_line(f"quotas of {text_of(parts)} {'would be' if dry_run else 'are'} set")
+    if json:
+        print_json({"entity": dict(parts), "quotas": dict(values), "changed": not dry_run})
+    else:
+        print_line(f"quotas of {text_of(parts)} {'would be' if dry_run else 'are'} set")
 
 
 @app.command(
@@ -148,6 +152,7 @@ def remove(
     default_client_id: AnyClientId = False,
     ip: Address = None,
     default_ip: AnyAddress = False,
+    json: Json = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     command_config: CommandConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -166,7 +171,10 @@ def remove(
                 f"{text_of(parts)} has {missing}", exit_codes.NOT_FOUND, "`penstock quotas list` shows what is set"
             )
         alter(connection, parts, [(key, None) for key in wanted], dry_run=False)
-    print_line(f"{', '.join(wanted)} of {text_of(parts)} removed")
+    if json:
+        print_json({"entity": dict(parts), "removed": wanted})
+    else:
+        print_line(f"{', '.join(wanted)} of {text_of(parts)} removed")
 
 
 # ---- entities
