@@ -21,6 +21,7 @@ from penstock.broker.apis.controllers import decided_here
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.authorizer import AclAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
 from penstock.broker.data_directory import (
@@ -156,6 +157,8 @@ class Broker:
         self.stage = Stage.NEW
         self.gate = Gate()
         """Access control and quotas; by default everything is allowed."""
+        self.authorizer = AclAuthorizer(config) if config.authorizer_class_name else None
+        self.gate.configure(authorizer=self.authorizer)
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
@@ -202,7 +205,10 @@ class Broker:
         await self._start_quorum()
         await self._await_quorum()
         if marker is not None:
-            tell_recovered(self._events, marker, self.quorum.image)
+            tell_recovered(self._events, marker, self.quorum.image, is_closed=self.authorizer is not None)
+        if self.authorizer is not None:
+            self.authorizer.is_closed = marker is not None
+            self.authorizer.load(self.quorum.image)
         if self._is_broker:
             await self._start_partitions()
             await self._register()
@@ -350,6 +356,8 @@ class Broker:
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
+        if self.authorizer is not None:
+            self.quorum.add_publisher(self.authorizer.on_image)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
         if self._nodes is not None:
