@@ -27,6 +27,7 @@ from penstock.cli import (
     reassign,
     tables,
     topics,
+    transactions,
 )
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
@@ -138,6 +139,7 @@ app.add_typer(topics.app, name="topics", rich_help_panel=RECORDS)
 app.command(epilog=PRODUCE_EXAMPLES, rich_help_panel=RECORDS)(produce)
 app.command(epilog=CONSUME_EXAMPLES, rich_help_panel=RECORDS)(consume)
 app.add_typer(groups.app, name="groups", rich_help_panel=RECORDS)
+app.add_typer(transactions.app, name="transactions", rich_help_panel=RECORDS)
 app.add_typer(configs.app, name="configs", rich_help_panel=RECORDS)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=CLUSTERS)
 app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)

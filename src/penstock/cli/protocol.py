@@ -100,6 +100,12 @@ def error_of(code: int, message: str | None, doing: str) -> CliError:
 _CODES = frozenset(ErrorCode)
 _MEANING: dict[ErrorCode, tuple[int, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: (exit_codes.NOT_FOUND, "`penstock groups list` shows the groups there are"),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        exit_codes.NOT_FOUND,
+        "`penstock transactions list` shows the transactional ids there are",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (exit_codes.NOT_AUTHORIZED, ""),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: (exit_codes.USAGE, ""),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         exit_codes.NOT_FOUND,
         "`penstock groups describe` shows where a group has offsets",
