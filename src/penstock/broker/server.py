@@ -39,6 +39,7 @@ from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
 from penstock.broker.observability.group_gauges import GroupGauges
+from penstock.broker.observability.host_gauges import HostGauges
 from penstock.broker.observability.lag_gauges import LagGauges
 from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
@@ -496,6 +497,7 @@ class Broker:
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
+        self.metrics.add_gauges(HostGauges(runtime).samples)
         self._tick()
         self.stage = Stage.SERVING
         self.service.open()
