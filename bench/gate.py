@@ -34,6 +34,11 @@ class AllowAll:
     def allows(self, request: object, operation: object, kind: object, name: str) -> bool:
         return True
 
+    has_acls = True
+
+    def rule(self, request: object, operation: object, kind: object, name: str) -> str:
+        return ""
+
     def allows_somewhere(self, request: object, operation: object, kind: object) -> bool:
         return True
 
