@@ -19,16 +19,16 @@ one batch per producer there. We write one entry per remembered batch, the newes
 uses. (With one batch, a broker that was stopped cleanly would refuse the other batches that a client has in flight and
 retries.) The file carries a checksum, so it need not be synced: a damaged snapshot is ignored.
 
-**Transactions.** A transactional batch opens the producer's transaction, unless one is open; a marker ends it and fixes
-the producer's epoch (`transactions` keeps the order of all transactions of a log). The entry in the snapshot carries the
-first offset of an open transaction, and such a producer is never forgotten. A damaged snapshot must not make a reader
-pass an open transaction, so it is rebuilt from the log (`snapshots`).
+**Transactions.** A transactional batch opens the producer's transaction, unless one is open. A marker ends it and fixes
+the producer's epoch. (`transactions` keeps the order of all transactions of a log.) The entry in the snapshot carries
+the first offset of an open transaction, and such a producer is never forgotten. A damaged snapshot must not make a
+reader pass an open transaction, so it is rebuilt from the log (`snapshots`).
 
 **Verification (KIP-890).** A leader accepts the first batch of a transaction only if the transaction coordinator knows
 that the partition takes part; otherwise nobody would ever write the marker. While the coordinator is asked, a
-`Verification` stands for the question. A marker, a newer epoch or a new leader discards it, so that a late answer cannot
-let in a batch of a transaction that has ended. It also remembers the lowest sequence number that was asked for, so that
-a later batch is not appended before an earlier one that must be retried.
+`Verification` stands for the question. A marker, a newer epoch or a new leader discards it, so that a late answer
+cannot let in a batch of a transaction that has ended. It also remembers the lowest sequence number that was asked for,
+so that a later batch is not appended before an earlier one that must be retried.
 
 A producer is forgotten when it has not written for `producer.id.expiration.ms` by this broker's clock. The timestamps
 of its records do not count: a producer that replays old data would be forgotten while it writes. So a snapshot's

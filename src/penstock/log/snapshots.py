@@ -53,6 +53,11 @@ class ProducerSnapshots:
     def path(self) -> str:
         return names.path_of(self._log.directory, self.offset, names.SNAPSHOT_SUFFIX)
 
+    def void_verifications(self) -> None:
+        """This broker no longer leads, or leads again: no pending verification counts."""
+        if self.loaded is not None:
+            self.loaded.void_verifications()
+
     def expire(self, wall_ms: int) -> int:
         """Forget producers that have not written for `producer.id.expiration.ms`. Returns how many."""
         return 0 if self.loaded is None else self.loaded.expire(wall_ms, self._log.config.producer_id_expiration_ms)
