@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.net.access import ANONYMOUS, Client, ListenerInfo, Principal
+from penstock.broker.net.access import ANONYMOUS, NODE, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
 from penstock.wire.apis import QuotaClass
 from penstock.wire.codec import Encoded, Message
@@ -45,6 +45,19 @@ class Authorizer(Protocol):
     def allows_somewhere(self, request: Request, operation: Operation, kind: ResourceKind) -> bool:
         """Whether the operation is allowed on at least one possible resource of this kind."""
 
+    @property
+    def has_acls(self) -> bool:
+        """Whether ACLs decide, and can be listed and changed."""
+
+    def rule(self, request: Request, operation: Operation, kind: ResourceKind, name: str) -> str:
+        """The rule that decides, in words, for the audit log."""
+
+
+class Audit(Protocol):
+    """The audit log (`penstock.broker.audit`)."""
+
+    def access(self, request: Request, operation: Operation, kind: ResourceKind, name: str, allowed: bool) -> None: ...
+
 
 class Quotas(Protocol):
     def enter(self, request: Request) -> None:
@@ -61,11 +74,13 @@ class Quotas(Protocol):
 class Gate:
     """One per node, for all of its listeners."""
 
-    __slots__ = ("authentication", "authorizer", "is_active", "own", "quotas")
+    __slots__ = ("audit", "authentication", "authorizer", "is_active", "own", "quotas")
 
     def __init__(self) -> None:
-        self.own = Client(ListenerInfo(), ANONYMOUS)
+        self.own = Client(ListenerInfo(), NODE)
         """The client object for this node's own requests."""
+        self.audit: Audit | None = None
+        """Used only with an authorizer."""
         self.configure()
 
     def configure(

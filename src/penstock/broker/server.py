@@ -21,6 +21,7 @@ from penstock.broker.apis.controllers import decided_here
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.authorizer import AclAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
 from penstock.broker.coordination.transaction_questions import TransactionQuestions
@@ -39,6 +40,7 @@ from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
 from penstock.broker.observability.group_gauges import GroupGauges
+from penstock.broker.observability.host_gauges import HostGauges
 from penstock.broker.observability.lag_gauges import LagGauges
 from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
@@ -162,6 +164,8 @@ class Broker:
         self.stage = Stage.NEW
         self.gate = Gate()
         """Access control and quotas; by default everything is allowed."""
+        self.authorizer = AclAuthorizer(config) if config.authorizer_class_name else None
+        self.gate.configure(authorizer=self.authorizer)
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
@@ -208,7 +212,10 @@ class Broker:
         await self._start_quorum()
         await self._await_quorum()
         if marker is not None:
-            tell_recovered(self._events, marker, self.quorum.image)
+            tell_recovered(self._events, marker, self.quorum.image, is_closed=self.authorizer is not None)
+        if self.authorizer is not None:
+            self.authorizer.is_closed = marker is not None
+            self.authorizer.load(self.quorum.image)
         if self._is_broker:
             await self._start_partitions()
             await self._register()
@@ -356,6 +363,8 @@ class Broker:
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
+        if self.authorizer is not None:
+            self.quorum.add_publisher(self.authorizer.on_image)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
         if self._nodes is not None:
@@ -379,6 +388,7 @@ class Broker:
             config=self._config,
             rng=self._runtime.rng,
             new_uuid=self._runtime.uuid,
+            voter_ids=lambda: self.quorum.core.voter_set.ids,
         )
 
     # ---- the broker
@@ -497,6 +507,7 @@ class Broker:
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
+        self.metrics.add_gauges(HostGauges(runtime).samples)
         self._tick()
         self.stage = Stage.SERVING
         self.service.open()

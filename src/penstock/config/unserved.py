@@ -116,8 +116,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
     (
         _SECURITY,
         {
-            "allow.everyone.if.no.acl.found": "false",
-            "authorizer.class.name": "",
             "connection.failed.authentication.delay.ms": "100",
             "connections.max.reauth.ms": "0",
             "delegation.token.expiry.check.interval.ms": "3600000",
@@ -181,7 +179,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "ssl.truststore.location": None,
             "ssl.truststore.password": None,
             "ssl.truststore.type": "JKS",
-            "super.users": "",
         },
     ),
     (

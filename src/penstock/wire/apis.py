@@ -239,7 +239,6 @@ def _message_class(key: int, suffix: str) -> type[Message]:
     return cls
 
 
-NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer: there are no ACLs yet"
 NO_TOKENS: Final = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener of Kafka"
 
 _ROWS: Final = (
@@ -405,9 +404,33 @@ _ROWS: Final = (
         access=(CLUSTER_ACTION, ALTER_CLUSTER),
         quota=QuotaClass.NONE,
     ),
-    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.DESCRIBE),
-    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
-    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
+    ServedApi(
+        ApiKey.DESCRIBE_ACLS,
+        1,
+        3,
+        "All pattern types, also MATCH. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.DESCRIBE,
+        max_frame_bytes=64 * KIB,
+    ),
+    ServedApi(
+        ApiKey.CREATE_ACLS,
+        1,
+        3,
+        "Literal and prefixed patterns; hosts are `*`, addresses or CIDR ranges (the ranges are Penstock's). Without "
+        "an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.DELETE_ACLS,
+        1,
+        3,
+        "By filters, all pattern types. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
     ServedApi(
         ApiKey.DESCRIBE_CONFIGS,
         1,
@@ -731,8 +754,6 @@ _ALSO_OF_CONTROLLERS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_DELEGATION_TOKEN,

@@ -3,7 +3,7 @@
 Kafka's tools, and clients that ask without looking at ApiVersions first (sarama), call these. A connection that is
 closed on them tells nothing; an answer does:
 
-- ACLs (29–31): SECURITY_DISABLED, with Kafka's words for a broker that has no authorizer
+- ACLs (29–31), on a node without an authorizer: SECURITY_DISABLED, with Kafka's words
 - SASL (17, 36): ILLEGAL_SASL_STATE, as on a plaintext listener
 - delegation tokens (38–41): DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener
 - quotas (48, 49) and SCRAM credentials (50, 51): there are none, and none can be set. Accepting them would promise a
@@ -247,9 +247,6 @@ def list_transactions(body: ListTransactionsRequest) -> ListTransactionsResponse
 
 ANSWERS: Final[dict[ApiKey, Answer]] = {
     ApiKey.SASL_HANDSHAKE: sasl_handshake,
-    ApiKey.DESCRIBE_ACLS: describe_acls,
-    ApiKey.CREATE_ACLS: create_acls,
-    ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
     ApiKey.CREATE_DELEGATION_TOKEN: create_delegation_token,
     ApiKey.RENEW_DELEGATION_TOKEN: renew_delegation_token,

@@ -23,7 +23,7 @@ from penstock.wire.messages.create_topics import (
 
 async def decide(node: ControllerNode, request: Request, body: CreateTopicsRequest) -> CreateTopicsResponse:
     topics, denied = body.topics, body.topics[:0]
-    if not request.allowed_on_cluster(Operation.CREATE):
+    if not (request.permits(Operation.CREATE, ResourceKind.CLUSTER) and request.allowed_on_cluster(Operation.CREATE)):
         topics, denied = request.split(Operation.CREATE, ResourceKind.TOPIC, topics, lambda topic: topic.name)
     wanted = [new_topic(topic) for topic in topics]
     creations = await node.quorum.submit(
@@ -51,7 +51,7 @@ def answered(node: ControllerNode, request: Request, creation: TopicCreation) ->
         return CreatableTopicResult(
             name=creation.name, error_code=outcome.error, error_message=outcome.message, configs=None
         )
-    if not request.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, creation.name):
+    if not request.permits(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, creation.name):
         return CreatableTopicResult(
             name=creation.name,
             topic_id=creation.topic_id,

@@ -56,6 +56,6 @@ def denial(request: Request, image: MetadataImage, wanted: TopicToDelete) -> Del
     """It tells no name to a caller who knows only an id, unless that caller may describe the topic."""
     name = name_of(image, wanted)
     assert name is not None
-    if wanted.name is None and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+    if wanted.name is None and not request.permits(Operation.DESCRIBE, ResourceKind.TOPIC, name):
         name = None
     return DeletableTopicResult(name=name, topic_id=wanted.topic_id, **TOPIC_DENIED)

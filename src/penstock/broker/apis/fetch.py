@@ -256,6 +256,7 @@ class PendingFetch:
         "_timer",
         "_version",
         "_wait_ms",
+        "_waiting_since_ms",
         "_working",
     )
 
@@ -292,6 +293,7 @@ class PendingFetch:
         self._counted = 0
         """Partitions that it waits for, as `Fetch.waiting_partitions` has them."""
         self._timer: Timer | None = None
+        self._waiting_since_ms = 0.0
         self._enough = False
         """What was read last is enough for an answer."""
         self._done = False
@@ -576,6 +578,7 @@ class PendingFetch:
 
     def _begin_waiting(self) -> None:
         self._timer = self._fetch.runtime.call_later(self._wait_ms, self._timed_out)
+        self._waiting_since_ms = self._fetch.runtime.now_ms()
         self._connection.on_lost = self._lost
         self._counted = len(self._items)
         self._fetch.waiting_partitions += self._counted
@@ -593,6 +596,9 @@ class PendingFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._connection.on_lost = None
+            if self._slot is not None:
+                # A long poll waits because its client asked for it: that is not latency.
+                self._slot.arrived_ms += self._fetch.runtime.now_ms() - self._waiting_since_ms
 
     def _unpark(self, count: int) -> None:
         """Be woken no longer by so many of the partitions; the last time by all that are left."""

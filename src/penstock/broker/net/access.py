@@ -71,6 +71,11 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """Kafka's principal of an unauthenticated client, on a listener without authentication."""
 
 
+NODE: Final = Principal("Penstock", "node")
+"""The principal of a node's own requests. In an Envelope it stands for the node that sent it: the controller authorises
+such a request by the connection's principal. No login gives a client a principal of this kind."""
+
+
 def address_of_host(host: str) -> bytes:
     """A client's address in the form used in Envelope: 4 or 16 bytes, or empty if it is not an IP address."""
     try:
