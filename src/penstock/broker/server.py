@@ -24,6 +24,7 @@ from penstock.broker.apis.replica_fetch import ReplicaFetch
 from penstock.broker.authorizer import AclAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
+from penstock.broker.coordination.transaction_questions import TransactionQuestions
 from penstock.broker.data_directory import (
     NO_PROOF,
     format_new,
@@ -46,6 +47,7 @@ from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
+from penstock.broker.produce.verifying import Verifier
 from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum.controlling import ControllerDuties
 from penstock.broker.quorum.formation import (
@@ -97,6 +99,10 @@ from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
+TRANSACTION_VERSION = "transaction.version"
+VERIFY_AGAIN_MS = 20.0
+VERIFY_AGAIN_MAX_MS = 100.0
+"""Defaults of add.partitions.to.txn.retry.backoff.ms and .max.ms."""
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests in progress."""
 PRODUCER_IDS_MS = 10_000
@@ -497,10 +503,14 @@ class Broker:
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
             self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
             self._fetch.replicas.sessions.tells_high_watermarks = True
-        preparation = Preparation(runtime, self._events, self.metrics, self._config)
-        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics, preparation).serve)
+        served = handlers()
+        questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
+        self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
+        produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
+        self.service.add_raw(ApiKey.PRODUCE, produce.serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
-        for key, serve in handlers().items():
+        for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
@@ -512,6 +522,10 @@ class Broker:
         self.service.open()
         self.lifecycle.start()
         await self._starting.unless_stopped(self.lifecycle.in_service())
+
+    def _adds_partitions(self) -> bool:
+        """Whether Produce adds partitions to transactions (KIP-890)."""
+        return self.quorum.image.features.get(TRANSACTION_VERSION, 0) >= 2
 
     async def _next_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)

@@ -161,6 +161,7 @@ ALTER_CONFIGS_GROUP: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.GROUP)
 CREATE_CLUSTER: Final = Access(Operation.CREATE, ResourceKind.CLUSTER)
 DESCRIBE_CLUSTER: Final = Access(Operation.DESCRIBE, ResourceKind.CLUSTER)
 CLUSTER_ACTION: Final = Access(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+ALTER_CLUSTER: Final = Access(Operation.ALTER, ResourceKind.CLUSTER)
 DESCRIBE_CONFIGS_CLUSTER: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
 ALTER_CONFIGS_CLUSTER: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 IDEMPOTENT_WRITE: Final = Access(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
@@ -392,6 +393,16 @@ _ROWS: Final = (
         "For consumers that detect truncation, and followers (KIP-320)",
         max_elements=IN_ONE_GO,
         access=(CLUSTER_ACTION, DESCRIBE_TOPIC),
+    ),
+    ServedApi(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        2,
+        "On listeners for nodes: ends transactions in partitions of this broker; version 2 of transactions from 2 "
+        "(KIP-1228)",
+        max_elements=IN_ONE_GO,
+        access=(CLUSTER_ACTION, ALTER_CLUSTER),
+        quota=QuotaClass.NONE,
     ),
     ServedApi(
         ApiKey.DESCRIBE_ACLS,
