@@ -46,7 +46,7 @@ def connect_to_coordinator(cluster: Cluster, group: str) -> Iterator[client.Conn
 def reach(cluster: Cluster, doing: str) -> Iterator[client.Cluster]:
     """The cluster, for requests by hand."""
     try:
-        with client.Cluster(_settings(cluster)) as known:
+        with client.Cluster(client_settings(cluster)) as known:
             yield known
     except client.BrokerError as error:
         raise error_of(error.code, error.message, error.doing or doing) from None
@@ -64,7 +64,7 @@ def reach(cluster: Cluster, doing: str) -> Iterator[client.Cluster]:
         raise CliError(f"could not {doing}: {error}", exit_codes.FAILED) from None
 
 
-def _settings(cluster: Cluster) -> client.ClientSettings:
+def client_settings(cluster: Cluster) -> client.ClientSettings:
     timeout_ms = int(cluster.timeout_s * 1000)
     properties = {
         **cluster.properties,
