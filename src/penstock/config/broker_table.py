@@ -11,6 +11,7 @@ from penstock.config.log_table import Compaction, Durability, Records, Retention
 from penstock.config.node_table import Connections, Fetching, Identity, Listeners, Quorum
 from penstock.config.replication_table import Moving, Replication
 from penstock.config.tables import Section
+from penstock.config.transaction_table import Transactions, TransactionTopic
 
 
 class BrokerProperties(
@@ -31,6 +32,8 @@ class BrokerProperties(
     ConsumerGroups,
     Offsets,
     OffsetsTopic,
+    Transactions,
+    TransactionTopic,
 ):
     """All broker properties, in the order of the documentation."""
 
