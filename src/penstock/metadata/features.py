@@ -10,6 +10,11 @@ Names and numbers are Kafka's. A node refuses a level that it does not know: see
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
 - `group.version` 1 (KIP-848): the consumer protocol. Every release supports it, so no record states it.
 
+- `penstock.security.version` 1: records of ACLs, SCRAM credentials, client quotas and delegation tokens. The name is
+  ours: Kafka has these records in every `metadata.version` of 4.x, but nodes of earlier releases of Penstock stop at
+  them. The controller raises it with the first such record (`security_level`), so a cluster that uses none of them
+  stays readable for the release before.
+
 `kraft.version` and `group.version` are *implied*: they are in force in every cluster, whatever its log says, and no
 other level is supported. So a cluster needs no record for them, which nodes of an older release would refuse.
 
@@ -23,6 +28,7 @@ from typing import Final
 
 from penstock.metadata.image import VersionRange
 from penstock.raft.types import KRAFT_VERSION as KRAFT_VERSION_LEVEL
+from penstock.wire.messages import metadata_records as r
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_metadata_record
 
 METADATA_VERSION: Final = "metadata.version"
@@ -34,6 +40,19 @@ GROUP_VERSION: Final = "group.version"
 GROUP_VERSION_LEVEL: Final = 1
 TRANSACTION_VERSION: Final = "transaction.version"
 TRANSACTION_VERSION_LEVEL: Final = 2
+SECURITY_VERSION: Final = "penstock.security.version"
+SECURITY_VERSION_LEVEL: Final = 1
+
+SECURITY_RECORDS: Final[frozenset[type[r.MetadataRecord]]] = frozenset(
+    {
+        r.AccessControlEntryRecord,
+        r.RemoveAccessControlEntryRecord,
+        r.UserScramCredentialRecord,
+        r.RemoveUserScramCredentialRecord,
+        r.ClientQuotaRecord,
+    }
+)
+"""The records that need level 1 of `penstock.security.version`."""
 
 SUPPORTED_FEATURES: Final = {
     ELR_VERSION: VersionRange(0, ELR_VERSION_LEVEL),
@@ -41,6 +60,7 @@ SUPPORTED_FEATURES: Final = {
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     TRANSACTION_VERSION: VersionRange(0, TRANSACTION_VERSION_LEVEL),
+    SECURITY_VERSION: VersionRange(0, SECURITY_VERSION_LEVEL),
 }
 """The levels that this release supports, as sent in ApiVersions and broker registrations."""
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.acls.rules import Acl
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.uuids import DIRECTORY_UNASSIGNED
@@ -127,6 +128,7 @@ class MetadataImage:
 
     __slots__ = (
         "_names",
+        "acls",
         "brokers",
         "collisions",
         "configs",
@@ -150,6 +152,7 @@ class MetadataImage:
         ids: ShardedMap[TopicImage] | None = None,
         collisions: ShardedMap[tuple[str, ...]] | None = None,
         configs: ShardedMap[Mapping[str, str]] | None = None,
+        acls: ShardedMap[Acl] | None = None,
         brokers: Mapping[int, BrokerRegistration] | None = None,
         controllers: Mapping[int, ControllerRegistration] | None = None,
         features: Mapping[str, int] | None = None,
@@ -164,6 +167,8 @@ class MetadataImage:
         # Names that differ only in '.' and '_' collide as metric names: unified name → its topics.
         self.collisions = collisions if collisions is not None else ShardedMap[tuple[str, ...]]()
         self.configs = configs if configs is not None else ShardedMap[Mapping[str, str]]()
+        self.acls = acls if acls is not None else ShardedMap[Acl]()
+        """By id."""
         self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
         self.controllers: Mapping[int, ControllerRegistration] = controllers or {}
         self.features: Mapping[str, int] = features or {}
