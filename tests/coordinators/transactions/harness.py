@@ -143,7 +143,7 @@ class Transactions(ShardDriver):
     def state(self, name: str = "x") -> str:
         return self.describe(name).transaction_state
 
-    def list(self, **filters: object) -> dict[str, str]:
+    def listed(self, **filters: object) -> dict[str, str]:
         wanted = Filter.of(ListTransactionsRequest(**filters))  # type: ignore[arg-type]
         answer = self.call(lambda turn, ticket: self.transactions.list_transactions(turn, ticket, wanted))
         states = cast(ListTransactionsResponse, answer.response).transaction_states

@@ -156,7 +156,7 @@ def test_many_that_time_out_at_once_are_aborted_in_portions(t: Transactions) -> 
         name = f"x{number}"
         t.add(t.started(name), name=name)
     t.advance(TIMEOUT_MS + SCAN_MS)
-    assert set(t.list().values()) == {"PrepareAbort"}
+    assert set(t.listed().values()) == {"PrepareAbort"}
     assert t.transactions.config.counts.open == 0
 
 
@@ -168,12 +168,12 @@ def test_ids_that_are_not_used_any_more_are_forgotten(t: Transactions) -> None:
     t.started("busy")
     t.written()
     t.advance(2 * HOUR_MS)
-    assert "old" not in t.list()
-    assert "busy" in t.list()
+    assert "old" not in t.listed()
+    assert "busy" in t.listed()
     assert t.transactions.config.counts.ids == 2
     assert None in t.written(), "a tombstone"
     t.failover()
-    assert "old" not in t.list()
+    assert "old" not in t.listed()
     assert t.started("old") == (FIRST_ID + 3, 0)
 
 
@@ -196,15 +196,15 @@ def test_lists_are_filtered_by_state_id_duration_and_pattern(t: Transactions) ->
     for name in ("bank-1", "bank-2", "shop-1"):
         t.started(name)
     t.add((FIRST_ID + 1, 0), name="bank-2")
-    assert t.list() == {"bank-1": "Empty", "bank-2": "Ongoing", "shop-1": "Empty"}
-    assert t.list(state_filters=["Ongoing"]) == {"bank-2": "Ongoing"}
-    assert t.list(state_filters=["Nonsense"]) == {}
-    assert list(t.list(producer_id_filters=[FIRST_ID, FIRST_ID + 2])) == ["bank-1", "shop-1"]
-    assert sorted(t.list(transactional_id_pattern="bank-.*")) == ["bank-1", "bank-2"]
-    assert t.list(transactional_id_pattern="bank") == {}, "the whole name"
+    assert t.listed() == {"bank-1": "Empty", "bank-2": "Ongoing", "shop-1": "Empty"}
+    assert t.listed(state_filters=["Ongoing"]) == {"bank-2": "Ongoing"}
+    assert t.listed(state_filters=["Nonsense"]) == {}
+    assert list(t.listed(producer_id_filters=[FIRST_ID, FIRST_ID + 2])) == ["bank-1", "shop-1"]
+    assert sorted(t.listed(transactional_id_pattern="bank-.*")) == ["bank-1", "bank-2"]
+    assert t.listed(transactional_id_pattern="bank") == {}, "the whole name"
     t.advance(5_000)
-    assert "bank-2" in t.list(duration_filter=4_999)
-    assert "bank-2" not in t.list(duration_filter=5_000)
+    assert "bank-2" in t.listed(duration_filter=4_999)
+    assert "bank-2" not in t.listed(duration_filter=5_000)
     with pytest.raises(KafkaError) as refused:
         Filter.of(ListTransactionsRequest(transactional_id_pattern="("))
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -100,7 +100,7 @@ def test_names_that_cannot_be_stored_are_refused(t: Transactions) -> None:
 def test_without_producer_ids_clients_are_told_to_try_again(t: Transactions) -> None:
     t.ids_left = 0
     assert t.init() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert t.list() == {}
+    assert t.listed() == {}
     t.ids_left = 1
     assert t.init() == (FIRST_ID, 0)
 

@@ -88,7 +88,7 @@ def test_loading_the_log_reproduces_the_state(steps: list[tuple[str, str, int]],
     state = t.transactions.durable_state()
     t.failover()
     t.acknowledge()
-    while any(one == "PrepareCommit" for one in t.list().values()):
+    while any(one == "PrepareCommit" for one in t.listed().values()):
         t.advance(100)
         t.acknowledge()
     assert set(state) == set(t.transactions.durable_state())
