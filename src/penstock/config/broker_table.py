@@ -10,12 +10,16 @@ from penstock.config.group_table import ClassicGroups, ConsumerGroups, Offsets, 
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections, Fetching, Identity, Listeners, Quorum
 from penstock.config.replication_table import Moving, Replication
+from penstock.config.security_table import Logins, Tls, Tokens
 from penstock.config.tables import Section
 
 
 class BrokerProperties(
     Identity,
     Listeners,
+    Tls,
+    Logins,
+    Tokens,
     Quorum,
     Topics,
     Records,

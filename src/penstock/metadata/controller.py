@@ -13,6 +13,13 @@ from collections.abc import Callable, Sequence
 from penstock.config import BrokerConfig
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
+from penstock.metadata.credentials import (
+    CredentialDeletion,
+    CredentialResult,
+    CredentialUpsertion,
+    alter_credentials,
+    credential_records,
+)
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
@@ -75,10 +82,9 @@ class Controller:
         return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
 
     def decide_state_features(self) -> Decision[None]:
-        """Writes the founder's bootstrap feature levels to the log: nodes that join have only the log."""
-        return self._decided(
-            [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()], None
-        )
+        """Writes the bootstrap feature levels and credentials to the log: nodes that join have only the log."""
+        levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()]
+        return self._decided([*levels, *credential_records(self.image.scram)], None)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -173,6 +179,13 @@ class Controller:
     ) -> Decision[None]:
         records = self._with_consequences(self._brokers.update_features(updates))
         return self._decided(records, None, validate_only=validate_only)
+
+    # -- credentials -------------------------------------------------------------------------------------------------
+
+    def decide_alter_credentials(
+        self, deletions: Sequence[CredentialDeletion], upsertions: Sequence[CredentialUpsertion]
+    ) -> Decision[list[CredentialResult]]:
+        return self._decided(*alter_credentials(self.image.scram, deletions, upsertions))
 
     def _with_consequences(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
         """Adds, in the same batch, the partition changes that new settings or levels cause.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.metadata.credentials import CredentialsDelta
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import (
     BrokerRegistration,
@@ -73,6 +74,7 @@ class MetadataDelta:
         self._controllers: dict[int, ControllerRegistration] = {}
         self._features: dict[str, int] = {}
         self._next_producer_id = image.next_producer_id
+        self.credentials = CredentialsDelta()
         # Equal tuples are interned: most partitions share their replicas with others.
         self._interned: dict[tuple[int, ...] | tuple[bytes, ...], tuple[int, ...] | tuple[bytes, ...]] = {}
 
@@ -134,6 +136,10 @@ class MetadataDelta:
                 self._producer_ids(record)
             case r.FeatureLevelRecord():
                 self._feature_level(record)
+            case r.UserScramCredentialRecord():
+                self.credentials.set(record)
+            case r.RemoveUserScramCredentialRecord():
+                self.credentials.remove(record)
             case r.NoOpRecord():
                 pass
             case _:
@@ -316,6 +322,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             partition_count=partition_count,
             reassigning=self._next_reassigning(),
+            scram=self.credentials.apply(base.scram),
         )
 
     def _next_reassigning(self) -> Mapping[bytes, int]:

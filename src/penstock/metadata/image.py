@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.metadata.credentials import NO_CREDENTIALS, Credentials
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.uuids import DIRECTORY_UNASSIGNED
@@ -138,6 +139,7 @@ class MetadataImage:
         "offset",
         "partition_count",
         "reassigning",
+        "scram",
         "topics_by_name",
     )
 
@@ -156,6 +158,7 @@ class MetadataImage:
         next_producer_id: int = 0,
         partition_count: int = 0,
         reassigning: Mapping[bytes, int] | None = None,
+        scram: Credentials = NO_CREDENTIALS,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -171,6 +174,8 @@ class MetadataImage:
         self.partition_count = partition_count
         # Topic id → the number of its partitions being reassigned; topics with none are left out.
         self.reassigning: Mapping[bytes, int] = reassigning or {}
+        self.scram = scram
+        """Credentials by user and mechanism."""
         self._names: list[str] | None = None
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from penstock.metadata.credentials import credential_records
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.metadata.records import broker_record, controller_record, partition_record
@@ -32,6 +33,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     for resource_type, resource_name in image.config_resources():
         for name, value in image.config(resource_type, resource_name).items():
             yield r.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+    yield from credential_records(image.scram)
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=image.next_producer_id)
 
