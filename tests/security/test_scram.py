@@ -144,7 +144,17 @@ def test_plain_knows_its_users() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"", b"\0alice\0wrong", b"\0bob\0a", b"bob\0alice\0a", b"\0alice\0", b"\0\0a", b"\0alice", b"\0a\0b\0c", b"\0\xff\0a"],
+    [
+        b"",
+        b"\0alice\0wrong",
+        b"\0bob\0a",
+        b"bob\0alice\0a",
+        b"\0alice\0",
+        b"\0\0a",
+        b"\0alice",
+        b"\0a\0b\0c",
+        b"\0\xff\0a",
+    ],
 )
 def test_plain_refuses_wrong_passwords_impersonation_and_nonsense(message: bytes) -> None:
     with pytest.raises(PlainError):
