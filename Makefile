@@ -44,6 +44,7 @@ lint: $(DEV)
 
 types: $(DEV)
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tools/mypy-tests.ini tests bench tools examples
 
 unit: $(DEV)
 	@./tools/debian_packages.sh kcat postgresql redis-server iproute2

@@ -23,16 +23,20 @@ ENGINE = (
     _package("kernel", "loops over bytes, compiled by Cython where there is a C compiler (`make setup` compiles them)"),
     _package("wire", "Kafka's protocol: messages, record batches, the table of served APIs", "kernel"),
     _package("config", "Kafka's properties: each is declared once", "wire"),
+    _package("acls", "access control lists: rules, filters and what they decide; pure", "wire"),
     _package("telemetry", "metrics, Prometheus' text format, a small HTTP server", "runtime"),
     _package("log", "one partition's log on disk", "wire", "runtime"),
     _package("raft", "the quorum that agrees on metadata; pure", "wire"),
-    _package("metadata", "the cluster's metadata and the controller's decisions; pure", "wire", "config", "raft"),
+    _package(
+        "metadata", "the cluster's metadata and the controller's decisions; pure", "acls", "wire", "config", "raft"
+    ),
     _package("replication", "leader and follower state of a partition; pure"),
     _package("coordinators", "consumer groups on a generic host; pure", "wire", "config", "metadata"),
     _package(
         "broker",
         "the shell around the cores: connections, one module per API, partitions, quorum",
         *("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel", "telemetry"),
+        "acls",
     ),
 )
 REHEARSAL = (
@@ -53,13 +57,18 @@ PLATFORM = (
     _package("balance", "where partitions should be, and moving them there; pure"),
     _package("ops", "operating any Kafka cluster through its protocol", "balance", "client", "wire"),
     _package("planning", "capacity, cost and settings, computed from rules that are data; pure"),
+    _package(
+        "monitor",
+        "watches a cluster through its protocol, keeps figures in topics",
+        *("client", "lag", "telemetry", "wire"),
+    ),
     _package("perf", "what performance tests count and report; pure", "wire"),
     _package("chaos", "breaks clusters under load and accounts for every record", "client", "wire"),
     _package(
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        "planning",
+        *("planning", "monitor", "acls"),
     ),
 )
 PIPELINE = (

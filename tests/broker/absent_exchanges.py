@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.session import Session, batch, produce_request
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
@@ -93,6 +95,7 @@ async def expire_delegation_token(s: Session, version: int, topic_id: bytes) -> 
 
 
 async def describe_delegation_token(s: Session, version: int, topic_id: bytes) -> None:
+    owners: Any
     for owners in (None, []):
         answer = await s.call(DescribeDelegationTokenRequest(owners=owners), version)
         assert (answer.error_code, answer.tokens) == (REFUSED_TOKEN, [])
@@ -139,6 +142,7 @@ async def alter_client_quotas(s: Session, version: int, topic_id: bytes) -> None
 
 
 async def describe_user_scram_credentials(s: Session, version: int, topic_id: bytes) -> None:
+    nobody: Any
     for nobody in (None, []):
         answer = await s.call(DescribeUserScramCredentialsRequest(users=nobody), version)
         assert (answer.error_code, answer.results) == (0, [])

@@ -507,7 +507,7 @@ def slow_requests(s: Session, cost_ms: float) -> list[int]:
     def clock() -> float:
         return now_ms() + late_ms
 
-    service.serve = slow_serve
+    service.serve = slow_serve  # type: ignore[method-assign]
     service.now_ms = service.turns._now_ms = service.turns._cpu_ms = clock
     return order
 
@@ -542,7 +542,7 @@ async def test_large_requests_are_served_in_slices_and_small_ones_between(s: Ses
         slices += 1
         return now_ms() + late_ms
 
-    runtime.now_ms = clock
+    runtime.now_ms = clock  # type: ignore[method-assign]
     try:
         large = [client.send(MetadataRequest(topics=topics), 12) for client in clients]
         everything = await s.client.call(MetadataRequest(topics=None), 12)
@@ -553,7 +553,7 @@ async def test_large_requests_are_served_in_slices_and_small_ones_between(s: Ses
             assert [topic.name for topic in found] == [topic.name for topic in topics]
             assert {topic.error_code for topic in found} == {3}
     finally:
-        runtime.now_ms = now_ms
+        runtime.now_ms = now_ms  # type: ignore[method-assign]
 
 
 @simulated()

@@ -429,6 +429,7 @@ class Broker:
             config=self._config,
             rng=self._runtime.rng,
             new_uuid=self._runtime.uuid,
+            voter_ids=lambda: self.quorum.core.voter_set.ids,
         )
 
     # ---- the broker

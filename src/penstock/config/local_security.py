@@ -19,7 +19,6 @@ CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
 CLIENT_FILE = "client.properties"
 CLIENT_LISTENER = "SASL_SSL"
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CLIENT_MECHANISM = "SCRAM-SHA-512"
 
 
@@ -34,7 +33,6 @@ def node_file(node_id: int) -> str:
 
 def secure_settings(directory: str, node_id: int, nodes: Iterable[int]) -> dict[str, str]:
     """The security properties of one node. `nodes`: all nodes of the cluster."""
-    supers = [ADMIN, *(node_name(node) for node in nodes)]
     return {
         "listener.security.protocol.map": f"{CLIENT_LISTENER}:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL",
         "ssl.keystore.location": f"{directory}/{node_file(node_id)}",
@@ -43,8 +41,6 @@ def secure_settings(directory: str, node_id: int, nodes: Iterable[int]) -> dict[
         "listener.name.internal.ssl.client.auth": "required",
         "listener.name.controller.ssl.client.auth": "required",
         f"listener.name.{CLIENT_LISTENER.lower()}.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
-        "authorizer.class.name": AUTHORIZER,
-        "super.users": ";".join(f"User:{name}" for name in supers),
     }
 
 

@@ -1,11 +1,12 @@
 """The cluster's metadata: its records, the image they build, and the controller that creates new records.
 
 Theory of operation. Everything that the nodes of a cluster must agree on (topics, partitions, brokers, configurations,
-producer ids, feature levels) is a record of the metadata log, in Kafka's own format. Every node that replays the log
-holds the same `MetadataImage`. The one active controller takes administrative requests, checks them against the image
-and returns a `Decision`: records that are appended as one atomic unit, and a reply that is sent once they are
-committed. It decides on the image *plus* its earlier, uncommitted decisions (`Controller.image`), so requests may be in
-flight together. Nothing else ever changes metadata, and no I/O happens here: time, randomness and ids are arguments.
+producer ids, access control, feature levels) is a record of the metadata log, in Kafka's own format. Every node that
+replays the log holds the same `MetadataImage`. The one active controller takes administrative requests, checks them
+against the image and returns a `Decision`: records that are appended as one atomic unit, and a reply that is sent once
+they are committed. It decides on the image *plus* its earlier, uncommitted decisions (`Controller.image`), so requests
+may be in flight together. Nothing else ever changes metadata, and no I/O happens here: time, randomness and ids are
+arguments.
 
     request → Controller.decide_… → Decision(records, reply) → raft → committed batches
             → MetadataLoader.load → Step(delta, image) → publishers
@@ -14,9 +15,9 @@ Images are persistent data structures (`sharded`): a new one costs only what cha
 hold. A `MetadataDelta` both builds the next image and lists the differences, so publishers need not scan everything.
 
 Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
-`partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement` and `requests` (its requests and
-results); `loader` and `snapshot` (log and snapshot → image); `features`, `topic_names`, `records`, and `formatting` (a
-new data directory).
+`acl_control`, `partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement` and `requests`
+(its requests and results); `loader` and `snapshot` (log and snapshot → image); `features`, `security_level`,
+`topic_names`, `records`, and `formatting` (a new data directory).
 """
 
 from penstock.metadata.controller import Controller

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.acls.filters import AclFilter
+from penstock.acls.rules import Acl
 from penstock.config import BrokerConfig
+from penstock.metadata.acl_control import AclControl
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
 from penstock.metadata.credentials import (
@@ -18,7 +21,6 @@ from penstock.metadata.credentials import (
     CredentialResult,
     CredentialUpsertion,
     alter_credentials,
-    credential_records,
 )
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.elections import Election
@@ -27,6 +29,7 @@ from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition_control import PartitionControl, concerned
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.requests import (
+    AclDeletion,
     ConfigAlteration,
     ConfigReplacement,
     ConfigResult,
@@ -37,6 +40,7 @@ from penstock.metadata.requests import (
     NewPartitions,
     NewTopic,
     OngoingReassignment,
+    Outcome,
     PartitionElection,
     PartitionElectionResult,
     PartitionReassignment,
@@ -50,6 +54,8 @@ from penstock.metadata.requests import (
     TopicDeletion,
     TopicToDelete,
 )
+from penstock.metadata.security_level import with_security_level
+from penstock.metadata.snapshot import security_records
 from penstock.metadata.topic_control import TopicControl
 from penstock.raft.types import Randomness
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, MetadataRecord
@@ -66,12 +72,14 @@ class Controller:
         config: BrokerConfig,
         rng: Randomness,
         new_uuid: Callable[[], bytes],
+        voter_ids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self.image = image
         self.config = config
         self._cluster_id = cluster_id
         self._rng = rng
         self._new_uuid = new_uuid
+        self._voter_ids = voter_ids
 
     def reset(self, image: MetadataImage) -> None:
         """Drops all uncommitted decisions."""
@@ -82,9 +90,10 @@ class Controller:
         return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
 
     def decide_state_features(self) -> Decision[None]:
-        """Writes the bootstrap feature levels and credentials to the log: nodes that join have only the log."""
+        """Writes the founder's bootstrap records to the log, because nodes that join have only the log: feature levels,
+        and the credentials and ACLs that the directory was formatted with."""
         levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()]
-        return self._decided([*levels, *credential_records(self.image.scram)], None)
+        return self._decided([*levels, *security_records(self.image)], None)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -169,6 +178,14 @@ class Controller:
         records = self._partitions.balance()
         return self._decided(records, len(records))
 
+    # -- access control ----------------------------------------------------------------------------------------------
+
+    def decide_create_acls(self, acls: Sequence[Acl]) -> Decision[list[Outcome]]:
+        return self._decided(*AclControl(self.image).create(acls))
+
+    def decide_delete_acls(self, filters: Sequence[AclFilter]) -> Decision[list[AclDeletion]]:
+        return self._decided(*AclControl(self.image).delete(filters))
+
     # -- producer ids and features -----------------------------------------------------------------------------------
 
     def decide_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision[ProducerIdBlock]:
@@ -218,6 +235,7 @@ class Controller:
         return PartitionControl(self.image, self.config)
 
     def _decided(self, records: list[MetadataRecord], reply: R, *, validate_only: bool = False) -> Decision[R]:
+        records = with_security_level(self.image, records, self._voter_ids())
         if validate_only:
             return Decision([], reply)
         if records:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.acls.rules import Acl
 from penstock.metadata.credentials import CredentialsDelta
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import (
@@ -27,6 +28,7 @@ from penstock.metadata.image import (
     unify_collision_chars,
 )
 from penstock.metadata.reassignments import is_reassigning
+from penstock.metadata.sharded import ShardedMap
 from penstock.wire.messages import metadata_records as r
 
 
@@ -73,6 +75,7 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._controllers: dict[int, ControllerRegistration] = {}
         self._features: dict[str, int] = {}
+        self._acls: dict[bytes, Acl | None] = {}
         self._next_producer_id = image.next_producer_id
         self.credentials = CredentialsDelta()
         # Equal tuples are interned: most partitions share their replicas with others.
@@ -93,6 +96,20 @@ class MetadataDelta:
     def features_changed(self) -> list[str]:
         return sorted(self._features)
 
+    @property
+    def acls_removed(self) -> list[tuple[bytes, Acl]]:
+        """The ACLs of the previous image that are no longer there, by id."""
+        before = ((found_id, self.image.acls.get(found_id), acl) for found_id, acl in self._acls.items())
+        return [(found_id, old) for found_id, old, new in before if old is not None and old != new]
+
+    @property
+    def acls_added(self) -> list[tuple[bytes, Acl]]:
+        return [
+            (found_id, acl)
+            for found_id, acl in self._acls.items()
+            if acl is not None and acl != self.image.acls.get(found_id)
+        ]
+
     def note_config(self, resource_type: int, name: str, values: Mapping[str, str]) -> None:
         """Adds a changed configuration; used by `difference`."""
         self._configs[config_key(resource_type, name)] = (resource_type, name, dict(values))
@@ -102,6 +119,9 @@ class MetadataDelta:
 
     def note_feature(self, name: str, level: int) -> None:
         self._features[name] = level
+
+    def note_acl(self, found_id: bytes, acl: Acl | None) -> None:
+        self._acls[found_id] = acl
 
     # -- replay ------------------------------------------------------------------------------------------------------
 
@@ -136,6 +156,12 @@ class MetadataDelta:
                 self._producer_ids(record)
             case r.FeatureLevelRecord():
                 self._feature_level(record)
+            case r.AccessControlEntryRecord():
+                self._acls[record.id] = acl_of(record)
+            case r.RemoveAccessControlEntryRecord():
+                if self._acls.get(record.id, self.image.acls.get(record.id)) is None:
+                    raise MetadataError(f"the removal of an ACL that does not exist, {record.id.hex()}")
+                self._acls[record.id] = None
             case r.UserScramCredentialRecord():
                 self.credentials.set(record)
             case r.RemoveUserScramCredentialRecord():
@@ -316,6 +342,7 @@ class MetadataDelta:
             ids=ids.finish(),
             collisions=collisions.finish(),
             configs=configs.finish(),
+            acls=self._next_acls(),
             brokers=self._next_brokers(),
             controllers={**base.controllers, **self._controllers} if self._controllers else base.controllers,
             features=self._next_features(),
@@ -342,6 +369,15 @@ class MetadataDelta:
         if not changed:
             return before
         return {topic_id: count for topic_id, count in {**before, **changed}.items() if count}
+
+    def _next_acls(self) -> ShardedMap[Acl]:
+        acls = self.image.acls.edit()
+        for found_id, acl in self._acls.items():
+            if acl is None:
+                acls.remove(found_id)
+            else:
+                acls.put(found_id, acl)
+        return acls.finish()
 
     def _next_brokers(self) -> Mapping[int, BrokerRegistration]:
         if not self._brokers:
@@ -416,7 +452,22 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     for feature in sorted(dict.fromkeys((*before.features, *after.features))):
         if before.features.get(feature) != after.features.get(feature):
             delta.note_feature(feature, after.features.get(feature, 0))
+    for found_id in dict.fromkeys((*before.acls.keys(), *after.acls.keys())):
+        if before.acls.get(found_id) != after.acls.get(found_id):
+            delta.note_acl(found_id, after.acls.get(found_id))
     return delta
+
+
+def acl_of(record: r.AccessControlEntryRecord) -> Acl:
+    return Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
 
 
 def _listeners(endpoints: list[r.BrokerEndpoint] | list[r.ControllerEndpoint]) -> tuple[Listener, ...]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.acls.rules import Acl
 from penstock.metadata.credentials import NO_CREDENTIALS, Credentials
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
@@ -128,6 +129,7 @@ class MetadataImage:
 
     __slots__ = (
         "_names",
+        "acls",
         "brokers",
         "collisions",
         "configs",
@@ -152,6 +154,7 @@ class MetadataImage:
         ids: ShardedMap[TopicImage] | None = None,
         collisions: ShardedMap[tuple[str, ...]] | None = None,
         configs: ShardedMap[Mapping[str, str]] | None = None,
+        acls: ShardedMap[Acl] | None = None,
         brokers: Mapping[int, BrokerRegistration] | None = None,
         controllers: Mapping[int, ControllerRegistration] | None = None,
         features: Mapping[str, int] | None = None,
@@ -167,6 +170,8 @@ class MetadataImage:
         # Names that differ only in '.' and '_' collide as metric names: unified name → its topics.
         self.collisions = collisions if collisions is not None else ShardedMap[tuple[str, ...]]()
         self.configs = configs if configs is not None else ShardedMap[Mapping[str, str]]()
+        self.acls = acls if acls is not None else ShardedMap[Acl]()
+        """By id."""
         self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
         self.controllers: Mapping[int, ControllerRegistration] = controllers or {}
         self.features: Mapping[str, int] = features or {}

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from penstock.acls.rules import Acl
 from penstock.config import Alteration
 from penstock.metadata.image import Listener, PartitionState, VersionRange
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -202,3 +203,10 @@ class PartitionElectionResult(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     outcome: Outcome
+
+
+class AclDeletion(msgspec.Struct, frozen=True):
+    """The ACLs that one filter matched, which are deleted now."""
+
+    outcome: Outcome
+    deleted: tuple[Acl, ...] = ()

@@ -74,7 +74,7 @@ class Authority:
     def issue(
         self, subject: str, hosts: Sequence[str] = (), *, lifetime: timedelta = timedelta(days=CERTIFICATE_DAYS)
     ) -> Issued:
-        """A certificate for a node (with its hosts) or a client. A negative lifetime makes an expired one, for tests."""
+        """A certificate for a node (with its hosts) or a client. A negative lifetime makes an expired one."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(_name(subject), self._certificate.subject, key, lifetime)
