@@ -69,7 +69,9 @@ class BrokerConfig(BrokerProperties, View):
                 try:
                     values[name] = _dynamic_value(name, text)
                 except ValueError as error:
-                    warnings.append(f"the run-time setting {name}={text} is ignored: {error}")
+                    is_secret = name in SETTABLE and SETTABLE[name].sensitive
+                    shown = name if is_secret else f"{name}={text}"
+                    warnings.append(f"the run-time setting {shown} is ignored: {error}")
                     continue
                 if _is_without_effect(SETTABLE[name], values[name]):
                     warnings.append(f"the run-time setting {name} has no effect here: {SETTABLE[name].no_effect}")
@@ -105,7 +107,8 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
             raise ValueError("it can only be set for one broker, not for all at once")
     except ValueError as error:
         # The value of an unsupported property is not repeated: it may be a password.
-        shown = f"value {text}" if name in SETTABLE else "setting"
+        definition = SETTABLE.get(name)
+        shown = "setting" if definition is None or definition.sensitive else f"value {text}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid {shown} for configuration {name}: {error}") from None
     return value
 
@@ -162,6 +165,8 @@ def is_for_listener(name: str) -> bool:
 
 def _reason_for_listener(name: str) -> str:
     """Why a property with a listener prefix is refused."""
+    if is_for_listener(name):
+        return "it cannot change at run time; set it in the broker's file and restart"
     _, _, of_broker = name.removeprefix(LISTENER_PREFIX).partition(".")
     if of_broker in NOT_YET:
         return NOT_YET[of_broker].reason

@@ -81,7 +81,7 @@ def listener_security(
 
 
 def _check(security: ListenerSecurity, problems: list[str]) -> None:
-    where = f"the listener {security.name} ({security.protocol})"
+    where = f"listeners: {security.name} with the protocol {security.protocol}"
     if security.uses_tls:
         inline = security.ssl_keystore_key, security.ssl_keystore_certificate_chain
         if security.ssl_keystore_location is None and None in inline:

@@ -142,7 +142,7 @@ class Logins(Section, title="Logins"):
         "The mechanisms that a listener with SASL offers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
         kafka_default="GSSAPI",
     )
-    sasl_jaas_config: str | None = prop(
+    sasl_jaas_config: NoAttribute = folded(
         "sasl.jaas.config",
         PASSWORD,
         None,
