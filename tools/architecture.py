@@ -68,14 +68,14 @@ PLATFORM = (
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        *("planning", "monitor", "acls"),
+        *("planning", "monitor", "telemetry", "acls"),
     ),
 )
 PIPELINE = (
     _package("arrow", "record batches to Arrow", "wire"),
     _package("spark", "the Spark data source and sink", "client", "arrow", "wire", "telemetry"),
     _package("pipeline", "declared pipelines and tables on Spark", "spark", "client", "arrow", "wire", "telemetry"),
-    _package("demo", "the web shop of `make run`", "pipeline", "spark", "client"),
+    _package("demo", "the web shop of `make run`", "pipeline", "spark", "client", "monitor"),
 )
 LAYERS = {"engine": ENGINE, "rehearsal": REHEARSAL, "platform": PLATFORM, "pipeline": PIPELINE}
 PACKAGES = tuple(package for layer in LAYERS.values() for package in layer)

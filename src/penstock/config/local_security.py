@@ -19,6 +19,7 @@ CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
 CLIENT_FILE = "client.properties"
 CLIENT_LISTENER = "SASL_SSL"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CLIENT_MECHANISM = "SCRAM-SHA-512"
 
 
@@ -41,6 +42,8 @@ def secure_settings(directory: str, node_id: int, nodes: Iterable[int]) -> dict[
         "listener.name.internal.ssl.client.auth": "required",
         "listener.name.controller.ssl.client.auth": "required",
         f"listener.name.{CLIENT_LISTENER.lower()}.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": ";".join(f"User:{name}" for name in (ADMIN, *map(node_name, nodes))),
     }
 
 

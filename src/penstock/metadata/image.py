@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.acls.rules import Acl
 from penstock.metadata.credentials import NO_CREDENTIALS, Credentials
+from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.uuids import DIRECTORY_UNASSIGNED
@@ -140,6 +141,7 @@ class MetadataImage:
         "next_producer_id",
         "offset",
         "partition_count",
+        "quotas",
         "reassigning",
         "scram",
         "topics_by_name",
@@ -162,6 +164,7 @@ class MetadataImage:
         partition_count: int = 0,
         reassigning: Mapping[bytes, int] | None = None,
         scram: Credentials = NO_CREDENTIALS,
+        quotas: ShardedMap[ClientQuota] | None = None,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -181,6 +184,8 @@ class MetadataImage:
         self.reassigning: Mapping[bytes, int] = reassigning or {}
         self.scram = scram
         """Credentials by user and mechanism."""
+        # By `quotas.entity_key`.
+        self.quotas = quotas if quotas is not None else ShardedMap[ClientQuota]()
         self._names: list[str] | None = None
 
     @property

@@ -73,6 +73,11 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """Kafka's principal of an unauthenticated client, on a listener without authentication."""
 
 
+NODE: Final = Principal("Penstock", "node")
+"""The principal of a node's own requests. In an Envelope it stands for the node that sent it: the controller authorises
+such a request by the connection's principal. No login gives a client a principal of this kind."""
+
+
 def address_of_host(host: str) -> bytes:
     """A client's address in the form used in Envelope: 4 or 16 bytes, or empty if it is not an IP address."""
     try:
@@ -99,6 +104,7 @@ class Client:
         "host",
         "listener_info",
         "login",
+        "meters",
         "principal",
         "rejected",
         "software_name",
@@ -117,6 +123,8 @@ class Client:
         """Its login has failed: the connection is closed after the answer."""
         self.host = host
         """The address from which it connected, as text."""
+        self.meters: object = None
+        """What `penstock.broker.quotas` found for it last."""
         self.software_name = "unknown"
         """What ApiVersions told of the client library (KIP-511)."""
         self.software_version = "unknown"
