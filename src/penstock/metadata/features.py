@@ -73,3 +73,8 @@ def finalized_features(stated: Mapping[str, int]) -> dict[str, int]:
 
 def bootstrap_records() -> list[FeatureLevelRecord]:
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()]
+
+
+def bootstrap_values() -> list[bytes]:
+    """The first records of a new cluster, as stored in its bootstrap snapshot."""
+    return [r.encode_metadata_record(record) for record in bootstrap_records()]
