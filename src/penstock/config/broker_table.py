@@ -14,6 +14,7 @@ from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving, Replication
 from penstock.config.security_table import Logins, Tls, Tokens
 from penstock.config.tables import Section
+from penstock.config.transaction_table import Transactions, TransactionTopic
 
 
 class BrokerProperties(
@@ -38,6 +39,8 @@ class BrokerProperties(
     ConsumerGroups,
     Offsets,
     OffsetsTopic,
+    Transactions,
+    TransactionTopic,
     Authorization,
 ):
     """All broker properties, in the order of the documentation."""

@@ -5,13 +5,10 @@ closed on them tells nothing; an answer does:
 
 - ACLs (29–31), on a node without an authorizer: SECURITY_DISABLED, with Kafka's words
 - delegation tokens (38–41): DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener
-- transactions (66): there are none
 
-Requests that would make a client begin to use such a feature are not here and not in the table: transactions
-(AddPartitionsToTxn …), share groups, streams groups, telemetry. Whoever adds a feature moves its APIs to modules of
-their own. Each function gets the request alone, so controllers and brokers answer alike.
-
-The APIs of transactions are for brokers only, as in Kafka.
+Requests that would make a client begin to use such a feature are not here and not in the table: share groups, streams
+groups, telemetry. Whoever adds a feature moves its APIs to modules of their own. Each function gets the request alone,
+so controllers and brokers answer alike.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.broker.net.access import ANONYMOUS
-from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
@@ -30,7 +26,6 @@ from penstock.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAcl
 from penstock.wire.messages.describe_acls import DescribeAclsResponse
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenResponse
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenResponse
-from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenResponse
 
 TOKENS_REFUSED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -95,25 +90,9 @@ def describe_delegation_token(body: Message) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=TOKENS_REFUSED)
 
 
-# ---- transactions
-
-TRANSACTION_STATES: Final = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
-    "PrepareEpochFence",
-)  # fmt: skip
-
-
-def list_transactions(body: ListTransactionsRequest) -> ListTransactionsResponse:
-    compile_regex(body.transactional_id_pattern or "")
-    return ListTransactionsResponse(
-        unknown_state_filters=[state for state in body.state_filters if state not in TRANSACTION_STATES]
-    )
-
-
 ANSWERS: Final[dict[ApiKey, Answer]] = {
     ApiKey.CREATE_DELEGATION_TOKEN: create_delegation_token,
     ApiKey.RENEW_DELEGATION_TOKEN: renew_delegation_token,
     ApiKey.EXPIRE_DELEGATION_TOKEN: expire_delegation_token,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: describe_delegation_token,
-    ApiKey.LIST_TRANSACTIONS: list_transactions,
 }
