@@ -25,6 +25,7 @@ from penstock.broker.audit import AuditLog
 from penstock.broker.authorizer import AclAuthorizer, OpenAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
+from penstock.broker.coordination.transaction_questions import TransactionQuestions
 from penstock.broker.data_directory import (
     NO_PROOF,
     format_new,
@@ -44,8 +45,10 @@ from penstock.broker.observability.host_gauges import HostGauges
 from penstock.broker.observability.lag_gauges import LagGauges
 from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
+from penstock.broker.produce.verifying import Verifier
 from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum.controlling import ControllerDuties
 from penstock.broker.quorum.formation import (
@@ -60,6 +63,7 @@ from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
 from penstock.broker.quorum.metadata_store import DamagedMetadata
 from penstock.broker.quorum.recovered_metadata import read_marker, tell_recovered
 from penstock.broker.quorum.shell import MetadataQuorum, WrongDirectory, WrongRole
+from penstock.broker.quotas.enforcement import QuotaEnforcement
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replicas.partition import Wakes
 from penstock.broker.replicas.partitions import PartitionManager
@@ -72,6 +76,7 @@ from penstock.config.group_table import ConsumerGroups
 from penstock.config.live import LiveConfig
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections
+from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving
 from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
@@ -96,6 +101,10 @@ from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
+TRANSACTION_VERSION = "transaction.version"
+VERIFY_AGAIN_MS = 20.0
+VERIFY_AGAIN_MAX_MS = 100.0
+"""Defaults of add.partitions.to.txn.retry.backoff.ms and .max.ms."""
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests in progress."""
 PRODUCER_IDS_MS = 10_000
@@ -190,6 +199,11 @@ class Broker:
             self.metrics.add_gauges(self.audit.samples)
             if self.authorizer is None:
                 self.gate.configure(self.gate.authentication, OpenAuthorizer(), self.gate.quotas)
+        self.quotas = QuotaEnforcement(self.gate, config, runtime.now_ms)
+        self._live.subscribe(self.quotas.configure, ClientQuotas)
+        gauges = QuotaGauges(self.quotas.quotas, runtime.now_ms, self.service.throttled_count)
+        self.metrics.add_gauges(gauges.samples)
+        self.service.admission.host_rate_limit = self.quotas.connection_rate
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is detected before anything is written, and the system may choose the port.
         await self._listen()
@@ -365,6 +379,7 @@ class Broker:
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
+        self.quorum.add_publisher(self.quotas.on_image)
         if self.authorizer is not None:
             self.quorum.add_publisher(self.authorizer.on_image)
         await self.quorum.open(self._directory)
@@ -496,10 +511,14 @@ class Broker:
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
             self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
             self._fetch.replicas.sessions.tells_high_watermarks = True
-        preparation = Preparation(runtime, self._events, self.metrics, self._config)
-        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics, preparation).serve)
+        served = handlers()
+        questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
+        self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
+        produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
+        self.service.add_raw(ApiKey.PRODUCE, produce.serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
-        for key, serve in handlers().items():
+        for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
@@ -511,6 +530,10 @@ class Broker:
         self.service.open()
         self.lifecycle.start()
         await self._starting.unless_stopped(self.lifecycle.in_service())
+
+    def _adds_partitions(self) -> bool:
+        """Whether Produce adds partitions to transactions (KIP-890)."""
+        return self.quorum.image.features.get(TRANSACTION_VERSION, 0) >= 2
 
     async def _next_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)

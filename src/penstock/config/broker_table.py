@@ -10,6 +10,7 @@ from penstock.config.definitions import Definition
 from penstock.config.group_table import ClassicGroups, ConsumerGroups, Offsets, OffsetsTopic
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections, Fetching, Identity, Listeners, Quorum
+from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving, Replication
 from penstock.config.tables import Section
 
@@ -25,6 +26,7 @@ class BrokerProperties(
     Compaction,
     Durability,
     Connections,
+    ClientQuotas,
     Fetching,
     Replication,
     Moving,

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.acls.rules import Acl
+from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.uuids import DIRECTORY_UNASSIGNED
@@ -139,6 +140,7 @@ class MetadataImage:
         "next_producer_id",
         "offset",
         "partition_count",
+        "quotas",
         "reassigning",
         "topics_by_name",
     )
@@ -159,6 +161,7 @@ class MetadataImage:
         next_producer_id: int = 0,
         partition_count: int = 0,
         reassigning: Mapping[bytes, int] | None = None,
+        quotas: ShardedMap[ClientQuota] | None = None,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -176,6 +179,8 @@ class MetadataImage:
         self.partition_count = partition_count
         # Topic id → the number of its partitions being reassigned; topics with none are left out.
         self.reassigning: Mapping[bytes, int] = reassigning or {}
+        # By `quotas.entity_key`.
+        self.quotas = quotas if quotas is not None else ShardedMap[ClientQuota]()
         self._names: list[str] | None = None
 
     @property

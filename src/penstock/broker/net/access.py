@@ -97,7 +97,7 @@ def host_of_address(address: bytes) -> str:
 class Client:
     """The sender of the requests of one connection."""
 
-    __slots__ = ("host", "listener_info", "principal", "software_name", "software_version")
+    __slots__ = ("host", "listener_info", "meters", "principal", "software_name", "software_version")
 
     def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
         self.listener_info = listener_info
@@ -105,6 +105,8 @@ class Client:
         """None until the client has authenticated, on a listener that requires it."""
         self.host = host
         """The address from which it connected, as text."""
+        self.meters: object = None
+        """What `penstock.broker.quotas` found for it last."""
         self.software_name = "unknown"
         """What ApiVersions told of the client library (KIP-511)."""
         self.software_version = "unknown"
