@@ -482,7 +482,14 @@ class Broker:
         self.producer_ids = ProducerIds(runtime, self._next_producer_ids)
         self.administration = Administration(self._shared, self.peers, ADMINISTRATIVE)
         self.coordinators = Coordinators(
-            runtime, self._events, self._config, self.quorum, self.manager, self.administration, self.peers
+            runtime,
+            self._events,
+            self._config,
+            self.quorum,
+            self.manager,
+            self.administration,
+            self.peers,
+            self.producer_ids,
         )
         self.coordinators.start()
         self.node = Node(

@@ -13,6 +13,7 @@ from penstock.config.node_table import Connections, Fetching, Identity, Listener
 from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving, Replication
 from penstock.config.tables import Section
+from penstock.config.transaction_table import Transactions, TransactionTopic
 
 
 class BrokerProperties(
@@ -34,6 +35,8 @@ class BrokerProperties(
     ConsumerGroups,
     Offsets,
     OffsetsTopic,
+    Transactions,
+    TransactionTopic,
     Authorization,
     Audit,
 ):

@@ -93,13 +93,7 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         {
             "add.partitions.to.txn.retry.backoff.max.ms": "100",
             "add.partitions.to.txn.retry.backoff.ms": "20",
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
-            "transaction.max.timeout.ms": "900000",
-            "transaction.remove.expired.transaction.cleanup.interval.ms": "3600000",
-            "transaction.state.log.num.partitions": "50",
-            "transaction.state.log.segment.bytes": "104857600",
             "transaction.two.phase.commit.enable": "false",
-            "transactional.id.expiration.ms": "604800000",
         },
     ),
     (
@@ -278,8 +272,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
 _ONE_COPY: dict[str, tuple[str, str]] = {
     "share.coordinator.state.topic.min.isr": ("2", SHARE),
     "share.coordinator.state.topic.replication.factor": ("3", SHARE),
-    "transaction.state.log.min.isr": ("2", TRANSACTIONS),
-    "transaction.state.log.replication.factor": ("3", TRANSACTIONS),
 }
 
 NOT_YET: dict[str, Planned] = {

@@ -8,13 +8,10 @@ closed on them tells nothing; an answer does:
 - delegation tokens (38–41): DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener
 - SCRAM credentials (50, 51): there are none, and none can be set. Accepting them would promise a protection that nobody
   enforces
-- transactions (66): there are none
 
-Requests that would make a client begin to use such a feature are not here and not in the table: transactions
-(AddPartitionsToTxn …), share groups, streams groups, telemetry. Whoever adds a feature moves its APIs to modules of
-their own. Each function gets the request alone, so controllers and brokers answer alike.
-
-The APIs of transactions are for brokers only, as in Kafka.
+Requests that would make a client begin to use such a feature are not here and not in the table: share groups, streams
+groups, telemetry. Whoever adds a feature moves its APIs to modules of their own. Each function gets the request alone,
+so controllers and brokers answer alike.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.broker.net.access import ANONYMOUS
-from penstock.coordinators.groups.consumer.regexes import compile_regex
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
@@ -44,7 +40,6 @@ from penstock.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenResponse
-from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenResponse
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from penstock.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -159,21 +154,6 @@ def alter_user_scram_credentials(body: AlterUserScramCredentialsRequest) -> Alte
     )
 
 
-# ---- transactions
-
-TRANSACTION_STATES: Final = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
-    "PrepareEpochFence",
-)  # fmt: skip
-
-
-def list_transactions(body: ListTransactionsRequest) -> ListTransactionsResponse:
-    compile_regex(body.transactional_id_pattern or "")
-    return ListTransactionsResponse(
-        unknown_state_filters=[state for state in body.state_filters if state not in TRANSACTION_STATES]
-    )
-
-
 ANSWERS: Final[dict[ApiKey, Answer]] = {
     ApiKey.SASL_HANDSHAKE: sasl_handshake,
     ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
@@ -183,5 +163,4 @@ ANSWERS: Final[dict[ApiKey, Answer]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: describe_delegation_token,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
-    ApiKey.LIST_TRANSACTIONS: list_transactions,
 }
