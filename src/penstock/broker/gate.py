@@ -72,6 +72,12 @@ class Audit(Protocol):
 
     def access(self, request: Request, operation: Operation, kind: ResourceKind, name: str, allowed: bool) -> None: ...
 
+    def answered(self, request: Request, response: Message) -> None: ...
+
+    def login(
+        self, *, principal: str, host: str, listener: str, mechanism: str, succeeded: bool, reason: str = ""
+    ) -> None: ...
+
 
 class Quotas(Protocol):
     def enter(self, request: Request) -> None:
@@ -204,4 +210,6 @@ async def decided(handler: Callable[[Any, Request, Any], Any], node: object, req
         response = refusal(request.row, request.version, request.body, error.code, error.message)
     if gate.quotas is not None:
         gate.leave(request, response)
+    if gate.audit is not None:
+        gate.audit.answered(request, response)
     return response

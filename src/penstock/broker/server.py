@@ -21,7 +21,8 @@ from penstock.broker.apis.controllers import decided_here
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
-from penstock.broker.authorizer import AclAuthorizer
+from penstock.broker.audit import AuditLog
+from penstock.broker.authorizer import AclAuthorizer, OpenAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
 from penstock.broker.coordination.transaction_questions import TransactionQuestions
@@ -73,6 +74,7 @@ from penstock.broker.security.outgoing import PLAIN_PEERS, PeerSecurity, node_lo
 from penstock.broker.service import Service
 from penstock.broker.starting import Start, StartInterrupted, StartRefused
 from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig, ConfigError
+from penstock.config.access_table import AUDIT_OFF
 from penstock.config.group_table import ConsumerGroups
 from penstock.config.listeners import SECURITY_PROTOCOL_IDS
 from penstock.config.live import LiveConfig
@@ -171,6 +173,7 @@ class Broker:
         self.gate = Gate()
         """Access control and quotas; by default everything is allowed."""
         self.authorizer = AclAuthorizer(config) if config.authorizer_class_name else None
+        self.audit: AuditLog | None = None
         self.gate.configure(authorizer=self.authorizer)
         self.certificates = Certificates(runtime, self._events)
         self.metrics = BrokerMetrics()
@@ -196,6 +199,11 @@ class Broker:
         await self._secure()
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
+        if config.penstock_audit_destination != AUDIT_OFF:
+            self.audit = self.gate.audit = AuditLog(runtime, self._events, config)
+            self.metrics.add_gauges(self.audit.samples)
+            if self.authorizer is None:
+                self.gate.configure(self.gate.authentication, OpenAuthorizer(), self.gate.quotas)
         self.quotas = QuotaEnforcement(self.gate, config, runtime.now_ms)
         self._live.subscribe(self.quotas.configure, ClientQuotas)
         gauges = QuotaGauges(self.quotas.quotas, runtime.now_ms, self.service.throttled_count)
@@ -667,6 +675,8 @@ class Broker:
             # For example a full disk. The next start recovers as after a crash.
             self._runtime.fatal(f"cannot record a clean stop in {self._runtime.disk.root}: {error}", error)
             raise
+        if self.audit is not None:
+            await self.audit.close()
         self._events.info("stopped")
         if self._lock is not None:
             self._lock.release()

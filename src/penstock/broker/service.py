@@ -372,6 +372,8 @@ class Service:
             self._request_failed(api, slot.connection, error)
             return
         if isinstance(result, Message):
+            if self.gate.audit is not None:
+                self.gate.audit.answered(request, result)
             await self._answer(api, slot, request, result)
         else:
             await self._finish(api, slot, request, result)
@@ -416,6 +418,8 @@ class Service:
         except Exception as error:
             self._request_failed(api, slot.connection, error)
             return
+        if self.gate.audit is not None:
+            self.gate.audit.answered(request, response)
         await self._answer(api, slot, request, response)
 
     async def _answer(self, api: Api, slot: Slot, request: Request, response: Message) -> None:
@@ -449,6 +453,8 @@ class Service:
         out = self._head(api, request)
         if self.gate.quotas is not None:
             self.gate.leave(request, response)
+        if self.gate.audit is not None:
+            self.gate.audit.answered(request, response)
         encode(response, max(request.version, 0), out)
         _pack_size_into(out, 0, len(out) - 4)
         return out

@@ -5,7 +5,7 @@ Properties that are not supported yet, or have no meaning for this broker, are i
 
 from __future__ import annotations
 
-from penstock.config.access_table import Authorization
+from penstock.config.access_table import Audit, Authorization
 from penstock.config.definitions import Definition
 from penstock.config.group_table import ClassicGroups, ConsumerGroups, Offsets, OffsetsTopic
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
@@ -42,6 +42,7 @@ class BrokerProperties(
     Transactions,
     TransactionTopic,
     Authorization,
+    Audit,
 ):
     """All broker properties, in the order of the documentation."""
 
