@@ -53,6 +53,12 @@ class Unlimited:
     def took(self, request: object, busy_ms: float) -> None:
         pass
 
+    def fetch_bytes_max(self, request: object) -> int | None:
+        return None
+
+    def mutation_charge(self, request: object) -> None:
+        return None
+
 
 async def measure(runtime: ProductionRuntime) -> dict[str, float]:
     config = BrokerConfig.resolve({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": runtime.disk.root})

@@ -27,7 +27,9 @@ async def decide(node: ControllerNode, request: Request, body: CreateTopicsReque
         topics, denied = request.split(Operation.CREATE, ResourceKind.TOPIC, topics, lambda topic: topic.name)
     wanted = [new_topic(topic) for topic in topics]
     creations = await node.quorum.submit(
-        lambda controller: controller.decide_create_topics(wanted, validate_only=body.validate_only)
+        lambda controller: controller.decide_create_topics(
+            wanted, validate_only=body.validate_only, charge=request.mutation_charge
+        )
     )
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=topic.name, **TOPIC_DENIED) for topic in denied]

@@ -25,7 +25,9 @@ async def decide(node: ControllerNode, request: Request, body: DeleteTopicsReque
     if request.is_restricted:
         denied = [denial(request, node.image, topic) for topic in wanted if not may_delete(request, node.image, topic)]
         wanted = [topic for topic in wanted if may_delete(request, node.image, topic)]
-    deletions = await node.quorum.submit(lambda controller: controller.decide_delete_topics(wanted))
+    deletions = await node.quorum.submit(
+        lambda controller: controller.decide_delete_topics(wanted, charge=request.mutation_charge)
+    )
     return DeleteTopicsResponse(
         responses=denied
         + [

@@ -287,6 +287,9 @@ class PendingFetch:
         self._rack = body.rack_id if fetch.selector is not None else ""
         self._min_bytes = body.min_bytes
         self._max_bytes = self._budget = max(min(body.max_bytes, fetch.response_bytes_max), 0)
+        if self._charged is not None:
+            self._max_bytes = self._budget = self._charged.fetch_bytes_max(self._max_bytes)
+            self._min_bytes = min(self._min_bytes, self._max_bytes)
         self._wait_ms = body.max_wait_ms
         self._slot = slot
         self._parked: list[Partition] = []
@@ -317,9 +320,11 @@ class PendingFetch:
                 self._end_waiting()
                 self._unpark(len(self._parked))
             self._done = True
-            if self._session_id:
+            throttle_ms = 0
+            if self._charged is not None and (throttle_ms := self._charge(reads)):
+                reads = self._withheld(reads)
+            elif self._session_id:
                 reads = self._news(reads)
-            throttle_ms = 0 if self._charged is None else self._charge(reads)
             parts, size = encode(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
             self._fetch.metrics.bytes_out += size
             if self._slot is None:
@@ -388,13 +393,15 @@ class PendingFetch:
     async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
         self._end_waiting()
         await self._unpark_in_slices(slices)
-        if self._session_id:
+        throttle_ms = 0
+        if self._charged is not None and (throttle_ms := self._charge(reads)):
+            reads = self._withheld(reads)
+        elif self._session_id:
             news: list[Read] = []
             for run in runs_of(reads):
                 news += self._news(run)
                 await slices.breathe()
             reads = news
-        throttle_ms = 0 if self._charged is None else self._charge(reads)
         work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
         parts, record_bytes = await slices.drive(work, steps_between_looks=1)
         self._fetch.metrics.bytes_out += record_bytes
@@ -422,6 +429,15 @@ class PendingFetch:
         """Returns the throttle time."""
         assert self._charged is not None
         return self._charged.charge(sum(read.slice.size for read in reads if read.slice is not None))
+
+    def _withheld(self, reads: list[Read]) -> list[Read]:
+        """The client has exceeded a quota: it gets an empty answer now, and the records when it asks again."""
+        release(reads)
+        if self._incremental is None and self._session_id:
+            # Kafka creates the session with the first answer that is not empty.
+            self._fetch.sessions.close(self._session_id)
+            self._session_id = NO_SESSION
+        return []
 
     # ---- reading
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.broker.net.access import NOT_ASKED, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
-from penstock.metadata import ResourceType
+from penstock.metadata import Charge, ResourceType, free
 from penstock.wire.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -45,6 +45,7 @@ class Request:
         "correlation_id",
         "end",
         "gate",
+        "owed_ms",
         "position",
         "row",
         "start",
@@ -67,6 +68,8 @@ class Request:
         self.position = 0
         """The position of the body, which ends with the frame."""
         self.end = 0
+        self.owed_ms = 0
+        """Throttle time that the handler found to be due, for its partitions created and deleted."""
         self.body: Message | None = None
         """The decoded body, if the codec decodes it."""
 
@@ -104,6 +107,11 @@ class Request:
         return copy
 
     # ---- its origin
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether the client sent it over `connection` itself."""
+        return self.end > 0
 
     @property
     def client_id(self) -> str:
@@ -234,6 +242,20 @@ class Request:
         """The throttle time, for handlers that encode their own answers."""
         gate = self.gate
         return 0 if gate.quotas is None else gate.charge(self, data_bytes)
+
+    def fetch_bytes_max(self, asked: int) -> int:
+        """At most as many bytes of records as the client's quota allows at once."""
+        quotas = self.gate.quotas
+        most = None if quotas is None else quotas.fetch_bytes_max(self)
+        return asked if most is None else min(asked, most)
+
+    @property
+    def mutation_charge(self) -> Charge:
+        """Charges the client for partitions that the controller creates or deletes; refuses those over its quota."""
+        gate = self.gate
+        if gate.quotas is None or self.client is gate.own:
+            return free
+        return gate.quotas.mutation_charge(self) or free
 
     # ---- errors
 

@@ -17,10 +17,12 @@ from penstock.broker.net.peers import ANSWER_LIMITS, Peers
 from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
 from penstock.metadata import MetadataImage, NewTopic
+from penstock.metadata.quotas import entity_key, entity_of
 from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey
 from penstock.wire.codec import Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
+from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from penstock.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.wire.messages.create_topics import (
@@ -138,6 +140,9 @@ def shows(request: Message | None, response: Message) -> Callable[[MetadataImage
     if isinstance(response, DeleteTopicsResponse):
         deleted = [topic.topic_id for topic in response.responses if topic.error_code == ErrorCode.NONE]
         return lambda image: all(image.topic_by_id(topic_id) is None for topic_id in deleted)
+    if isinstance(response, AlterClientQuotasResponse):
+        assert isinstance(request, AlterClientQuotasRequest)
+        return None if request.validate_only else shows_quotas(request, response)
     if isinstance(request, CreateAclsRequest) and isinstance(response, CreateAclsResponse):
         acls = [
             acl_id(created_acl(creation))
@@ -155,6 +160,27 @@ def shows(request: Message | None, response: Message) -> Callable[[MetadataImage
             (topic := image.topic(name)) is None or len(topic.partitions) >= count for name, count in wanted
         )
     return None
+
+
+def shows_quotas(
+    request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
+) -> Callable[[MetadataImage], bool]:
+    wanted = [
+        (entity_key(entity_of((part.entity_type, part.entity_name) for part in asked.entity)), operation)
+        for asked, answered in zip(request.entries, response.entries, strict=False)
+        for operation in asked.ops
+        if answered.error_code == ErrorCode.NONE
+    ]
+
+    def is_shown(image: MetadataImage) -> bool:
+        for key, operation in wanted:
+            quota = image.quotas.get(key)
+            value = None if quota is None else quota.values.get(operation.key)
+            if value != (None if operation.remove else operation.value):
+                return False
+        return True
+
+    return is_shown
 
 
 def created_acl(creation: AclCreation) -> Acl:
