@@ -18,6 +18,7 @@ from broker.transactional import (
 )
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 NO_DATA: list[bytes] = []
 
@@ -181,9 +182,21 @@ async def test_questions_to_one_coordinator_share_a_request(s: Session) -> None:
     assert [(await one).error_code for one in waiting] == [0, 0, 0, 0]
     assert len(coordinator.asked) == 2
     assert coordinator.verified[1:] == [
-        ("ledger", 7, 0, True, [("t", [1, 2])]),
-        ("other", 9, 0, True, [("t", [1])]),
+        ("ledger", 7, 0, False, [("t", [1, 2])]),
+        ("other", 9, 0, False, [("t", [1])]),
     ]
+
+
+@simulated()
+async def test_produce_adds_partitions_only_under_version_2_of_transactions(s: Session) -> None:
+    coordinator = await begun(s)
+    await send(s, b"one", version=12)
+    await send(s, b"one", partition=1, version=11)
+    lower = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    answer = await s.call(UpdateFeaturesRequest(timeout_ms=5_000, feature_updates=[lower]), 1)
+    assert answer.error_code == 0, answer
+    await send(s, b"one", partition=2, version=12)
+    assert [verify_only for _, _, _, verify_only, _ in coordinator.verified] == [False, True, True]
 
 
 @simulated()
@@ -195,9 +208,27 @@ async def test_a_marker_voids_a_verification_that_is_under_way(s: Session) -> No
     waiting = s.runtime.spawn(send(s, b"late", client=client), "late")
     await s.until(lambda: bool(coordinator.asked))
     assert await end(s, committed=False) == ErrorCode.NONE
+    coordinator.answers = [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
     coordinator.release()
     assert (await waiting).error_code == ErrorCode.INVALID_TXN_STATE
+    assert len(coordinator.asked) == 2, "the first answer may be that of the aborted transaction"
     assert (await s.fetch("t", 0)).last_stable_offset == 1
+
+
+@simulated()
+async def test_a_batch_that_arrives_while_the_last_transaction_is_completed_is_appended(s: Session) -> None:
+    """The marker is written while the coordinator is asked about the next transaction."""
+    coordinator = await begun(s)
+    await send(s, b"one")
+    coordinator.is_held = True
+    client = await s.connect()
+    waiting = s.runtime.spawn(send(s, b"two", epoch=1, client=client), "next")
+    await s.until(lambda: len(coordinator.asked) == 2)
+    assert await end(s, committed=True, epoch=1, transaction_version=2) == ErrorCode.NONE
+    coordinator.release()
+    assert (await waiting).error_code == 0
+    assert await end(s, committed=True, epoch=2, transaction_version=2) == ErrorCode.NONE
+    assert await read_committed(s) == [b"one", b"two"]
 
 
 @simulated()
