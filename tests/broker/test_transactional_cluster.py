@@ -92,6 +92,18 @@ def is_following(cluster: SimCluster, node_id: int) -> bool:
     return partition.is_copied and partition.log is not None and partition.log.end_offset >= 3
 
 
+def is_settled(cluster: SimCluster, number: int) -> bool:
+    """The partition has one leader, which knows that everything is committed and every transaction has ended."""
+    leaders = [
+        partition
+        for node in cluster.live
+        if node.ready and (partition := node.served.manager.table.by_name[b"t"][number]).leader is not None
+    ]
+    return (
+        len(leaders) == 1 and leaders[0].log is not None and leaders[0].last_stable_offset == leaders[0].log.end_offset
+    )
+
+
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
 @pytest.mark.parametrize("seed", some(range(10), usual=[0]))
 def test_a_broker_killed_together_with_a_writer_ends_its_transaction(power_loss: bool, seed: int) -> None:
@@ -114,6 +126,8 @@ def test_a_broker_killed_together_with_a_writer_ends_its_transaction(power_loss:
         dead.begin()
         successor = TransactionalProducer(runtime, cluster)
         await successor.begin()
+        # A new leader learns from its followers what is committed.
+        await client.until(lambda: all(is_settled(cluster, partition) for partition in (0, 1)))
         seen = await read_committed(client), await read_committed(other)
         assert (seen[0][0], seen[1][0]) in (([b"debit"], [b"credit"]), ([], []))
         for (_, last_stable), reader in zip(seen, (client, other), strict=True):

@@ -17,10 +17,10 @@ from broker.transactional import (
     transactional_request,
 )
 from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-
-NO_DATA: list[bytes] = []
+from penstock.wire.records import seal
 
 
 async def begun(s: Session) -> ScriptedCoordinator:
@@ -358,7 +358,63 @@ async def test_a_marker_is_written_whatever_the_largest_message_of_the_topic_is(
     assert await end(s, committed=True, topic="small") == ErrorCode.NONE
 
 
+# ---- what operators see
+
+
+@simulated()
+async def test_open_transactions_are_described_and_measured(s: Session) -> None:
+    await begun(s)
+    await s.produce("t", b"before")
+    await send(s, b"one", b"two", epoch=3)
+    await send(s, b"ended", producer_id=8, transactional_id="other")
+    assert await end(s, committed=True, producer_id=8, coordinator_epoch=6) == ErrorCode.NONE
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    (part,) = (await s.call(request)).topics[0].partitions
+    assert [
+        (one.producer_id, one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
+        for one in part.active_producers
+    ] == [(7, 3, 1, -1, 1), (8, 0, 0, 6, -1)]
+    assert measured(s.node, "penstock_partition_transactions_open") == 1
+    assert measured(s.node, "penstock_last_stable_offset_lag_max") == 4
+    late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+    assert measured(s.node, late) == 0
+    await s.runtime.sleep(900_000 + 300_001)
+    await s.reconnect()
+    assert measured(s.node, late) == 1
+    assert await end(s, committed=False, epoch=3) == ErrorCode.NONE
+    assert (measured(s.node, late), measured(s.node, "penstock_partition_transactions_open")) == (0, 0)
+
+
+@simulated()
+async def test_a_restart_keeps_open_and_aborted_transactions(s: Session) -> None:
+    await begun(s)
+    await send(s, b"aborted")
+    await end(s, committed=False)
+    await send(s, b"open", producer_id=8, transactional_id="other")
+    for _ in range(2):
+        await s.restarted()
+        data = await s.fetch("t", 0, isolation_level=1)
+        assert (data.high_watermark, data.last_stable_offset) == (3, 2)
+        assert [(one.producer_id, one.first_offset) for one in data.aborted_transactions] == [(7, 0)]
+    assert await end(s, committed=True, producer_id=8) == ErrorCode.NONE
+    assert await read_committed(s) == [b"open"]
+
+
 # ---- bad input
+
+
+@simulated(
+    {
+        "listeners": "CLIENTS://broker:9092,NODES://broker:9095",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,NODES:PLAINTEXT",
+        "inter.broker.listener.name": "NODES",
+    }
+)
+async def test_a_marker_from_a_listener_for_clients_is_refused(s: Session) -> None:
+    await begun(s)
+    await send(s, b"one")
+    assert await end(s, committed=True) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await s.fetch("t", 0)).last_stable_offset == 0
 
 
 @simulated()
@@ -400,8 +456,6 @@ async def test_a_client_cannot_write_a_control_batch(s: Session) -> None:
     await send(s, b"one")
     forged = bytearray(transactional(b"x", sequence=1))
     forged[22] |= 0x20
-    from penstock.wire.records import seal
-
     seal(forged)
     request = transactional_request("t", bytes(forged))
     (part,) = (await s.call(request, 12)).responses[0].partition_responses

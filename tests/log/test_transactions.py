@@ -12,6 +12,7 @@ from log.transaction_helpers import check_transactions, finish, model_of, transa
 from penstock.log import AbortedTransaction, IndexCache, Log, LogConfig, LogDirectory, Verification
 from penstock.log.aborted_entries import decode_aborted, encode_aborted
 from penstock.log.index_entries import IndexDamaged
+from penstock.log.tools import dump_aborted
 from penstock.log.transactions import SWEEP_MIN, Transactions
 from penstock.sim.disk import SimDisk
 from penstock.sim.runtime import SimRuntime
@@ -380,3 +381,20 @@ def test_pending_verifications_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         log.writer.append_leader(transactional(4), 0, log.runtime.wall_ms(), verification=asked[4])
 
     on_a_log(check)
+
+
+def test_the_index_can_be_dumped() -> None:
+    async def main(runtime: SimRuntime) -> None:
+        log = await open_log(runtime, CONFIG)
+        write(log, 1)
+        write(log, 2)
+        finish(log, 2, False)
+        finish(log, 1, False)
+        found = list(dump_aborted(runtime.disk, NAME, 0))
+        assert [(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset) for one in found] == [
+            (2, 1, 2, 0),
+            (1, 0, 3, 4),
+        ]
+        assert found[0].file == f"{NAME}/00000000000000000000.txnindex"
+
+    simulate(main)
