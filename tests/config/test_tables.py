@@ -39,7 +39,15 @@ WITHOUT_ATTRIBUTE = {
     "log.roll.hours",
     "log.roll.jitter.hours",
 }
-NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
+NOT_PROPERTIES = {
+    "dynamic_broker",
+    "dynamic_default",
+    "listener_limits",
+    "static",
+    "topic_defaults",
+    "values",
+    "warnings",
+}
 
 
 def test_a_property_is_in_one_table_only() -> None:

@@ -14,10 +14,14 @@ from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
 from penstock.config.inert_table import SETTABLE
 from penstock.config.listeners import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
     Endpoint,
+    ListenerLimits,
     QuorumVoter,
     parse_endpoints,
     parse_host_port,
+    parse_listener_limits,
     parse_protocol_map,
     parse_voters,
 )
@@ -27,7 +31,6 @@ from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
 from penstock.wire.errors import ErrorCode, KafkaError
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
-LISTENER_PREFIX = "listener.name."
 
 
 class BrokerConfig(BrokerProperties, View):
@@ -36,6 +39,8 @@ class BrokerConfig(BrokerProperties, View):
 
     topic_defaults: TopicConfig
     """The configuration of a topic without settings of its own."""
+    listener_limits: Mapping[str, ListenerLimits]
+    """Limits of single listeners, by name."""
     warnings: tuple[str, ...]
     """Warnings for the operator: settings without effect, unknown names."""
     values: Mapping[str, Value]
@@ -139,6 +144,8 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
         elif name in WITHOUT_MEANING:
             warnings.append(f"{name} has no effect here: {WITHOUT_MEANING[name]}")
         elif name.startswith(LISTENER_PREFIX):
+            if _of_listener(name) in LISTENER_LIMITS:
+                continue
             problems.append(f"{name} is refused: {_reason_for_listener(name)}")
         else:
             hint = _did_you_mean(name) or " and is ignored, as in Kafka"
@@ -146,9 +153,16 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
     return values
 
 
+def _of_listener(name: str) -> str:
+    """The property that `listener.name.NAME.` precedes."""
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+
+
 def _reason_for_listener(name: str) -> str:
     """Why a property with a listener prefix is refused."""
-    _, _, of_broker = name.removeprefix(LISTENER_PREFIX).partition(".")
+    of_broker = _of_listener(name)
+    if of_broker in LISTENER_LIMITS:
+        return "it cannot change at run time for a single listener; set it in the broker's file and restart"
     if of_broker in NOT_YET:
         return NOT_YET[of_broker].reason
     return "settings for a single listener are not supported yet; set it for the whole broker"
@@ -227,6 +241,13 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
     attributes.update(_endpoints(values, static, problems))
     attributes.update(_quorum(values, attributes, problems))
     _check_limits(values, problems)
+    attributes["listener_limits"] = {}
+    try:
+        endpoints = attributes["listeners"]
+        assert isinstance(endpoints, tuple)
+        attributes["listener_limits"] = parse_listener_limits(static, [endpoint.name for endpoint in endpoints])
+    except ValueError as error:
+        problems.append(str(error))
     return attributes
 
 
