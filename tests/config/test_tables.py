@@ -38,11 +38,17 @@ WITHOUT_ATTRIBUTE = {
     "log.retention.minutes",
     "log.roll.hours",
     "log.roll.jitter.hours",
+    "sasl.jaas.config",
+    "security.inter.broker.protocol",
+    "ssl.keystore.type",
+    "ssl.truststore.type",
 }
 NOT_PROPERTIES = {
+    "controller_listener_name",
     "dynamic_broker",
     "dynamic_default",
     "listener_limits",
+    "listener_security",
     "static",
     "topic_defaults",
     "values",
