@@ -53,13 +53,18 @@ PLATFORM = (
     _package("balance", "where partitions should be, and moving them there; pure"),
     _package("ops", "operating any Kafka cluster through its protocol", "balance", "client", "wire"),
     _package("planning", "capacity, cost and settings, computed from rules that are data; pure"),
+    _package(
+        "monitor",
+        "watches a cluster through its protocol, keeps figures in topics",
+        *("client", "lag", "telemetry", "wire"),
+    ),
     _package("perf", "what performance tests count and report; pure", "wire"),
     _package("chaos", "breaks clusters under load and accounts for every record", "client", "wire"),
     _package(
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        "planning",
+        *("planning", "monitor"),
     ),
 )
 PIPELINE = (
