@@ -47,11 +47,7 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[Brokers]:
             return
         if reason := apache_kafka.available():
             pytest.skip(reason)
-        kafka = stack.enter_context(
-            ApacheKafkaCluster(
-                3, properties={"offsets.topic.replication.factor": "3", "default.replication.factor": "3"}
-            )
-        )
+        kafka = stack.enter_context(ApacheKafkaCluster(3, properties={"default.replication.factor": "3"}))
 
         def kill() -> None:
             kafka.nodes[3].kill()
