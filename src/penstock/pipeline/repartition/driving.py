@@ -217,6 +217,7 @@ class Repartition:
                         fence = fencing.choose_fence(self._settings, plan.source)
                     return self._save(plan.changed(phase=Phase.FENCING, fence=fence))
                 self._wait(FOLLOW_EVERY_S)
+                self._ledger.check(plan)
             if backlog or plan.chunk is not None:
                 plan = self._step(plan, ends)
         return plan

@@ -78,13 +78,17 @@ class Ledger:
     def save(self, plan: RepartitionPlan) -> RepartitionPlan:
         """Writes the plan, and makes sure that no other run has taken over. Raises TakenOver if one has."""
         self._write(encode(plan))
+        self.check(plan)
+        return plan
+
+    def check(self, plan: RepartitionPlan) -> None:
+        """Raises TakenOver if another run has."""
         found = self.newest()
         if found is None or found.owner != plan.owner:
             raise TakenOver(
                 f"another run goes on with the repartitioning of {plan.source}: this one stops "
                 f"(`penstock topics repartition {plan.source} --status` shows it)"
             )
-        return plan
 
     def _write(self, value: bytes) -> None:
         if self._producer is None:
