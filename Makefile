@@ -8,7 +8,7 @@ KERNELS := hatch_build.py src/penstock/kernel/record_walk.py src/penstock/kernel
 DOCS_VENV := .venv-docs
 COMPAT := tests/clients tests/tools_of_kafka tests/examples
 
-.PHONY: help run broker test test-long sim fuzz compat lint types unit setup bench bench-spark docs docs-site lock clean
+.PHONY: help run broker test coverage test-long sim fuzz compat lint types unit setup bench bench-spark docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,6 +21,9 @@ broker: $(RUN) ## a broker alone on 127.0.0.1:9092 (Ctrl-C stops it); UP="--port
 	@exec $(BIN)/penstock up $(UP)
 
 test: lint types unit ## lint, types and tests, with the skipped tests and their reasons at the end
+
+coverage: $(DEV) ## the tests with the share of lines and branches that they reach; build/coverage/index.html shows each line (about half an hour)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -q --cov --cov-report term:skip-covered --cov-report html:build/coverage --session-timeout 5400 $(TESTS)
 
 compat: $(DEV) ## every client and tool of Kafka against Penstock, and all that is ours against Apache Kafka (some twenty minutes)
 	@$(BIN)/python -m pytest -q -m "not long" $(COMPAT)
@@ -44,6 +47,7 @@ lint: $(DEV)
 
 types: $(DEV)
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tools/mypy-tests.ini tests bench tools examples
 
 unit: $(DEV)
 	@./tools/debian_packages.sh kcat postgresql redis-server iproute2

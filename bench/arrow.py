@@ -38,7 +38,7 @@ class Stored(NamedTuple):
     """What a fetch would have brought."""
 
     data: bytes
-    count: int
+    records: int
 
 
 def make(record_bytes: int, batch_bytes: int, codec: Codec) -> Stored:
@@ -114,7 +114,7 @@ def measure(stored: Stored, sides: list[Callable[[Stored], int]], rounds: int) -
             started_s = time.process_time()
             count = side(stored)
             spent_s = time.process_time() - started_s
-            assert count == stored.count, "every side reads every record"
+            assert count == stored.records, "every side reads every record"
             if number:
                 rates[index].append(count / spent_s)
     return [statistics.median(one) for one in rates]

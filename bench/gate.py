@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from bench.metrics_cost import REQUESTS, TOPIC, NoSocket, Silence, frame
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
 from penstock.metadata import NewTopic
+from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, run
 
 ROUNDS = 20
@@ -31,6 +33,11 @@ PLAIN = "without policies"
 class AllowAll:
     def allows(self, request: object, operation: object, kind: object, name: str) -> bool:
         return True
+
+    has_acls = True
+
+    def rule(self, request: object, operation: object, kind: object, name: str) -> str:
+        return ""
 
     def allows_somewhere(self, request: object, operation: object, kind: object) -> bool:
         return True
@@ -46,10 +53,16 @@ class Unlimited:
     def took(self, request: object, busy_ms: float) -> None:
         pass
 
+    def fetch_bytes_max(self, request: object) -> int | None:
+        return None
+
+    def mutation_charge(self, request: object) -> None:
+        return None
+
 
 async def measure(runtime: ProductionRuntime) -> dict[str, float]:
     config = BrokerConfig.resolve({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": runtime.disk.root})
-    broker = Broker(runtime, config, Silence())
+    broker = Broker(runtime, config, cast(EventLog, Silence()))
     await broker.start()
     await broker.quorum.submit(lambda controller: controller.decide_create_topics([NewTopic(TOPIC.decode(), 1, 1)]))
     runtime.settle()
@@ -66,7 +79,7 @@ async def measure(runtime: ProductionRuntime) -> dict[str, float]:
             connection.buffer_updated(len(request))
         return (time.perf_counter() - began) / REQUESTS * 1e6
 
-    forms = {PLAIN: {}}
+    forms: dict[str, dict[str, Any]] = {PLAIN: {}}
     if hasattr(broker, "gate"):
         forms |= {"with an authorizer": {"authorizer": AllowAll()}, "with quotas": {"quotas": Unlimited()}}
     best = dict.fromkeys(forms, float("inf"))
@@ -81,7 +94,7 @@ async def measure(runtime: ProductionRuntime) -> dict[str, float]:
 
 def here() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
-        return run(measure, root=directory, events=Silence())
+        return run(measure, root=directory, events=cast(EventLog, Silence()))
 
 
 def elsewhere(checkout: Path) -> float:
@@ -105,7 +118,7 @@ def main() -> int:
         for form, cost in here().items():
             print(f"  {form:20} {cost:6.2f} µs")
         return 0
-    sides = {given.against: [], Path(__file__).resolve().parent.parent: []}
+    sides: dict[Path, list[float]] = {given.against: [], Path(__file__).resolve().parent.parent: []}
     for _ in range(TURNS):
         for checkout, costs in sides.items():
             costs.append(elsewhere(checkout))

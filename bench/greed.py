@@ -94,7 +94,10 @@ def offsets_of(topics: int, partitions: int) -> ListOffsetsRequest:
 
 
 def committed_of(topics: int, partitions: int) -> OffsetFetchRequest:
-    asked = [OffsetFetchRequestTopics(name, partition_indexes=list(range(partitions))) for name in many_topics(topics)]
+    asked = [
+        OffsetFetchRequestTopics(name.encode(), partition_indexes=list(range(partitions)))
+        for name in many_topics(topics)
+    ]
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("greedy", topics=asked)])
 
 

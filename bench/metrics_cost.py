@@ -14,10 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import cast
 
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
 from penstock.metadata import NewTopic
+from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, run
 from penstock.telemetry.samples import Histogram
 from penstock.wire.records import Record, build_batch
@@ -83,7 +85,7 @@ def frame() -> bytes:
 
 async def measure(runtime: ProductionRuntime) -> tuple[float, float]:
     config = BrokerConfig.resolve({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": runtime.disk.root})
-    broker = Broker(runtime, config, Silence())
+    broker = Broker(runtime, config, cast(EventLog, Silence()))
     await broker.start()
     await broker.quorum.submit(lambda controller: controller.decide_create_topics([NewTopic(TOPIC.decode(), 1, 1)]))
     runtime.settle()
@@ -121,7 +123,7 @@ async def measure(runtime: ProductionRuntime) -> tuple[float, float]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
-        with_metrics, without = run(measure, root=directory, events=Silence())
+        with_metrics, without = run(measure, root=directory, events=cast(EventLog, Silence()))
     cost = with_metrics - without
     print(f"one-message produce request, from received bytes to written answer (best of {ROUNDS} × {REQUESTS}):")
     print(f"  with metrics     {with_metrics:6.2f} µs")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import cast
 
 from pyspark.sql import SparkSession
 
@@ -28,7 +29,7 @@ def main(format: str, options: str, checkpoint: str, jars: str = "") -> None:
     stream = spark.readStream.format(format).options(**given).load()
     query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     while query.lastProgress is None or not query.lastProgress.numInputRows:
-        query.awaitTermination(0.05)
+        query.awaitTermination(cast(int, 0.05))
     # The process ends here: what comes after the commit is not counted.
     os._exit(0)
 

@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bench.report import machine
 from bench.topics import create_topics
@@ -125,7 +125,7 @@ def measure(spark: SparkSession, mode: Mode, load: Load) -> float:
     with tempfile.TemporaryDirectory() as checkpoint:
         query = mode.start(frame).option("checkpointLocation", checkpoint).start()
         for _ in range(RUN_TIMEOUT_S * 10):
-            if query.awaitTermination(0.1) or len(query.recentProgress) >= wanted:
+            if query.awaitTermination(cast(int, 0.1)) or len(query.recentProgress) >= wanted:
                 break
         query.stop()
         progress = [one for one in query.recentProgress if one.numInputRows == load.rows][WARM_UP_BATCHES:wanted]

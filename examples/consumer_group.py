@@ -52,8 +52,9 @@ class Worker:
                     print(f"waiting: {message.error()}", flush=True)
                 else:
                     work(message)
-                    self.done[message.topic(), message.partition()] = message.offset() + 1
-                    if message.offset() % COMMIT_EVERY_RECORDS == 0:
+                    topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+                    self.done[topic, partition] = offset + 1
+                    if offset % COMMIT_EVERY_RECORDS == 0:
                         self.commit()
         finally:
             self.commit()

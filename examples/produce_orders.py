@@ -23,7 +23,7 @@ def delivered(error: KafkaError | None, message: Message) -> None:
     """Called once per record, when the broker has it or when the producer has given up."""
     global stored
     if error is not None:
-        raise SystemExit(f"order {message.key()} was not stored: {error}")
+        raise SystemExit(f"order {message.key()!r} was not stored: {error}")
     stored += 1
 
 
@@ -33,7 +33,7 @@ for number in range(options.count):
     order = {"order": number, "customer": f"customer-{number % 20}", "items": number % 5 + 1}
     while True:
         try:
-            producer.produce(options.topic, key=order["customer"], value=json.dumps(order), on_delivery=delivered)
+            producer.produce(options.topic, key=str(order["customer"]), value=json.dumps(order), on_delivery=delivered)
             break
         except BufferError:
             producer.poll(0.1)  # more is waiting than the producer may hold: let it send

@@ -57,7 +57,7 @@ try:
             continue
         print(f"{options.name} {message.topic()}[{message.partition()}]@{message.offset()}", flush=True)
         try:
-            consumer.commit(message, asynchronous=False)
+            consumer.commit(message=message, asynchronous=False)
         except KafkaException as problem:
             print(f"{options.name} not committed: {problem}", flush=True)
 finally:

@@ -33,7 +33,7 @@ class OrderService:
 
     def work(self, orders: int) -> None:
         for message in self._consumer.consume(orders, timeout=30):
-            self.count[json.loads(message.value())["customer"]] += 1
+            self.count[json.loads(message.value() or b"")["customer"]] += 1
         self._consumer.commit(asynchronous=False)
 
     def close(self) -> None:

@@ -23,16 +23,20 @@ ENGINE = (
     _package("kernel", "loops over bytes, compiled by Cython where there is a C compiler (`make setup` compiles them)"),
     _package("wire", "Kafka's protocol: messages, record batches, the table of served APIs", "kernel"),
     _package("config", "Kafka's properties: each is declared once", "wire"),
+    _package("acls", "access control lists: rules, filters and what they decide; pure", "wire"),
     _package("telemetry", "metrics, Prometheus' text format, a small HTTP server", "runtime"),
     _package("log", "one partition's log on disk", "wire", "runtime"),
     _package("raft", "the quorum that agrees on metadata; pure", "wire"),
-    _package("metadata", "the cluster's metadata and the controller's decisions; pure", "wire", "config", "raft"),
+    _package(
+        "metadata", "the cluster's metadata and the controller's decisions; pure", "acls", "wire", "config", "raft"
+    ),
     _package("replication", "leader and follower state of a partition; pure"),
     _package("coordinators", "consumer groups on a generic host; pure", "wire", "config", "metadata"),
     _package(
         "broker",
         "the shell around the cores: connections, one module per API, partitions, quorum",
         *("wire", "config", "log", "raft", "metadata", "replication", "coordinators", "runtime", "kernel", "telemetry"),
+        "acls",
     ),
 )
 REHEARSAL = (
@@ -64,14 +68,14 @@ PLATFORM = (
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        *("planning", "monitor"),
+        *("planning", "monitor", "telemetry", "acls"),
     ),
 )
 PIPELINE = (
     _package("arrow", "record batches to Arrow", "wire"),
     _package("spark", "the Spark data source and sink", "client", "arrow", "wire", "telemetry"),
     _package("pipeline", "declared pipelines and tables on Spark", "spark", "client", "arrow", "wire", "telemetry"),
-    _package("demo", "the web shop of `make run`", "pipeline", "spark", "client"),
+    _package("demo", "the web shop of `make run`", "pipeline", "spark", "client", "monitor"),
 )
 LAYERS = {"engine": ENGINE, "rehearsal": REHEARSAL, "platform": PLATFORM, "pipeline": PIPELINE}
 PACKAGES = tuple(package for layer in LAYERS.values() for package in layer)

@@ -21,6 +21,7 @@ import typing
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import kio.schema.index
 from kio.static.constants import EntityType
@@ -260,7 +261,7 @@ def merged_entity(name: str, kind: str) -> list[MergedClass]:
     """The classes of a request, response or data entity, nested ones first."""
     classes: dict[str, MergedClass] = {}
     for version, module in versions_of(name, kind).items():
-        top = next(c for c in classes_in(module) if c.__type__ == EntityType[kind])
+        top = next(c for c in classes_in(module) if vars(c)["__type__"] == EntityType[kind])
         merge_class(top, version, classes, top=True)
     for merged in classes.values():
         order = merged_order(merged.orders)
@@ -279,7 +280,7 @@ def merge_class(cls: type, version: int, classes: dict[str, MergedClass], *, top
     if version in merged.versions:
         return
     merged.versions.append(version)
-    if cls.__flexible__:
+    if vars(cls)["__flexible__"]:
         merged.flexible.append(version)
     merged.orders.append([])
     for dataclass_field in dataclasses.fields(cls):
@@ -309,7 +310,7 @@ def see(field: dataclasses.Field[object]) -> FieldSeen:
         default = None
         if field.default is not dataclasses.MISSING:
             default = "[]" if array else "None"
-        return FieldSeen(field.name, inner, array, nullable, tag, default)
+        return FieldSeen(field.name, cast("str | type", inner), array, nullable, tag, default)
     kio_kind = field.metadata["kafka_type"]
     kind = WIRE_TYPES.get(kio_kind, kio_kind)
     # Ids and times that kio shows as None are numbers with a special value on the wire.

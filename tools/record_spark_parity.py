@@ -56,7 +56,7 @@ def main(path: Path) -> None:
             "connector": spark_kafka.versions() | {"spark": spark.version},
             "rows": {case.name: ask(spark, kafka.bootstrap, case) for case in parity.CASES},
             "refused": {
-                name: refusal(spark, kafka.bootstrap, stream, options)
+                name: refusal(spark, kafka.bootstrap, stream, dict(options))
                 for name, (stream, options) in parity.REFUSED.items()
             },
             "logs": logs(spark, kafka.bootstrap),

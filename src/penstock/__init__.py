@@ -2,8 +2,8 @@
 
 Four groups of packages (`tools/architecture.py` says what each is for and may import; a test enforces it):
 
-- engine, the brokers: `runtime`, `kernel`, `wire`, `config`, `telemetry`, `log`, `raft`, `metadata`, `replication`,
-  `coordinators`, `broker`;
+- engine, the brokers: `runtime`, `kernel`, `wire`, `config`, `acls`, `telemetry`, `log`, `raft`, `metadata`,
+  `replication`, `coordinators`, `broker`;
 - rehearsal, brokers under test: `sim` (whole clusters in virtual time), `testing` (real brokers inside pytest);
 - platform, for any Kafka cluster: `client`, `lag`, `balance`, `ops`, `planning`, `monitor`, `perf`,
   `chaos`, `cli`;

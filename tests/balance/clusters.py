@@ -130,16 +130,16 @@ class SimulatedCluster:
     def reassign(self, targets: Mapping[Key, tuple[int, ...] | None]) -> None:
         self._request()
         for key, replicas in targets.items():
-            self._reassign(tuple(key), replicas)
+            self._reassign((key[0], key[1]), replicas)
         self.most_at_once = max(self.most_at_once, sum(one.moving for one in self.partitions.values()))
         self._crash_after()
 
     def elect(self, keys: Sequence[Key]) -> None:
         self._request()
         for key in keys:
-            one = self.partitions[tuple(key)]
+            one = self.partitions[key[0], key[1]]
             if one.replicas[0] in one.in_sync:
-                self.partitions[tuple(key)] = msgspec.structs.replace(one, leader=one.replicas[0])
+                self.partitions[key[0], key[1]] = msgspec.structs.replace(one, leader=one.replicas[0])
 
     def rates(self, brokers: Sequence[int]) -> dict[int, Rates]:
         return {broker: self.broker_rates.get(broker, (None, None)) for broker in brokers if broker not in self.dead}

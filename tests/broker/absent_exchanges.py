@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.session import Session, batch, produce_request
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
-from penstock.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntityData,
-    AlterClientQuotasRequestEntryData,
-    OpData,
-)
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -28,7 +24,6 @@ from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.wire.messages.describe_acls import DescribeAclsRequest
-from penstock.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -93,52 +88,14 @@ async def expire_delegation_token(s: Session, version: int, topic_id: bytes) -> 
 
 
 async def describe_delegation_token(s: Session, version: int, topic_id: bytes) -> None:
+    owners: Any
     for owners in (None, []):
         answer = await s.call(DescribeDelegationTokenRequest(owners=owners), version)
         assert (answer.error_code, answer.tokens) == (REFUSED_TOKEN, [])
 
 
-async def describe_client_quotas(s: Session, version: int, topic_id: bytes) -> None:
-    def by(*components: tuple[str, int]) -> DescribeClientQuotasRequest:
-        return DescribeClientQuotasRequest(
-            components=[ComponentData(entity_type=kind, match_type=match, match=None) for kind, match in components]
-        )
-
-    for found in (by(), by(("user", 2)), by(("user", 1), ("client-id", 2)), by(("ip", 2))):
-        answer = await s.call(found, version)
-        assert (answer.error_code, answer.entries) == (0, [])
-    for odd, code in (
-        (by(("", 2)), ErrorCode.INVALID_REQUEST),
-        (by(("group", 2)), ErrorCode.UNSUPPORTED_VERSION),
-        (by(("user", 9)), ErrorCode.INVALID_REQUEST),
-        (by(("user", 0)), ErrorCode.INVALID_REQUEST),
-        (by(("user", 2), ("user", 2)), ErrorCode.INVALID_REQUEST),
-        (by(("user", 2), ("ip", 2)), ErrorCode.INVALID_REQUEST),
-    ):
-        answer = await s.call(odd, version)
-        assert (answer.error_code, answer.entries) == (code, None)
-        assert answer.error_message
-
-
-async def alter_client_quotas(s: Session, version: int, topic_id: bytes) -> None:
-    def entry(name: str, *operations: OpData) -> AlterClientQuotasRequestEntryData:
-        entity = [AlterClientQuotasRequestEntityData(entity_type="user", entity_name=name)]
-        return AlterClientQuotasRequestEntryData(entity=entity, ops=list(operations))
-
-    entries = [
-        entry("set", OpData(key="producer_byte_rate", value=1.0)),
-        entry("removed", OpData(key="producer_byte_rate", remove=True)),
-    ]
-    for validate_only in (True, False):
-        answer = await s.call(AlterClientQuotasRequest(entries=entries, validate_only=validate_only), version)
-        refused, removed = answer.entries
-        assert (refused.error_code, refused.entity[0].entity_name) == (ErrorCode.UNSUPPORTED_VERSION, "set")
-        assert "no effect" in refused.error_message
-        assert (removed.error_code, removed.error_message) == (0, None)
-    assert (await s.call(DescribeClientQuotasRequest(), version)).entries == [], "nothing pretends to be stored"
-
-
 async def describe_user_scram_credentials(s: Session, version: int, topic_id: bytes) -> None:
+    nobody: Any
     for nobody in (None, []):
         answer = await s.call(DescribeUserScramCredentialsRequest(users=nobody), version)
         assert (answer.error_code, answer.results) == (0, [])
@@ -231,8 +188,6 @@ ABSENT_EXCHANGES = {
     ApiKey.RENEW_DELEGATION_TOKEN: renew_delegation_token,
     ApiKey.EXPIRE_DELEGATION_TOKEN: expire_delegation_token,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: describe_delegation_token,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,

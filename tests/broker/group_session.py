@@ -42,7 +42,7 @@ SESSION_TIMEOUT_MS = 10_000
 NAMES_UNTIL = 9
 """The newest version of OffsetCommit and OffsetFetch that has names of topics."""
 
-Offsets = dict[tuple[str, int], tuple[int, str | None]]
+Offsets = Mapping[tuple[str, int], tuple[int, str | None]]
 """(topic, partition): (offset, metadata)."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from broker.session import batch, fetch_request, produce_request, records_of
 from penstock.sim import SimRuntime
@@ -181,10 +182,10 @@ class Reader:
             client.frames.abort()
 
 
-async def within(runtime: SimRuntime, client: ProtocolClient, answer: object) -> object:
+async def within(runtime: SimRuntime, client: ProtocolClient, answer: Any) -> Any:
     """The response; ConnectionError if it takes too long: a broker without power sends nothing, not even a reset."""
     timer = runtime.call_later(ANSWER_LIMIT_MS, client.frames.abort)
     try:
-        return await answer  # type: ignore[misc]
+        return await answer
     finally:
         timer.cancel()

@@ -136,13 +136,14 @@ class Session:
 
     # ---- topics
 
-    async def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic and return its id. `segment_bytes="…"` sets `segment.bytes`."""
+    async def create(self, name: str, partitions: Any = 1, **configs: str) -> bytes:
+        """Create a topic and return its id. `segment_bytes="…"` sets `segment.bytes`. (`partitions` is an integer; its
+        type lets callers spread dictionaries of settings.)"""
         result = await self.try_create(name, partitions, **configs)
         assert result.error_code == 0, f"{name}: {result.error_code} {result.error_message}"
         return result.topic_id
 
-    async def try_create(self, name: str, partitions: int = 1, **configs: str) -> Any:
+    async def try_create(self, name: str, partitions: Any = 1, **configs: str) -> Any:
         settings = [CreatableTopicConfig(name=dotted(key), value=value) for key, value in configs.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         return (await self.call(CreateTopicsRequest(topics=[topic]))).topics[0]
@@ -158,7 +159,7 @@ class Session:
     async def topics(self) -> list[str]:
         return [topic.name for topic in (await self.call(MetadataRequest(topics=None))).topics]
 
-    async def alter(self, name: str, kind: int = TOPIC, **configs: str | None) -> Any:
+    async def alter(self, name: str, kind: Any = TOPIC, **configs: str | None) -> Any:
         """Set these configs, or delete those that are None; the result of the one resource."""
         changes = [
             AlterableConfig(name=dotted(key), config_operation=DELETE if value is None else SET, value=value)

@@ -43,6 +43,10 @@ class Deny:
     def __init__(self, *denied: Access) -> None:
         self.denied = denied
         self.asked: list[tuple[Operation, ResourceKind, str]] = []
+        self.has_acls = True
+
+    def rule(self, request: Request, operation: Operation, kind: ResourceKind, name: str) -> str:
+        return "a test"
 
     def allows(self, request: Request, operation: Operation, kind: ResourceKind, name: str) -> bool:
         assert isinstance(name, str)
@@ -171,6 +175,9 @@ ALTERNATIVES: dict[ApiKey, list[tuple[tuple[Access, ...], ErrorCode, dict[str, A
         ((apis.IDEMPOTENT_WRITE, apis.WRITE_TOPIC), ErrorCode.CLUSTER_AUTHORIZATION_FAILED, {}),
     ],
     ApiKey.OFFSET_FOR_LEADER_EPOCH: [((apis.CLUSTER_ACTION, apis.DESCRIBE_TOPIC), TOPIC, {})],
+    ApiKey.WRITE_TXN_MARKERS: [
+        ((apis.CLUSTER_ACTION, apis.ALTER_CLUSTER), ErrorCode.CLUSTER_AUTHORIZATION_FAILED, {}),
+    ],
     ApiKey.LIST_TRANSACTIONS: [],
     ApiKey.CONSUMER_GROUP_DESCRIBE: [((apis.DESCRIBE_GROUP,), GROUP, {})],
 }

@@ -292,7 +292,7 @@ async def test_one_address_has_its_own_limit_and_some_have_another(s: Session) -
     assert s.node.served.service.connection_count == 3, "the friend is gone, and counted out"
 
 
-@simulated({"max.connection.creation.rate": "10"})
+@simulated({"max.connection.creation.rate": "10", "quota.window.num": "2"})
 async def test_connections_are_made_no_faster_than_allowed(s: Session) -> None:
     await s.runtime.sleep(2_000)
     outcomes = [await refuses(s) for _ in range(30)]
@@ -507,7 +507,7 @@ def slow_requests(s: Session, cost_ms: float) -> list[int]:
     def clock() -> float:
         return now_ms() + late_ms
 
-    service.serve = slow_serve
+    service.serve = slow_serve  # type: ignore[method-assign]
     service.now_ms = service.turns._now_ms = service.turns._cpu_ms = clock
     return order
 
@@ -542,7 +542,7 @@ async def test_large_requests_are_served_in_slices_and_small_ones_between(s: Ses
         slices += 1
         return now_ms() + late_ms
 
-    runtime.now_ms = clock
+    runtime.now_ms = clock  # type: ignore[method-assign]
     try:
         large = [client.send(MetadataRequest(topics=topics), 12) for client in clients]
         everything = await s.client.call(MetadataRequest(topics=None), 12)
@@ -553,7 +553,7 @@ async def test_large_requests_are_served_in_slices_and_small_ones_between(s: Ses
             assert [topic.name for topic in found] == [topic.name for topic in topics]
             assert {topic.error_code for topic in found} == {3}
     finally:
-        runtime.now_ms = now_ms
+        runtime.now_ms = now_ms  # type: ignore[method-assign]
 
 
 @simulated()

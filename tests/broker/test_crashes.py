@@ -76,7 +76,7 @@ async def account(s: Session, producers: list[Any], readers: list[Reader], idemp
             if producer.partition != partition:
                 continue
             prefix = producer.name.encode() + b"-"
-            mine = [record.value for record in records if (record.value or b"").startswith(prefix)]
+            mine = [record.value or b"" for record in records if (record.value or b"").startswith(prefix)]
             assert mine == sorted(mine), "order is kept"
             if idempotent:
                 assert len(mine) == RECORDS, "each once, and all of them"

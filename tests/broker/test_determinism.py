@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 
@@ -56,8 +56,9 @@ def run(seed: int, trace_to: TextIO | None = None) -> str:
                 GroupLoad(runtime, node, "synced", group, Random(rng.random()), 15, classic=group == "classic")
                 for group in ("classic", "classic", "consumer", "consumer")
             ]
-            tasks = [runtime.spawn(one.run(), "load") for one in (*producers, *readers, *members)]
-            while not all(one.is_done for one in (*producers, *members)):
+            loads: list[Any] = [*producers, *members]
+            tasks = [runtime.spawn(one.run(), "load") for one in (*loads, *readers)]
+            while not all(one.is_done for one in loads):
                 await runtime.sleep(50)
             for reader in readers:
                 reader.stop = True

@@ -14,6 +14,7 @@ from broker.absent_exchanges import ABSENT_EXCHANGES
 from broker.control_exchanges import CONTROL_EXCHANGES
 from broker.group_exchanges import GROUP_EXCHANGES
 from broker.group_session import QUICK
+from broker.quota_exchanges import QUOTA_EXCHANGES
 from broker.session import BROKER, TOPIC, Session, batch, fetch_request, produce_request, records_of, simulated
 from penstock.sim.broker import KAFKA_PORT
 from penstock.wire.apis import SERVED, ApiKey
@@ -342,6 +343,7 @@ EXCHANGES: dict[ApiKey, Exchange] = {
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     **ABSENT_EXCHANGES,
+    **QUOTA_EXCHANGES,
     **GROUP_EXCHANGES,
     **CONTROL_EXCHANGES,
 }

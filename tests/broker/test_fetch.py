@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.session import Session, batch, fetch_request, records_of, simulated, versions
@@ -14,7 +16,7 @@ OTHER_ID = bytes(15) + b"\7"
 LONG_WAIT_MS = 5_000
 
 
-def wanted(*parts: FetchPartition, topic: str = "t", **options: int) -> FetchRequest:
+def wanted(*parts: FetchPartition, topic: str = "t", **options: Any) -> FetchRequest:
     return FetchRequest(topics=[FetchTopic(topic=topic, partitions=list(parts))], **options)
 
 
@@ -96,7 +98,8 @@ async def test_one_batch_goes_out_however_small_the_limits(s: Session, limit: in
     for partition in (0, 1):
         for value in (b"first", b"second"):
             await s.produce("t", value, partition=partition)
-    for limits in ({"max_bytes": limit}, {"partition_max_bytes": limit}):
+    both: list[dict[str, Any]] = [{"max_bytes": limit}, {"partition_max_bytes": limit}]
+    for limits in both:
         data = await s.fetch("t", **limits)
         assert [record.value for record in records_of(data)] == [b"first"], limits
     parts = [FetchPartition(partition=number, partition_max_bytes=limit) for number in (0, 1)]

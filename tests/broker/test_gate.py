@@ -90,6 +90,12 @@ class Meter:
         assert busy_ms >= 0
         self.served.append(request.row.name)
 
+    def fetch_bytes_max(self, request: Request) -> int | None:
+        return None
+
+    def mutation_charge(self, request: Request) -> None:
+        return None
+
 
 @pytest.mark.parametrize(("row", "version"), EVERY_VERSION)
 @simulated(QUICK)

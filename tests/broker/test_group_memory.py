@@ -3,6 +3,8 @@ goes on."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from broker.group_session import QUICK, ClassicMember, ConsumerMember, commit, ready, stable_group
 from broker.session import Session, simulated
 from penstock.broker.coordination.groups import WEIGHINGS_APART_MS
@@ -17,7 +19,8 @@ LONG = "m" * 4_000
 
 
 def memory_of(s: Session) -> GroupMemory:
-    return s.node.served.node.coordinators.kind.memory
+    kind: Any = s.node.served.node.coordinators.kind
+    return cast(GroupMemory, kind.memory)
 
 
 async def fill_with_offsets(s: Session) -> int:
@@ -63,7 +66,7 @@ async def test_the_memory_of_groups_is_known_after_a_restart_and_free_after_a_de
 async def test_members_beyond_the_memory_of_groups_are_refused_until_others_have_left(s: Session) -> None:
     await ready(s)
     members = await stable_group(s, 2, protocols={"range": bytes(1_000)}, session_timeout_ms=60_000)
-    others = []
+    others: list[Any] = []
     while True:
         protocols = {"range": bytes(100_000)}
         other = await ClassicMember.connect(s, f"g{len(others)}", protocols=protocols, session_timeout_ms=60_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.group_session import (
     QUICK,
     ConsumerMember,
@@ -139,8 +141,9 @@ async def test_groups_are_whole_after_their_log_was_compacted(s: Session) -> Non
     await ready(s)
     for number in range(193, 200):
         assert await committed(s.client, f"g{number % 7}") == {("t", 0): (number, f"n{number}")}
-    for member in (*members, consumer):
-        member.client = await s.connect()
+    everybody: list[Any] = [*members, consumer]
+    for one in everybody:
+        one.client = await s.connect()
     assert [await member.heartbeat() for member in members] == [ErrorCode.NONE] * 2
     assert (await consumer.heartbeat()).error_code == ErrorCode.NONE
     assert len(consumer.partitions) == 2

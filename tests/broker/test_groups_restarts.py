@@ -45,8 +45,9 @@ async def test_a_stable_group_goes_on_after_a_restart_without_a_rebalance(s: Ses
     await s.restarted(power_loss=power_loss)
     await ready(s)
     await ready(s, "c")
-    for member in (*members, *consumers):
-        member.client = await s.connect()
+    everybody: list[Any] = [*members, *consumers]
+    for one in everybody:
+        one.client = await s.connect()
     assert [await member.heartbeat() for member in members] == [ErrorCode.NONE] * 2
     answers = [await consumer.heartbeat() for consumer in consumers]
     assert {answer.error_code for answer in answers} == {0}

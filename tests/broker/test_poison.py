@@ -247,7 +247,7 @@ def test_whatever_is_acknowledged_can_be_read_to_the_last_record(
             payload = bytearray(build_batch([Record(timestamp=NOW, value=value) for value in values])[61:])
             for place, byte in changes:
                 payload[place % len(payload)] = byte
-            packed = bytes(payload) if codec is Codec.NONE else bytearray(compress(codec, payload))
+            packed = payload if codec is Codec.NONE else bytearray(compress(codec, payload))
             if codec is not Codec.NONE and changes and changes[0][1] % 3 == 0:
                 packed[changes[0][0] % len(packed)] ^= 1 + changes[0][1] % 255
             records = forged(bytes(packed), NOW, count=max(len(values) + (miscount if changes else 0), 1), codec=codec)

@@ -49,7 +49,7 @@ def test_a_partition_moves_under_load_and_nobody_notices() -> None:
 def test_a_node_that_dies_in_the_middle_of_a_move_costs_nothing(seed: int) -> None:
     """It may be the node that leaves, the one that joins, the leader or the controller. The move ends or is
     cancelled."""
-    where = [(1, 2, 3)]
+    where: list[tuple[int, ...]] = [(1, 2, 3)]
 
     async def faults(client: ClusterClient, cluster: SimCluster) -> None:
         rng = client.runtime.rng

@@ -47,7 +47,8 @@ def throttle(cluster: SimCluster, side: str, rate: int | None, replicas: str | N
     for broker in brokers:
         settings: dict[str, Any] = {f"{side}_replication_throttled_rate": None if rate is None else str(rate)}
         alter_config(cluster, ResourceType.BROKER, str(broker), **settings)
-    alter_config(cluster, ResourceType.TOPIC, "t", **{f"{side}_replication_throttled_replicas": replicas})
+    of_topic: dict[str, Any] = {f"{side}_replication_throttled_replicas": replicas}
+    alter_config(cluster, ResourceType.TOPIC, "t", **of_topic)
 
 
 def test_without_a_limit_a_move_takes_no_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from penstock.cli.connection import Cluster
 from support.apache_kafka import available, kafka_tool
 
 
-def described(on: Run) -> dict[str, object]:
+def described(on: Run) -> dict[str, Any]:
     result = on("cluster", "describe", "--json")
     assert result.code == exit_codes.OK, result.messages
     one = json.loads(result.output)
@@ -25,7 +26,7 @@ def test_brokers_and_what_they_lead(on: Run, bootstrap: str, topic: str) -> None
     before = described(on)
     on("topics", "create", topic, "--partitions", 3)
     after = described(on)
-    (broker,) = after["brokers"]  # type: ignore[misc]
+    (broker,) = after["brokers"]
     assert f"{broker['host']}:{broker['port']}" == bootstrap
     assert broker["leaders"] == broker["replicas"] == after["partitions"]
     assert after["controller"] == broker["id"]

@@ -264,7 +264,16 @@ def test_the_lines_are_those_of_kafkas_own_tools(run: Run) -> None:
     with ApacheKafka(heap="256M") as kafka:
         at = ("--bootstrap-server", kafka.bootstrap)
         run("topics", "create", "t", *at)
-        load = ("--topic", "t", "--num-records", "40000", "--record-size", "100", "--warmup-records", "10000")
+        load: tuple[str, ...] = (
+            "--topic",
+            "t",
+            "--num-records",
+            "40000",
+            "--record-size",
+            "100",
+            "--warmup-records",
+            "10000",
+        )
         load += ("--throughput", "20000", "--reporting-interval", "500", "--command-property", "acks=1", "linger.ms=1")
         theirs = kafka_tool("ProducerPerformance", *at, *load).stdout.splitlines()
         ours = run("perf", "produce", *at, *load).lines

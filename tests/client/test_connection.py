@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -176,7 +177,7 @@ def test_nobody_there_is_said_in_words() -> None:
 
 def test_a_broker_that_skips_its_proof_is_not_believed() -> None:
     """A SCRAM server that says "fine" to anything has not shown that it knows the password."""
-    handlers = {
+    handlers: dict[ApiKey, Any] = {
         ApiKey.SASL_HANDSHAKE: lambda *_: SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"]),
         ApiKey.SASL_AUTHENTICATE: lambda *_: SaslAuthenticateResponse(auth_bytes=b""),
     }
@@ -185,7 +186,7 @@ def test_a_broker_that_skips_its_proof_is_not_believed() -> None:
 
 
 def test_a_login_that_is_refused_says_why() -> None:
-    handlers = {
+    handlers: dict[ApiKey, Any] = {
         ApiKey.SASL_HANDSHAKE: lambda *_: SaslHandshakeResponse(mechanisms=["PLAIN"]),
         ApiKey.SASL_AUTHENTICATE: lambda *_: SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="Authentication failed: wrong"
@@ -216,7 +217,7 @@ def test_a_session_with_an_end_is_left_before_it() -> None:
         assert isinstance(request, SaslAuthenticateRequest)
         return SaslAuthenticateResponse(session_lifetime_ms=next(lifetimes))
 
-    handlers = {
+    handlers: dict[ApiKey, Any] = {
         ApiKey.SASL_HANDSHAKE: lambda *_: SaslHandshakeResponse(mechanisms=["PLAIN"]),
         ApiKey.SASL_AUTHENTICATE: authenticate,
     }

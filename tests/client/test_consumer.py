@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as BareConsumer
@@ -29,7 +30,7 @@ def number(message: Message) -> int:
     return int(message.value() or b"")
 
 
-def reader(bootstrap: str, topic: str | list[str], group: str | None = None, **settings: object) -> Consumer:
+def reader(bootstrap: str, topic: str | list[str], group: str | None = None, **settings: Any) -> Consumer:
     group = group or f"g-{uuid.uuid4().hex[:8]}"
     # Rebalances are told with heartbeats, and a seek waits for the fetch that is under way.
     quick = {} if "group_protocol" in settings else {"heartbeat.interval.ms": 200}
@@ -253,7 +254,7 @@ def test_partitions_go_over_to_a_new_member_where_the_old_one_left_them(
     fill(bootstrap, topic, 40, 2)
     told: list[tuple[str, int]] = []
     first = reader(bootstrap, topic, group, on_revoke=lambda gone: told.append(("gone", len(gone))), max_poll_records=5)
-    seen = []
+    seen: list[Any] = []
     while len(seen) < 20:
         seen += [number(message) for message in first.poll(20)]
     second = reader(bootstrap, topic, group, on_assign=lambda mine: told.append(("mine", len(mine))))

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, ProcessingFailed, Producer
+from support.penstock import PenstockServer
+from support.server_process import ServerProcess
+from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 from support.waiting import wait_until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "client.md"
@@ -97,3 +100,30 @@ def test_exactly_once(place: dict[str, str], tmp_path: Path, monkeypatch: pytest
             running.result(30)
     assert database.execute("SELECT balance FROM accounts").fetchone() == (12,)
     database.close()
+
+
+def test_topic_to_topic(broker: ServerProcess, place: dict[str, str], create_topic: Callable[..., str]) -> None:
+    if isinstance(broker, PenstockServer) and not PENSTOCK_HAS_TRANSACTIONS:
+        pytest.skip(WHY_NOT)
+    target = create_topic()
+    place |= {'"shipments"': f'"{target}"', "shipping-1": target}
+    tried: list[bytes] = []
+
+    def ship(message: Any) -> bytes:
+        tried.append(message.value())
+        if message.value() == b"enough":
+            raise Enough
+        return bytes(message.value()).upper()
+
+    with Producer(broker.bootstrap) as producer:
+        for value in ("a", "b", "enough"):
+            producer.send(place['"orders"'].strip('"'), value, partition=0)
+    text = example("producer.transaction(consumer)").replace("consumer.poll()", "consumer.poll(max_records=1)")
+    with pytest.raises(Enough):
+        run(text, place, {"ship": ship})
+    assert tried == [b"a", b"b", b"enough"]
+    with Consumer(broker.bootstrap, target, "reads", auto_offset_reset="earliest") as consumer:
+        seen: list[bytes | None] = []
+        while len(seen) < 2:
+            seen += [message.value() for message in consumer.poll()]
+    assert seen == [b"A", b"B"]

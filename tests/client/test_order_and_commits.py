@@ -109,8 +109,8 @@ def test_records_of_a_key_are_worked_on_one_after_another_and_all_are(
                 # All that waits is behind something in work.
                 assert in_work
                 continue
-            key, record = taken
-            assert key is None or key not in [other for other, _ in in_work], "two records of a key at once"
+            its_key, record = taken
+            assert its_key is None or its_key not in [other for other, _ in in_work], "two records of a key at once"
             in_work.append((record[0], record))
         else:
             key, record = in_work.pop(data.draw(st.integers(0, len(in_work) - 1)))

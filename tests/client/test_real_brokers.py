@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_rows_are_those_of_confluent_kafka(
     for number in range(5000):
         key = None if number % 5 == 0 else b"key %d" % number
         value = None if number % 11 == 0 else b"value " * (number % 50)
-        headers = [("n", b"%d" % number), ("null", None)] if number % 3 == 0 else None
+        headers: Any = [("n", b"%d" % number), ("null", None)] if number % 3 == 0 else None
         producer.produce(topic, value, key, headers=headers, timestamp=1_700_000_000_000 + number)
     assert producer.flush(30) == 0
     assert end_of(cluster, topic) == 5000
@@ -266,7 +267,7 @@ def test_a_broker_that_is_killed_and_comes_back_interrupts_nothing(
     topic = new_topic()
     write(server, topic, 20_000, batch_num_messages=100)
     settings = settings_of(server, max_partition_fetch_bytes=16_384)
-    rows: list[Row] = []
+    rows: list[int] = []
     with Cluster(settings) as cluster:
         decoder = RecordDecoder(topic, 0)
         for number, piece in enumerate(fetch_range(cluster, topic, 0, 0, 20_000)):

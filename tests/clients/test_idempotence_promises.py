@@ -110,7 +110,7 @@ def test_librdkafka_stores_it_twice() -> None:
 
         def send(partition: int, value: bytes) -> None:
             producer.produce(
-                TOPIC, value, partition=partition, on_delivery=lambda error, _: error and failed.append(error)
+                TOPIC, value, partition=partition, on_delivery=lambda error, _: failed.append(error) if error else None
             )
             producer.poll(0)
 

@@ -44,15 +44,15 @@ def attributes_read() -> set[str]:
 
 
 def test_every_broker_property_is_read_by_the_engine() -> None:
-    wanted = set(BrokerConfig.__slots__) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS - GROUP_DEFAULTS
+    wanted = set(vars(BrokerConfig)["__slots__"]) - NOT_PROPERTIES - CLUSTER_ONLY - TOPIC_DEFAULTS - GROUP_DEFAULTS
     assert sorted(wanted - attributes_read()) == []
 
 
 def test_every_topic_property_is_read_by_the_engine() -> None:
-    assert sorted(set(TopicConfig.__slots__) - CLUSTER_ONLY - attributes_read()) == []
-    assert {d.attribute for d in TOPIC.values() if not d.is_folded} == set(TopicConfig.__slots__)
+    assert sorted(set(vars(TopicConfig)["__slots__"]) - CLUSTER_ONLY - attributes_read()) == []
+    assert {d.attribute for d in TOPIC.values() if not d.is_folded} == set(vars(TopicConfig)["__slots__"])
 
 
 def test_every_group_property_is_read_by_the_engine() -> None:
-    assert sorted(set(GroupSettings.__slots__) - attributes_read()) == []
-    assert {d.attribute for d in GROUP.values()} == set(GroupSettings.__slots__)
+    assert sorted(set(vars(GroupSettings)["__slots__"]) - attributes_read()) == []
+    assert {d.attribute for d in GROUP.values()} == set(vars(GroupSettings)["__slots__"])

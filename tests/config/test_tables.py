@@ -62,12 +62,12 @@ def test_planned_properties_accept_their_default(name: str) -> None:
 def test_every_property_has_its_attribute() -> None:
     assert {name for name, definition in BROKER.items() if definition.is_folded} == WITHOUT_ATTRIBUTE
     attributes = {definition.attribute for name, definition in BROKER.items() if name not in WITHOUT_ATTRIBUTE}
-    assert attributes == set(BrokerConfig.__slots__) - NOT_PROPERTIES
+    assert attributes == set(vars(BrokerConfig)["__slots__"]) - NOT_PROPERTIES
 
 
 def test_every_topic_property_has_its_attribute_and_its_broker_property() -> None:
     attributes = {d.attribute for d in TOPIC.values() if not d.only_default and not d.hidden}
-    assert attributes == set(TopicConfig.__slots__)
+    assert attributes == set(vars(TopicConfig)["__slots__"])
     # Which replicas are throttled, and whether it may be written to, is a matter of the topic alone.
     own = {
         "leader_replication_throttled_replicas", "follower_replication_throttled_replicas", "penstock_read_only",

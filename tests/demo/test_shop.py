@@ -210,4 +210,4 @@ def test_kinds_have_a_topic_each_but_heartbeats() -> None:
     assert closing.topic == "shop.clicks"
     read = decode(closing.value)
     assert isinstance(read, ShopEvent)
-    assert read.kind == Kind.HEARTBEAT
+    assert read.kind == str(Kind.HEARTBEAT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -21,14 +22,17 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from clients.groups.brokers import broker_under_test
 from clients.groups.group import KAFKAJS_VERSION
+from penstock.client import LATEST, ClientSettings, Cluster
 from support import npm
 from support.databases import Postgres, RedisServer
+from support.penstock import PenstockServer
 from support.server_process import ServerProcess
+from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WAIT_TIMEOUT_S = 60
@@ -281,6 +285,74 @@ def test_payments_are_counted_exactly_once_though_the_worker_is_killed_in_the_mi
             wait_until(lambda: sum(balances().values()) >= sum(expected.values()), last)
             last.stop()
         assert balances() == expected
+
+
+def committed_values(bootstrap: str, topic: str, expected: int) -> list[bytes]:
+    """What readers of committed records see, from the beginning to the end of all partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": "checks", "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )  # fmt: skip
+    found: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        quiet = 0
+        while quiet < 2 or len(found) < expected:
+            messages = consumer.consume(1000, 1.0)
+            quiet = 0 if messages else quiet + 1
+            found += [message.value() or b"" for message in messages if message.error() is None]
+            assert quiet < WAIT_TIMEOUT_S, f"{len(found)} of {expected} can be read"
+    finally:
+        consumer.close()
+    return found
+
+
+def test_every_order_has_one_invoice_though_the_worker_is_killed_at_random_moments(
+    server: ServerProcess, topic: str
+) -> None:
+    if isinstance(server, PenstockServer) and not PENSTOCK_HAS_TRANSACTIONS:
+        pytest.skip(WHY_NOT)
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    invoices = f"{topic}-invoices"
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(invoices, PARTITIONS, 1)])[invoices].result(60)
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 20})
+    for number in range(PAYMENTS):
+        producer.produce(topic, json.dumps({"order": number}), str(number))
+    assert producer.flush(30) == 0
+    options = ("--topic", topic, "--to", invoices, "--group", topic, "--batch", "10", "--name", topic)
+
+    def committed(program: Running) -> int:
+        return sum(int(line.split()[1]) for line in program.lines if line.startswith("committed"))
+
+    done = 0
+    for _ in range(4):
+        wanted = chance.randrange(12)
+        with worker(server, "read_process_write.py", *options) as killed:
+            # Leaving the block kills it: while it starts, in the middle of a transaction, or between two.
+            wait_until(lambda program=killed, wanted=wanted: committed(program) >= 10 * wanted, killed)
+        done += committed(killed)
+    assert done < PAYMENTS, "it was always done before it was killed"
+    with worker(server, "read_process_write.py", *options) as last:
+        # What a killed worker committed and did not print comes on top.
+        wait_until(lambda: group_is_done(server.bootstrap, topic), last)
+        last.stop()
+    found = sorted(json.loads(value)["invoice"] for value in committed_values(server.bootstrap, invoices, PAYMENTS))
+    assert found == list(range(PAYMENTS)), f"seed {seed}"
+
+
+def group_is_done(bootstrap: str, topic: str) -> bool:
+    """Whether the group that is named like its topic has committed everything in it."""
+    with Cluster(ClientSettings.from_properties({"bootstrap.servers": bootstrap})) as cluster:
+        places = [(topic, partition) for partition in range(PARTITIONS)]
+        ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = ConsumerGroupTopicPartitions(topic)
+    found = admin.list_consumer_group_offsets([asked])[topic].result(60).topic_partitions or []
+    return sum(max(0, one.offset) for one in found) == sum(one.offset for one in ends.values())
 
 
 def test_the_readme_names_every_example() -> None:

@@ -18,9 +18,9 @@ SOURCE = Path(record_walk.__file__)
 DECLARATIONS = SOURCE.with_suffix(".pxd")
 
 
-def form(path: Path | None = None, **environment: str) -> str:
+def form(path: Path | None = None, environment: dict[str, str] | None = None) -> str:
     """The form that a new process loads, perhaps from another place."""
-    variables = {name: value for name, value in os.environ.items() if name != PURE_VARIABLE} | environment
+    variables = {name: value for name, value in os.environ.items() if name != PURE_VARIABLE} | (environment or {})
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join([str(path), *filter(None, [variables.get("PYTHONPATH")])])
     asked = "import penstock.kernel as kernel; print(kernel.__file__, kernel.FORM)"
@@ -39,7 +39,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_the_interpreted_form_can_be_asked_for() -> None:
-    assert form(**{PURE_VARIABLE: "1"}) == "interpreted"
+    assert form(environment={PURE_VARIABLE: "1"}) == "interpreted"
 
 
 @pytest.mark.parametrize("name", [SOURCE.name, DECLARATIONS.name])

@@ -146,8 +146,8 @@ def test_every_variable_of_the_kernel_has_a_c_type() -> None:
     assert typed.keys() == {
         name for name, found in getmembers(record_walk, isfunction) if found.__module__ == record_walk.__name__
     }
-    for name, variables in typed.items():
-        assert set(getattr(record_walk, name).__code__.co_varnames) == set(variables), name
+    for name, known in typed.items():
+        assert set(getattr(record_walk, name).__code__.co_varnames) == set(known), name
     constants = {name for name in record_walk.__annotations__ if name.isupper()}
     declared = re.findall(r"\w+", " ".join(re.findall(r"^cdef long long ([A-Z_0-9, ]+)$", declarations, re.MULTILINE)))
     assert constants == set(declared)

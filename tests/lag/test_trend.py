@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +15,18 @@ def line(*lags: int | None, every_ms: int = 1_000) -> list[Observation]:
     return [Observation(n, n * every_ms, lag) for n, lag in enumerate(lags)]
 
 
+def about(direction: Direction, records_per_s: float) -> Trend:
+    rate: Any = pytest.approx(records_per_s)
+    return Trend(direction, rate)
+
+
 def test_lag_that_grows_has_a_rate() -> None:
-    assert trend_of(line(10, 20, 30), 30, 2_000) == Trend(Direction.GROWING, pytest.approx(10.0))
+    assert trend_of(line(10, 20, 30), 30, 2_000) == about(Direction.GROWING, 10.0)
 
 
 def test_lag_that_shrinks_says_when_it_is_gone() -> None:
     trend = trend_of(line(100, 80, 60, 40), 40, 3_000)
-    assert trend == Trend(Direction.SHRINKING, pytest.approx(-20.0))
+    assert trend == about(Direction.SHRINKING, -20.0)
     assert trend.seconds_to_zero(40) == pytest.approx(2.0)
     assert trend_of(line(1, 50, 99), 99, 2_000).seconds_to_zero(99) is None
 
@@ -50,12 +57,12 @@ def test_a_reset_is_no_trend() -> None:
     assert trend_of(seen, 100, 60_000).direction is Direction.STEADY
     # Consumers come back, and lag shrinks from there.
     more = [*seen, Observation(30, 3_000, 70), Observation(60, 4_000, 40)]
-    assert trend_of(more, 40, 4_000) == Trend(Direction.SHRINKING, pytest.approx(-30.0))
+    assert trend_of(more, 40, 4_000) == about(Direction.SHRINKING, -30.0)
 
 
 def test_what_is_produced_after_a_reset_makes_lag_grow() -> None:
     seen = [Observation(100, 0, 0), Observation(0, 2_000, 100)]
-    assert trend_of(seen, 300, 12_000) == Trend(Direction.GROWING, pytest.approx(20.0))
+    assert trend_of(seen, 300, 12_000) == about(Direction.GROWING, 20.0)
 
 
 def test_now_is_a_sample_like_the_others() -> None:

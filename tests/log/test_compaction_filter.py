@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -279,7 +280,7 @@ def test_an_emptied_batch_is_left_as_it_is() -> None:
 # ---- groups of segments
 
 
-def grouped(*sizes: int, step: int = 10, **changes: int) -> list[list[int]]:
+def grouped(*sizes: int, step: int = 10, **changes: Any) -> list[list[int]]:
     sources = [Source(number * step, (number + 1) * step, size, 0) for number, size in enumerate(sizes)]
     task = Task(DIRECTORY, tuple(sources), 0, 0, 0, 1_000, 10 << 20, 4_096, 10, {})._replace(**changes)
     return [[source.size_bytes for source in group] for group in group_sources(sources, task)]

@@ -348,7 +348,8 @@ async def _bytes_of(found: Any) -> bytes:
 
 
 TestLogAgainstAList = LogMachine.TestCase
-TestLogAgainstAList.pytestmark = [pytest.mark.timeout(600)]  # to shrink a failure takes a while
+# To shrink a failure takes a while.
+TestLogAgainstAList.pytestmark = [pytest.mark.timeout(600)]  # type: ignore[attr-defined]
 TestLogAgainstAList.settings = settings(
     max_examples=60,
     stateful_step_count=40,

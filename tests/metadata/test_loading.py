@@ -145,7 +145,7 @@ def test_an_aborted_transaction_never_happened() -> None:
         [r.ProducerIdsRecord(next_producer_id=1000), r.ProducerIdsRecord(next_producer_id=1000)],
         [r.FeatureLevelRecord(name="metadata.version", feature_level=26)],
         [r.FeatureLevelRecord(name="no.such", feature_level=1)],
-        [r.AccessControlEntryRecord()],
+        [r.RemoveAccessControlEntryRecord()],
     ],
     ids=lambda records: "+".join(type(record).__name__.removesuffix("Record") for record in records),
 )

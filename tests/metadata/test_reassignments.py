@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metadata.cluster import Cluster, contents, registration
 from penstock.metadata import (
@@ -99,7 +102,7 @@ def test_cancelling_takes_away_what_was_added() -> None:
 
 def test_cancelling_with_only_new_replicas_in_sync_is_unclean() -> None:
     state = begun(partition(isr=(1,)), (4, 5, 6), directory)
-    back, unclean = reverted(PartitionState(**{**_fields(state), "isr": (4,), "leader": 4}))
+    back, unclean = reverted(replace(state, isr=(4,), leader=4))
     assert (back.isr, unclean) == ((1,), True)
 
 
@@ -110,10 +113,6 @@ def test_a_second_target_replaces_the_first() -> None:
     again = begun(begun(partition(), (4, 2, 3), directory), (1, 2, 3), directory)
     assert seen(again) == ((1, 2, 3, 4), (), (4,))
     assert seen(completed(again, (1, 2, 3))[0]) == ((1, 2, 3), (), ())
-
-
-def _fields(state: PartitionState) -> dict[str, object]:
-    return {name: getattr(state, name) for name in state.__struct_fields__}
 
 
 ids = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True).map(tuple)
@@ -167,7 +166,7 @@ def check(state: PartitionState) -> None:
 class Moving(Cluster):
     """Brokers 1 to 6, and a topic `t` on 1, 2 and 3."""
 
-    def __init__(self, replicas: tuple[int, ...] = (1, 2, 3), **settings: str) -> None:
+    def __init__(self, replicas: tuple[int, ...] = (1, 2, 3), **settings: Any) -> None:
         super().__init__(0, **settings)
         self.epochs = {broker_id: self.register(registration(broker_id)) for broker_id in BROKERS}
         decision = self.controller.decide_create_topics([NewTopic("t", assignments=((0, replicas),))])
@@ -217,6 +216,7 @@ def test_a_partition_moves_when_its_new_replicas_are_in_sync() -> None:
 def test_the_record_is_kafkas() -> None:
     cluster = Moving()
     topic_id = cluster.topic("t").topic_id
+    record: Any
     (record,) = cluster.controller.decide_alter_reassignments([PartitionReassignment("t", 0, (1, 2, 4))]).records
     assert (record.replicas, record.adding_replicas, record.removing_replicas) == ([1, 2, 4, 3], [4], [3])
     assert (record.isr, record.leader, len(record.directories or [])) == (None, -2, 4)

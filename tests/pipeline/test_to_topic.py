@@ -6,7 +6,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -73,7 +73,7 @@ def query_of(
 def run_until(query: StreamingQuery, checkpoint: Path, batches: int) -> None:
     done = checkpoint / "commits" / str(batches - 1)
     while query.isActive and not done.exists():
-        query.awaitTermination(0.05)
+        query.awaitTermination(cast(int, 0.05))
     query.stop()
     assert done.exists(), query.exception()
 
@@ -157,7 +157,8 @@ def committed(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[
         }
     )
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-    found, ended = [], 0
+    found: list[tuple[Any, ...]] = []
+    ended = 0
     while ended < partitions:
         message = consumer.poll(10)
         assert message is not None

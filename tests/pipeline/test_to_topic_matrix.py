@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,12 @@ def test_drivers_killed_in_the_middle_of_aborts(kafka: ApacheKafka, tmp_path: Pa
     deaths = [("ABORTING", 0), ("ABORTING", 2), ("ABORTING", 5), ("ABORTED", 0), ("ABORTED", 3)]
     with Scene(kafka, tmp_path, batches=len(deaths) + 1) as scene:
         for batch_id, (die_at, die_after_ms) in enumerate(deaths):
-            plan = {"die_at": die_at, "die_in": batch_id, "die_after_ms": die_after_ms, "fail_commit_in": batch_id}
+            plan: dict[str, Any] = {
+                "die_at": die_at,
+                "die_in": batch_id,
+                "die_after_ms": die_after_ms,
+                "fail_commit_in": batch_id,
+            }
             scene.driver(**plan, master=CORES[batch_id % len(CORES)]).wait_until_killed()
             scene.reader.check()
         scene.finish(master=CORES[1])
@@ -120,7 +126,7 @@ def test_of_two_writers_at_any_two_steps_the_one_that_initialised_last_writes_al
     with Scene(kafka, tmp_path) as scene:
         for older_at in (*STEPS, *ABORT_STEPS):
             scene.batches = scene.done() + 4
-            refused = {"fail_commit_in": 0} if older_at in ABORT_STEPS else {}
+            refused: dict[str, Any] = {"fail_commit_in": 0} if older_at in ABORT_STEPS else {}
             older = scene.process(pauses=[[older_at, None]], **refused)
             older.wait_until(older_at)
             newer = scene.process(pauses=[[newer_at, None]])
@@ -157,7 +163,7 @@ def test_a_zombie_driver_that_wakes_up_while_another_runs_or_after_it(
     kafka: ApacheKafka, tmp_path: Path, zombie_at: str, other_at: str | None
 ) -> None:
     with Scene(kafka, tmp_path) as scene:
-        zombie = scene.driver(pauses=[[zombie_at, 1]], **({"fail_commit_in": 1} if zombie_at in ABORT_STEPS else {}))
+        zombie = scene.driver(pauses=[[zombie_at, 1]], fail_commit_in=1 if zombie_at in ABORT_STEPS else None)
         zombie.wait_until(zombie_at, 1)
         other = scene.driver(master=CORES[1], pauses=[[other_at, 1]] if other_at else [])
         other.wait_until(other_at or "DONE")
@@ -197,7 +203,7 @@ SPECULATION = {
     "spark.speculation.efficiency.enabled": "false",
     "spark.executor.memory": "512m",
 }
-CLUSTER = {"master": "local-cluster[2,1,1024]", "config": SPECULATION}
+CLUSTER: dict[str, Any] = {"master": "local-cluster[2,1,1024]", "config": SPECULATION}
 
 
 def test_speculative_attempts_write_nothing_twice_wherever_the_driver_dies(kafka: ApacheKafka, tmp_path: Path) -> None:
@@ -205,12 +211,12 @@ def test_speculative_attempts_write_nothing_twice_wherever_the_driver_dies(kafka
     deaths = [("MARKED", 0), (RETURNED, 1), ("ABORTING", 2)]
     with Scene(kafka, tmp_path, batches=len(deaths) + 1) as scene, StandaloneCluster(workers=2, hosts=True) as cluster:
         attempts = scene.attempts()
-        plan = {
+        plan: dict[str, Any] = {
             "master": cluster.master, "config": SPECULATION, "slow_first_attempt_s": 20.0, "attempts": str(attempts),
         }  # fmt: skip
         passed_over: list[str] = []
         for die_at, die_in in deaths:
-            refused = {"fail_commit_in": die_in} if die_at in ABORT_STEPS else {}
+            refused: dict[str, Any] = {"fail_commit_in": die_in} if die_at in ABORT_STEPS else {}
             driver = scene.driver(**plan, die_at=die_at, die_in=die_in, **refused)
             driver.wait_until_killed()
             scene.reader.check()
@@ -226,7 +232,7 @@ def test_an_executor_that_dies_in_a_batch_and_a_driver_that_dies_in_the_next(
 ) -> None:
     with Scene(kafka, tmp_path) as scene:
         attempts = scene.attempts()
-        plan = {**CLUSTER, "attempts": str(attempts)}
+        plan: dict[str, Any] = {**CLUSTER, "attempts": str(attempts)}
         scene.driver(**plan, kill_executor_in=1, die_at="MARKED", die_in=2).wait_until_killed()
         scene.reader.check()
         scene.finish(**plan, kill_executor_in=3)
@@ -286,7 +292,7 @@ def test_writers_and_brokers_killed_together_at_every_step(kafka: ApacheKafka, t
     stops += [(step, marked) for marked in (True, False) for step in decided]
     with Scene(kafka, tmp_path, batches=MANY) as scene:
         for step, marked in stops:
-            refused = {"fail_commit_in": 0} if step in ABORT_STEPS else {}
+            refused: dict[str, Any] = {"fail_commit_in": 0} if step in ABORT_STEPS else {}
             writer = scene.process(pauses=[[step, None]], **refused)
             writer.wait_until(step)
             assert not marked or becomes_decided(kafka, scene)

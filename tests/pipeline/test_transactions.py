@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -100,7 +101,9 @@ class Driver:
         """What a read_committed reader sees: whole batches, once, each of one evaluation, in order."""
         seen = []
         for transaction in self.kafka.transactions:
-            rows = [str(record.value, "ascii").split(":") for record in transaction if record.topic == "out"]
+            rows = [
+                str(cast(bytes, record.value), "ascii").split(":") for record in transaction if record.topic == "out"
+            ]
             assert len({(batch, serial) for batch, _, serial in rows}) == 1, f"a mixed transaction: {transaction}"
             assert [row for _, row, _ in rows] == [str(row) for row in range(ROWS_PER_BATCH)], "half a batch"
             assert Counter(record.topic for record in transaction)[MARKERS] == 1
@@ -177,7 +180,7 @@ def test_a_driver_killed_at_any_step_leaves_every_batch_whole_and_once(step: Ste
         driver.run(0)
         driver.done = -1
         driver.start()
-    killed = []
+    killed: list[Any] = []
 
     def watch(reached: Step, batch_id: int) -> None:
         driver.check()
@@ -210,7 +213,8 @@ def test_killed_between_the_commit_and_sparks_commit_log_the_batch_is_evaluated_
 @pytest.mark.parametrize("step", [step for step in Step if step not in (Step.PASSED_OVER, Step.ABORTING, Step.ABORTED)])
 def test_a_zombie_that_is_overtaken_at_any_step_writes_nothing_more(step: Step) -> None:
     driver = Driver()
-    zombie, overtaken = driver.process, []
+    zombie = driver.process
+    overtaken: list[Any] = []
 
     def watch(reached: Step, batch_id: int) -> None:
         driver.check()
@@ -272,7 +276,9 @@ def test_an_abortable_error_aborts_and_writes_the_same_rows_again(call: str) -> 
     driver.run(1)
     driver.check()
     assert driver.producers[0].calls.count("abort") == 1
-    assert all(str(record.value, "ascii").endswith((":0", ":1")) for record in driver.kafka.records()), "evaluated once"
+    assert all(str(cast(bytes, record.value), "ascii").endswith((":0", ":1")) for record in driver.kafka.records()), (
+        "evaluated once"
+    )
 
 
 def test_an_abortable_error_that_stays_fails_the_query_after_a_few_attempts() -> None:

@@ -27,7 +27,7 @@ def server(data: Path) -> Running:
 def fill(port: int) -> None:
     address = {"bootstrap.servers": f"127.0.0.1:{port}"}
     topics = [NewTopic("orders", 2, 1, config={"retention.ms": "600000000"}), NewTopic("logs", 1, 1)]
-    admin = AdminClient(address)
+    admin = AdminClient({**address})
     for created in admin.create_topics(topics).values():
         created.result(10)
     producer = Producer(address | {"enable.idempotence": True, "linger.ms": 5})

@@ -29,7 +29,7 @@ def test_kill_under_load_loses_nothing_acknowledged_and_repeats_nothing(settings
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                acknowledged[message.partition()].append(int(message.value()[:12]))
+                acknowledged[message.partition() or 0].append(int((message.value() or b"")[:12]))
 
         producer = Producer(
             {
@@ -68,7 +68,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> dict[int, list[int]]:
             assert batch, f"only {sum(map(len, found.values()))} of {count} are there"
             for message in batch:
                 assert message.error() is None
-                found[message.partition()].append(int(message.value()[:12]))
+                found[message.partition() or 0].append(int((message.value() or b"")[:12]))
     finally:
         consumer.close()
     return found

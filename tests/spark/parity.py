@@ -48,7 +48,11 @@ def offsets(**topics: dict[int, int]) -> str:
     return json.dumps({name.replace("_", "-"): {str(k): v for k, v in one.items()} for name, one in topics.items()})
 
 
-def _case(name: str, *, stream: bool = False, without: tuple[str, ...] = (), **options: str) -> Case:
+def _isolation(level: str) -> dict[str, Any]:
+    return {"kafka.isolation.level": level}
+
+
+def _case(name: str, *, stream: bool = False, without: tuple[str, ...] = (), **options: Any) -> Case:
     return Case(name, {"includeHeaders": "true"} | options, stream, without)
 
 
@@ -93,7 +97,7 @@ CASES = (
         failOnDataLoss="false",
     ),
     _case("log append time", subscribe=STAMPED, without=("timestamp",)),
-    _case("read committed", subscribe=PLAIN, **{"kafka.isolation.level": "read_committed"}),
+    _case("read committed", subscribe=PLAIN, **_isolation("read_committed")),
     _case("a stream", stream=True, subscribe=PLAIN, startingOffsets="earliest"),
     _case("a stream in steps", stream=True, subscribe=PLAIN, startingOffsets="earliest", maxOffsetsPerTrigger="17"),
     _case(
@@ -191,6 +195,7 @@ def fill(bootstrap: str) -> None:
 def write(bootstrap: str, topic: str, partition: int, count: int, **properties: object) -> None:
     named = {name.replace("_", "."): value for name, value in properties.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "enable.idempotence": True} | named)
+    headers: Any = (None, [], [("a", b"1"), ("a", None), ("ü", b"")], [("only", b"\x00\xff")])
     for number in range(count):
         producer.produce(
             topic,
@@ -198,7 +203,7 @@ def write(bootstrap: str, topic: str, partition: int, count: int, **properties: 
             (None, b"", b"key %d" % number)[number % 3],
             partition=partition,
             timestamp=BASE_MS + number,
-            headers=(None, [], [("a", b"1"), ("a", None), ("ü", b"")], [("only", b"\x00\xff")])[number % 4],
+            headers=headers[number % 4],
         )
     assert producer.flush(30) == 0
 
@@ -237,7 +242,7 @@ def fill_logs(bootstrap: str) -> None:
 
 
 def log_case(topic: str, isolation: str) -> Case:
-    return _case(f"{topic}, {isolation}", subscribe=topic, **{"kafka.isolation.level": isolation})
+    return _case(f"{topic}, {isolation}", subscribe=topic, **_isolation(isolation))
 
 
 def keys_topic(partitions: int) -> str:

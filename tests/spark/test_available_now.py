@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_topic_that_goes_while_it_runs(
     going, staying, checkpoint = new_topic(), new_topic(), Checkpoint()
     write(server.bootstrap, going, 20)
     write(server.bootstrap, staying, 20)
-    options = {"subscribe": f"{going},{staying}", "maxOffsetsPerTrigger": "10"}
+    options: dict[str, Any] = {"subscribe": f"{going},{staying}", "maxOffsetsPerTrigger": "10"}
 
     def delete(batch: int) -> None:
         if batch == 1 and len(checkpoint.ends) == 2:
@@ -111,7 +112,7 @@ def test_a_compacted_log(server: ServerProcess, new_topic: Callable[..., str]) -
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001", min_compaction_lag_ms="0"
     )
 
-    def read(**options: str) -> list[int]:
+    def read(**options: Any) -> list[int]:
         return offsets_of(run(server, Checkpoint(), subscribe=topic, **options), topic)
 
     def has_a_gap() -> bool:
@@ -147,7 +148,11 @@ def test_transactions_that_were_all_aborted(server: ServerProcess, new_topic: Ca
     topic = new_topic()
     for _ in range(3):
         open_transaction(server.bootstrap, topic, 10).abort_transaction(30)
-    committed = {"subscribe": topic, "kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": "4"}
+    committed: dict[str, Any] = {
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": "4",
+    }
 
     assert run(server, Checkpoint(), **committed) == []
     assert len(run(server, Checkpoint(), subscribe=topic)) == 30
@@ -157,7 +162,7 @@ def test_transactions_that_were_all_aborted(server: ServerProcess, new_topic: Ca
 def test_a_transaction_that_stays_open(server: ServerProcess, new_topic: Callable[..., str]) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
     write(server.bootstrap, topic, 5)
-    committed = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
+    committed: dict[str, Any] = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
     open_one = open_transaction(server.bootstrap, topic, 10)
     write(server.bootstrap, topic, 5)
 

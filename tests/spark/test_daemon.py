@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
 
@@ -36,4 +37,4 @@ def test_a_worker_whose_rows_nobody_reads_ends_in_silence(
 
     monkeypatch.setattr(daemon, "worker", work)
     tolerate_closed_readers()
-    assert daemon.worker(None, True) == code
+    assert daemon.worker(cast(Any, None), True) == code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,10 @@ def test_a_run_from_the_latest_on(cluster: FakeCluster) -> None:
 
 def test_a_stream_stops_at_the_offsets_that_it_is_given(cluster: FakeCluster) -> None:
     cluster.create("b", 7)
-    bounds = {"startingOffsets": '{"a": {"0": 10, "1": 20}}', "penstock.stopAtOffsets": '{"a": {"0": 30, "1": 20}}'}
+    bounds: dict[str, Any] = {
+        "startingOffsets": '{"a": {"0": 10, "1": 20}}',
+        "penstock.stopAtOffsets": '{"a": {"0": 30, "1": 20}}',
+    }
     reader = reader_of(cluster, **bounds)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
@@ -300,7 +304,7 @@ def test_another_topic_of_a_name_that_was_away_is_read_from_its_beginning(cluste
 
 def test_a_topic_that_came_back_shorter_is_a_loss(cluster: FakeCluster) -> None:
     cluster.create("b", 9)
-    options = {"subscribe": "a,b", "startingOffsets": "earliest"}
+    options: dict[str, Any] = {"subscribe": "a,b", "startingOffsets": "earliest"}
     lenient = reader_of(cluster, failOnDataLoss="false", **options)
     end = stored(lenient.latestOffset(lenient.initialOffset(), ALL))
     del cluster.logs["b"]
@@ -312,7 +316,8 @@ def test_a_topic_that_came_back_shorter_is_a_loss(cluster: FakeCluster) -> None:
 
 
 def test_data_loss_is_told_before_anything_is_written_down(cluster: FakeCluster) -> None:
-    reader = reader_of(cluster, startingOffsets="earliest", **{"fetchOffset.numRetries": "1"})
+    once: dict[str, Any] = {"fetchOffset.numRetries": "1"}
+    reader = reader_of(cluster, startingOffsets="earliest", **once)
     end = stored(reader.latestOffset(reader.initialOffset(), ALL))
     whole = cluster.logs["a"][0].timestamps
     cluster.logs["a"][0].timestamps = whole[:40]

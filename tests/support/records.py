@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -96,8 +96,9 @@ def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted
                 assert message.error().name() == "_PARTITION_EOF", message.error()
                 unread.discard(message.partition())
                 continue
-            headers = message.headers()
-            found.append(Written(message.partition(), message.key(), message.value(), headers, topic))
+            headers: Any = message.headers()
+            partition: Any = message.partition()
+            found.append(Written(partition, message.key(), message.value(), headers, topic))
         return sorted(found, key=lambda one: one.partition)
     finally:
         consumer.close()

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.pipeline.to_topic import TopicWriter, to_topic
 from penstock.pipeline.transactions import Step
@@ -175,7 +175,7 @@ class Reaper:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._pauses = [list(pause) for pause in plan.pauses]
+        self._pauses: list[list[Any]] = [list(pause) for pause in plan.pauses]
 
     def watch(self, step: Step, batch_id: int) -> None:
         self.reached(step.name, batch_id)

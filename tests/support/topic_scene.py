@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Producer
@@ -104,7 +104,7 @@ class Scene:
         self.process().wait_until("DONE")
         self.check_all()
 
-    def finish(self, **plan: object) -> Driver:
+    def finish(self, **plan: Any) -> Driver:
         """The last driver, which is let live; then all is there, whole and once."""
         last = self.driver(**plan)
         last.wait_until("DONE")

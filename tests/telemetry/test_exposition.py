@@ -12,7 +12,7 @@ from penstock.telemetry.exposition import exposition
 from penstock.telemetry.samples import Histogram, Rate, Sample, counter, gauge, labelled, summary
 from support.prometheus import parse, promtool_verdict
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def test_a_family_has_its_help_and_type_once_and_its_lines_together() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,7 @@ def test_both_codecs_say_the_same(module: str, kind: str, cls: type[Message]) ->
         theirs = oracle.kio_class(module, kind, version, cls)
 
         ours = to_bytes(message, version)
+        read: Any
         read, size = entity_reader(theirs)(ours, 0)
         assert size == len(ours)
         assert oracle.as_ours(read, cls, version) == message

@@ -21,8 +21,10 @@ from penstock.broker.apis.controllers import decided_here
 from penstock.broker.apis.fetch import Fetch
 from penstock.broker.apis.produce import Produce
 from penstock.broker.apis.replica_fetch import ReplicaFetch
+from penstock.broker.authorizer import AclAuthorizer
 from penstock.broker.controller_listener import ControllerListener
 from penstock.broker.coordination import Coordinators
+from penstock.broker.coordination.transaction_questions import TransactionQuestions
 from penstock.broker.data_directory import (
     NO_PROOF,
     format_new,
@@ -38,11 +40,14 @@ from penstock.broker.net.peers import SILENCE_MS, Address, Peers
 from penstock.broker.node import ControllerNode, Node
 from penstock.broker.observability.gauges import Gauges
 from penstock.broker.observability.group_gauges import GroupGauges
+from penstock.broker.observability.host_gauges import HostGauges
 from penstock.broker.observability.lag_gauges import LagGauges
 from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
 from penstock.broker.produce.preparing import Preparation
+from penstock.broker.produce.verifying import Verifier
 from penstock.broker.producer_ids import Block, ProducerIds
 from penstock.broker.quorum.controlling import ControllerDuties
 from penstock.broker.quorum.formation import (
@@ -57,6 +62,7 @@ from penstock.broker.quorum.metadata_evidence import UnreadableMetadata
 from penstock.broker.quorum.metadata_store import DamagedMetadata
 from penstock.broker.quorum.recovered_metadata import read_marker, tell_recovered
 from penstock.broker.quorum.shell import MetadataQuorum, WrongDirectory, WrongRole
+from penstock.broker.quotas.enforcement import QuotaEnforcement
 from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replicas.partition import Wakes
 from penstock.broker.replicas.partitions import PartitionManager
@@ -68,6 +74,7 @@ from penstock.config.group_table import ConsumerGroups
 from penstock.config.live import LiveConfig
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections
+from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving
 from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
@@ -92,6 +99,10 @@ from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from penstock.wire.uuids import format_uuid
 
 PLAINTEXT = 0
+TRANSACTION_VERSION = "transaction.version"
+VERIFY_AGAIN_MS = 20.0
+VERIFY_AGAIN_MAX_MS = 100.0
+"""Defaults of add.partitions.to.txn.retry.backoff.ms and .max.ms."""
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests in progress."""
 PRODUCER_IDS_MS = 10_000
@@ -156,6 +167,8 @@ class Broker:
         self.stage = Stage.NEW
         self.gate = Gate()
         """Access control and quotas; by default everything is allowed."""
+        self.authorizer = AclAuthorizer(config) if config.authorizer_class_name else None
+        self.gate.configure(authorizer=self.authorizer)
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
@@ -178,6 +191,11 @@ class Broker:
         self._wakes = Wakes(runtime.call_soon)
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
+        self.quotas = QuotaEnforcement(self.gate, config, runtime.now_ms)
+        self._live.subscribe(self.quotas.configure, ClientQuotas)
+        gauges = QuotaGauges(self.quotas.quotas, runtime.now_ms, self.service.throttled_count)
+        self.metrics.add_gauges(gauges.samples)
+        self.service.admission.host_rate_limit = self.quotas.connection_rate
         self.peers = Peers(runtime, config.node_id)
         # Listen first: a port in use is detected before anything is written, and the system may choose the port.
         await self._listen()
@@ -202,7 +220,10 @@ class Broker:
         await self._start_quorum()
         await self._await_quorum()
         if marker is not None:
-            tell_recovered(self._events, marker, self.quorum.image)
+            tell_recovered(self._events, marker, self.quorum.image, is_closed=self.authorizer is not None)
+        if self.authorizer is not None:
+            self.authorizer.is_closed = marker is not None
+            self.authorizer.load(self.quorum.image)
         if self._is_broker:
             await self._start_partitions()
             await self._register()
@@ -350,6 +371,9 @@ class Broker:
         self._shared = shared
         self._live.subscribe(self._configure_controller)
         self.quorum.add_publisher(self._apply_configs)
+        self.quorum.add_publisher(self.quotas.on_image)
+        if self.authorizer is not None:
+            self.quorum.add_publisher(self.authorizer.on_image)
         await self.quorum.open(self._directory)
         self.stage = Stage.QUORUM
         if self._nodes is not None:
@@ -373,6 +397,7 @@ class Broker:
             config=self._config,
             rng=self._runtime.rng,
             new_uuid=self._runtime.uuid,
+            voter_ids=lambda: self.quorum.core.voter_set.ids,
         )
 
     # ---- the broker
@@ -478,20 +503,29 @@ class Broker:
         if self._config.replica_selector_class == RACK_AWARE_SELECTOR:
             self._fetch.selector = RackAwareSelector(self._config.node_id, lambda: self.quorum.image)
             self._fetch.replicas.sessions.tells_high_watermarks = True
-        preparation = Preparation(runtime, self._events, self.metrics, self._config)
-        self.service.add_raw(ApiKey.PRODUCE, Produce(runtime, self.manager.table, self.metrics, preparation).serve)
+        served = handlers()
+        questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
+        self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
+        produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
+        self.service.add_raw(ApiKey.PRODUCE, produce.serve)
         self.service.add_raw(ApiKey.FETCH, self._fetch.serve)
-        for key, serve in handlers().items():
+        for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
+        self.metrics.add_gauges(HostGauges(runtime).samples)
         self._tick()
         self.stage = Stage.SERVING
         self.service.open()
         self.lifecycle.start()
         await self._starting.unless_stopped(self.lifecycle.in_service())
+
+    def _adds_partitions(self) -> bool:
+        """Whether Produce adds partitions to transactions (KIP-890)."""
+        return self.quorum.image.features.get(TRANSACTION_VERSION, 0) >= 2
 
     async def _next_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.lifecycle.epoch)

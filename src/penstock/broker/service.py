@@ -28,6 +28,7 @@ from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Places, RequestSlices
 from penstock.broker.net.turns import Turns
 from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.quotas.admission import Admission
 from penstock.broker.refusals import refusal
 from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
@@ -135,18 +136,17 @@ class Service:
         self._chunks = ChunkPool()
         self._apis: list[Api | None] = [None] * (max(served) + 1)
         self._connections: dict[int, Connection] = {}
-        self._per_host: dict[str, int] = {}
         self._numbers = 0
-        self._accepting_again_ms = 0.0
-        self._accepted_in_second = 0
         self.ready = False
         """Until this is set, connections are accepted but their requests wait."""
+        self.admission = Admission(runtime.now_ms)
         self._places = Places(runtime.future)
         self.turns = Turns(runtime.now_ms, runtime.cpu_ms, runtime.call_soon)
         self.answer_budget = AnswerBudget(runtime.now_ms, runtime.call_later, runtime.future)
         self.receive_budget = ReceiveBudget(runtime.now_ms, runtime.call_soon, runtime.call_later)
         self.now_ms = runtime.now_ms
         self.call_soon = runtime.call_soon
+        self.call_later = runtime.call_later
         self.direct_socket = runtime.direct_socket
         self.after_turn = wakes.run
         self.configure(config)
@@ -155,6 +155,7 @@ class Service:
 
     def configure(self, config: BrokerConfig) -> None:
         self._config = config
+        self.admission.configure(config)
         self.request_bytes_max = config.socket_request_max_bytes
         budget = config.queued_max_request_bytes
         largest = min(self.request_bytes_max, max(served.max_frame_bytes for served in self._served.values()))
@@ -176,6 +177,9 @@ class Service:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def throttled_count(self) -> int:
+        return sum(connection.throttled_until_ms > 0 for connection in self._connections.values())
 
     @property
     def receiving_bytes(self) -> int:
@@ -423,40 +427,22 @@ class Service:
     # ---- connections
 
     def admit(self, connection: Connection) -> bool:
-        config = self._config
         self.metrics.connections_created += 1
-        host = connection.request.client.host = connection.host
-        limit = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
-        reason = ""
-        if len(self._connections) >= config.max_connections:
-            reason = f"max.connections={config.max_connections}"
-        elif self._per_host.get(host, 0) >= limit:
-            reason = f"max.connections.per.ip={limit}"
-        elif not self._within_rate(config.max_connection_creation_rate):
-            reason = f"max.connection.creation.rate={config.max_connection_creation_rate}"
+        client = connection.request.client
+        client.host = connection.host
+        reason = self.admission.refusal(client.host, client.listener_info.listener)
         if reason:
             self.metrics.connections_refused += 1
             self._events.limited("connection refused", peer=connection.peer, limit=reason)
             return False
         self._connections[connection.number] = connection
-        self._per_host[host] = self._per_host.get(host, 0) + 1
         return True
-
-    def _within_rate(self, rate: int) -> bool:
-        now = self.now_ms()
-        if now >= self._accepting_again_ms:
-            self._accepting_again_ms = now + 1000
-            self._accepted_in_second = 0
-        self._accepted_in_second += 1
-        return self._accepted_in_second <= rate
 
     def departed(self, connection: Connection) -> None:
         self.metrics.connections_closed += 1
         del self._connections[connection.number]
-        host = connection.host
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
+        client = connection.request.client
+        self.admission.departed(client.host, client.listener_info.listener)
         self.receive_budget.leave(connection, connection.receiving_bytes)
         self.answer_budget.give(connection)
 
@@ -493,6 +479,8 @@ class Service:
             elif connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
                 self.refused(connection, f"incomplete request: silent for {limits.REQUEST_SILENCE_MS // 1000} s")
                 connection.abort()
+            elif connection.throttled_until_ms:
+                pass  # its client was told to be silent
             elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
                 connection.blocked or not connection.waiting
             ):

@@ -24,9 +24,11 @@ from penstock.cli import (
     pipeline,
     plan,
     profile,
+    quotas,
     reassign,
     tables,
     topics,
+    transactions,
 )
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
@@ -38,6 +40,8 @@ from penstock.cli.demo import demo
 from penstock.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import CliError
+from penstock.cli.monitor import EXAMPLES as MONITOR_EXAMPLES
+from penstock.cli.monitor import monitor
 from penstock.cli.options import examples
 from penstock.cli.output import json_messages, print_error
 from penstock.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
@@ -136,11 +140,14 @@ app.add_typer(topics.app, name="topics", rich_help_panel=RECORDS)
 app.command(epilog=PRODUCE_EXAMPLES, rich_help_panel=RECORDS)(produce)
 app.command(epilog=CONSUME_EXAMPLES, rich_help_panel=RECORDS)(consume)
 app.add_typer(groups.app, name="groups", rich_help_panel=RECORDS)
+app.add_typer(transactions.app, name="transactions", rich_help_panel=RECORDS)
 app.add_typer(configs.app, name="configs", rich_help_panel=RECORDS)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=CLUSTERS)
 app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
 app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
 app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
+app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
+app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
 app.add_typer(tables.app, name="tables", rich_help_panel=PIPELINES)

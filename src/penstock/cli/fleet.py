@@ -29,6 +29,8 @@ CONTROLLERS_ABOVE = 100
 METRICS_ABOVE = 200
 INTERNAL_ABOVE = 300
 """Where brokers reach each other; it came last."""
+MONITOR_ABOVE = 400
+"""Where the monitor serves its figures, with --monitor."""
 READY = ("penstock: ready on ", '{"ready": ')
 """How the line begins with which a node says that it serves: as text, and as JSON."""
 REPEATS_SHOWN = 2

@@ -46,7 +46,7 @@ def connect_to_coordinator(cluster: Cluster, group: str) -> Iterator[client.Conn
 def reach(cluster: Cluster, doing: str) -> Iterator[client.Cluster]:
     """The cluster, for requests by hand."""
     try:
-        with client.Cluster(_settings(cluster)) as known:
+        with client.Cluster(client_settings(cluster)) as known:
             yield known
     except client.BrokerError as error:
         raise error_of(error.code, error.message, error.doing or doing) from None
@@ -64,7 +64,7 @@ def reach(cluster: Cluster, doing: str) -> Iterator[client.Cluster]:
         raise CliError(f"could not {doing}: {error}", exit_codes.FAILED) from None
 
 
-def _settings(cluster: Cluster) -> client.ClientSettings:
+def client_settings(cluster: Cluster) -> client.ClientSettings:
     timeout_ms = int(cluster.timeout_s * 1000)
     properties = {
         **cluster.properties,
@@ -100,6 +100,12 @@ def error_of(code: int, message: str | None, doing: str) -> CliError:
 _CODES = frozenset(ErrorCode)
 _MEANING: dict[ErrorCode, tuple[int, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: (exit_codes.NOT_FOUND, "`penstock groups list` shows the groups there are"),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        exit_codes.NOT_FOUND,
+        "`penstock transactions list` shows the transactional ids there are",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (exit_codes.NOT_AUTHORIZED, ""),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: (exit_codes.USAGE, ""),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         exit_codes.NOT_FOUND,
         "`penstock groups describe` shows where a group has offsets",

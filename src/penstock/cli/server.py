@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from penstock.runtime import DirectoryInUse
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_CONFIG, EXIT_IN_USE, EXIT_OK, EXIT_STORAGE, EXIT_UNAVAILABLE
 from penstock.runtime.production import ProductionRuntime, run
+from penstock.wire.valid import PORT_MAX
 
 
 class _Refused(Exception):
@@ -48,24 +50,51 @@ def serve(options: ServerOptions, *, is_local: bool = False) -> int:
 
 
 def up(options: UpOptions) -> int:
-    """Runs one broker, or a local cluster of several."""
+    """Runs one broker, or a local cluster of several, and a monitor if it is wanted."""
     try:
-        if options.brokers > 1:
-            return _up_many(options)
-        return _serve(
-            ServerOptions(
-                config=options.config,
-                set=options.set,
-                listen=None if options.port is None else f"127.0.0.1:{options.port}",
-                data=options.data,
-                metrics=options.metrics,
-                json=options.json,
-            ),
-            True,
-        )
+        with ExitStack() as stack:
+            if options.monitor:
+                _watch(options, stack)
+            return _up(options)
     except _Refused as refusal:
         refuse(str(refusal), refusal.code, json=options.json)
         return refusal.code
+
+
+def _watch(options: UpOptions, stack: ExitStack) -> None:
+    from penstock.cli.fleet import HOST, METRICS_ABOVE, MONITOR_ABOVE
+    from penstock.monitor.process import MonitorProcess
+
+    port = PORT_DEFAULT if options.port is None else options.port
+    if not 1 <= port <= PORT_MAX - MONITOR_ABOVE:
+        raise _Refused(
+            f"--monitor: choose a --port from 1 to {PORT_MAX - MONITOR_ABOVE}; figures are served above it",
+            exit_codes.USAGE,
+        )
+    if is_taken(HOST, port):
+        # The broker will say so; a monitor of somebody else's cluster is not wanted.
+        return
+    if options.brokers > 1:
+        scrapes = {node: f"{HOST}:{port + METRICS_ABOVE + node - 1}" for node in range(1, options.brokers + 1)}
+    else:
+        scrapes = {1: options.metrics} if options.metrics is not None else {}
+    stack.enter_context(MonitorProcess(f"{HOST}:{port}", scrapes=scrapes, metrics=f"{HOST}:{port + MONITOR_ABOVE}"))
+
+
+def _up(options: UpOptions) -> int:
+    if options.brokers > 1:
+        return _up_many(options)
+    return _serve(
+        ServerOptions(
+            config=options.config,
+            set=options.set,
+            listen=None if options.port is None else f"127.0.0.1:{options.port}",
+            data=options.data,
+            metrics=options.metrics,
+            json=options.json,
+        ),
+        True,
+    )
 
 
 def _up_many(options: UpOptions) -> int:

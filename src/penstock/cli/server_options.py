@@ -71,6 +71,11 @@ _PORT = _option(
     help="Listen for clients at this port; with --brokers, node i listens at P+i-1.",
 )
 _BROKERS = _option(kind=int, metavar="N", minimum=1, maximum=BROKERS_MAX, help="Start this many broker processes.")
+_MONITOR = _option(
+    kind=bool,
+    help="Watch the cluster too: a second process writes its figures to the topic penstock.metrics and serves them "
+    "to Prometheus at port P+400.",
+)
 _RESTART = _option(kind=bool, help="With --brokers: restart nodes that die.")
 
 
@@ -96,6 +101,7 @@ class UpOptions:
     port: int | None = field(default=None, metadata=_PORT)
     brokers: int = field(default=1, metadata=_BROKERS)
     restart: bool = field(default=False, metadata=_RESTART)
+    monitor: bool = field(default=False, metadata=_MONITOR)
     config: str | None = field(default=None, metadata=_CONFIG)
     set: tuple[str, ...] = field(default=(), metadata=_SET)
     metrics: str | None = field(default=None, metadata=_METRICS)

@@ -18,6 +18,8 @@ Each module is imported on first use. From the core outwards:
 - `defaults`, `options`: default values with their reasons; translation of Java's and librdkafka's property names.
 - `Producer`, `AsyncProducer`: built on `sending`, which holds librdkafka's producer and a thread that polls it, so
   that callbacks run whatever the application does. `delivery` is the outcome of one record.
+- `transactions`: `with producer.transaction(consumer):` records and offsets, all or nothing. `since_commit` (pure)
+  knows where a consumer continues after an abort.
 - `Consumer`, `AsyncConsumer`: `Consumer` has no thread; work happens only inside its calls. `AsyncConsumer` runs a
   `Consumer` in a thread.
 - `Processor`, `AsyncProcessor`: process records in parallel while preserving per-key order; both drive a `Workload`.
@@ -84,12 +86,18 @@ from penstock.client.errors import (
     DeliveryFailed,
     OffsetConflict,
     OffsetOutOfRange,
+    OutcomeUnknown,
     ProcessingFailed,
+    ProducerFenced,
     ProtocolError,
     RangeUnavailable,
     RequestTimedOut,
     SettingsError,
     TopicRecreated,
+    TransactionAborted,
+    TransactionError,
+    TransactionFatal,
+    TransactionTimedOut,
     UnknownTopic,
     UnsupportedApi,
     UnsupportedSetting,
@@ -111,6 +119,7 @@ if TYPE_CHECKING:
     from penstock.client.processor import Processor
     from penstock.client.producer import Producer
     from penstock.client.rate_limit import RateLimit
+    from penstock.client.transactions import AsyncTransaction, Transaction
     from penstock.client.workload import Order
 
 _LAZY = {
@@ -119,6 +128,7 @@ _LAZY = {
     "AsyncIdempotent": "idempotence",
     "AsyncProcessor": "async_processor",
     "AsyncProducer": "async_producer",
+    "AsyncTransaction": "transactions",
     "Backoff": "failures",
     "Consumer": "consumer",
     "DeadLetters": "failures",
@@ -134,6 +144,7 @@ _LAZY = {
     "RoundRobin": "partitioners",
     "SKIP": "failures",
     "STOP": "failures",
+    "Transaction": "transactions",
     "serve_metrics": "metrics_server",
 }
 """The module of each high-level name, imported on first use: bulk readers and the command line skip librdkafka."""
@@ -159,6 +170,7 @@ __all__ = [
     "AsyncIdempotent",
     "AsyncProcessor",
     "AsyncProducer",
+    "AsyncTransaction",
     "AuthenticationFailed",
     "Backoff",
     "BrokerError",
@@ -183,11 +195,13 @@ __all__ = [
     "OffsetConflict",
     "OffsetOutOfRange",
     "Order",
+    "OutcomeUnknown",
     "PartitionMetadata",
     "PartitionRange",
     "ProcessingFailed",
     "Processor",
     "Producer",
+    "ProducerFenced",
     "ProtocolError",
     "RangeUnavailable",
     "RateLimit",
@@ -199,6 +213,11 @@ __all__ = [
     "TopicMetadata",
     "TopicPartition",
     "TopicRecreated",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFatal",
+    "TransactionTimedOut",
     "UnknownTopic",
     "UnsupportedApi",
     "UnsupportedSetting",

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as NativeProducer
@@ -23,6 +23,10 @@ from penstock.client.metrics import ProducerMetrics
 from penstock.client.partitioners import Partitioner
 from penstock.client.rate_limit import RateLimit
 from penstock.client.sending import ANY_PARTITION, SERVE_EVERY, Headers, Payload, Sending, header_bytes
+from penstock.client.transactions import AsyncTransaction, Transactions
+
+if TYPE_CHECKING:
+    from penstock.client.async_consumer import AsyncConsumer
 
 FLUSH_STEP_S: Final = 0.25
 ROOM_STEP_S: Final = 0.05
@@ -90,6 +94,7 @@ class AsyncProducer:
         self._arrived: deque[AsyncDelivery] = deque()
         self._told = False
         self._room = asyncio.Event()
+        self._transactions = Transactions(self._sending)
         self._closed = False
 
     @property
@@ -141,7 +146,7 @@ class AsyncProducer:
             account.put_back(size)
             raise
         if not number % SERVE_EVERY:
-            self._sending.native.poll(0)
+            self._sending.poll(0)
         if used >= account.high_bytes:
             await self._slow_down()
         return delivery
@@ -151,6 +156,14 @@ class AsyncProducer:
     ) -> RecordMetadata:
         """Sends a record and waits until it is stored."""
         return await (await self.send(topic, value, key, **options))
+
+    def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncTransaction:
+        """A transaction for an `async with` block; see `Producer.transaction`."""
+        return AsyncTransaction(self._transactions, consumer)
+
+    async def init_transactions(self) -> None:
+        """See `Producer.init_transactions`."""
+        await asyncio.to_thread(self._transactions.init)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all records are stored or have failed; raises what `Producer.flush` raises."""
@@ -167,7 +180,8 @@ class AsyncProducer:
             return
         self._closed = True
         try:
-            await self.flush(timeout_s)
+            if self._transactions.fatal is None:
+                await self.flush(timeout_s)
         finally:
             await self._loop.run_in_executor(None, self._sending.stop)
             self._settle()

@@ -240,6 +240,10 @@ class Cluster:
             raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata")
         return self.connect(address)
 
+    def broker_addresses(self) -> dict[int, Address]:
+        """The brokers in the last metadata; empty before the first request."""
+        return dict(self._brokers)
+
     def broker_ids(self) -> list[int]:
         """The ids of the brokers in the last metadata."""
         return sorted(self._brokers)

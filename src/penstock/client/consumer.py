@@ -25,10 +25,11 @@ from confluent_kafka import TopicPartition as NativePartition
 
 from penstock.client.closing import close_member
 from penstock.client.cluster import TopicPartition
-from penstock.client.errors import CommitFailed, ConsumeFailed, SettingsError
+from penstock.client.errors import CommitFailed, ConsumeFailed, SettingsError, TransactionAborted, TransactionFatal
 from penstock.client.handed_out import HandedOut
 from penstock.client.metrics import ConsumerMetrics
 from penstock.client.options import consumer_options, refused
+from penstock.client.since_commit import SinceCommit
 
 log = logging.getLogger("penstock.client")
 
@@ -110,6 +111,8 @@ class Consumer:
         self._committed: dict[TopicPartition, int] = {}
         self._asked_s: deque[float] = deque()
         self._commit_due_s = time.monotonic() + self._interval_s
+        self._since_commit: SinceCommit | None = None
+        self._unsettled: TransactionFatal | None = None
         self._slow = True
         self._stopped = False
         self._closed = False
@@ -326,6 +329,43 @@ class Consumer:
             raise CommitFailed.of(f"committed offsets of {self.group}", problem.args[0]) from problem
         return {TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
+    # Transactions of a producer: see `penstock.client.transactions`
+
+    def _join_transaction(self) -> None:
+        if self.group is None:
+            raise SettingsError("group.id", "offsets in a transaction need a group: give group=…")
+        self.auto_commit = False
+        if self._since_commit is None:
+            self._since_commit = SinceCommit()
+            self._since_commit.deliver(self._handed.batch[: self._handed.given])
+
+    def _transaction_offsets(self, offsets: Offsets | None) -> dict[TopicPartition, int]:
+        assert self._since_commit is not None
+        if moved := self._since_commit.moved:
+            names = ", ".join(f"{topic}[{partition}]" for topic, partition in moved)
+            raise TransactionAborted(
+                f"{names} moved to another member of {self.group} while its records were being processed here; the new "
+                "owner processes them again, so nothing of this transaction may become visible"
+            )
+        return self._wanted(offsets)
+
+    def _transaction_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        assert self._since_commit is not None
+        self._since_commit.commit()
+        self._since_commit.deliver(self._handed.batch[self._handed.given :])
+        self._committed |= offsets
+
+    def _transaction_aborted(self) -> None:
+        assert self._since_commit is not None
+        mine = set(self.assignment())
+        for where, offset in self._since_commit.abort().items():
+            if where in mine:
+                self.seek(where, offset)
+
+    def _transaction_unsettled(self, problem: TransactionFatal) -> None:
+        """The fate of the delivered records is not known here, so this consumer must not continue behind them."""
+        self._unsettled = problem
+
     # Closing
 
     def close(self) -> None:
@@ -360,6 +400,8 @@ class Consumer:
                 self.native.close()
 
     def _next_batch(self, timeout_s: float, limit: int, *, whole: bool) -> list[Message]:
+        if self._unsettled is not None:
+            raise self._unsettled
         # Asking for more marks everything delivered so far as done.
         self._commit_if_due()
         handed = self._handed
@@ -370,6 +412,8 @@ class Consumer:
         if not batch:
             batch = self._fetched(timeout_s, limit)
         handed.start(batch, whole=whole)
+        if self._since_commit is not None:
+            self._since_commit.deliver(batch)
         return batch
 
     def _fetched(self, timeout_s: float, limit: int) -> list[Message]:
@@ -501,6 +545,8 @@ class Consumer:
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
         self._handed.drop(partitions)
+        if self._since_commit is not None:
+            self._since_commit.move(partitions)
         for one in partitions:
             self._committed.pop(one, None)
 

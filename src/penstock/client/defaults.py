@@ -38,6 +38,9 @@ PRODUCER: Final[Mapping[str, Default]] = {
     "statistics.interval.ms": Default("5000", "how often metrics are collected; 0 turns them off"),
 }
 
+TRANSACTION_TIMEOUT_MS: Final = "60000"
+"""`transaction.timeout.ms`, if there is a `transactional.id`; also the default of `delivery.timeout.ms` then."""
+
 CONSUMER: Final[Mapping[str, Default]] = {
     "auto.offset.reset": Default("latest", "where a group without committed offsets starts"),
     "enable.auto.commit": Default("true", "commits the records your loop has finished, never the current one"),

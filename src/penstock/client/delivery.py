@@ -54,6 +54,11 @@ class Deliveries:
             failed.code, failed.retriable = first.code, first.retriable
             raise failed
 
+    def forget(self) -> None:
+        """Drops unreported failures: the outcome of their transaction says all that matters."""
+        with self.listening:
+            self.unheard, self.first_unheard = 0, None
+
 
 class Delivery(msgspec.Struct, gc=False, eq=False):
     """The delivery of one record. librdkafka completes it by calling it, in the producer's thread.

@@ -14,6 +14,12 @@ ClientError
 ├─ CommitFailed                offsets were not committed
 ├─ ProcessingFailed            a processor stopped because its handler failed on a record
 ├─ OffsetConflict              another consumer has saved results and offsets of the same partition
+├─ TransactionError            a transaction did not commit, or was used wrongly
+│  ├─ TransactionTimedOut      retriable: the brokers did not answer in time; nothing has changed, call again
+│  ├─ TransactionAborted       abortable: it was aborted and nothing of it is visible; run it again
+│  └─ TransactionFatal         fatal: this producer can do nothing more; close it and open a new one
+│     ├─ ProducerFenced        a newer producer with the same transactional.id has taken over
+│     └─ OutcomeUnknown        the commit was requested, and its outcome is not known here
 └─ BrokerError                 an error code of the protocol, with the topic and partition if there is one
    ├─ UnknownTopic             the topic or the partition does not exist
    │  └─ TopicRecreated        the topic was deleted and created again under the same name
@@ -139,6 +145,42 @@ class OffsetConflict(ClientError):
             f"{topic}[{partition}] was saved up to {found} by another consumer, this one expected {expected}; its "
             "results were not saved. Stop this consumer, or let it rejoin the group and load the offset again"
         )
+
+
+class TransactionError(_FromLibrdkafka):
+    """A transaction did not commit, or its outcome is unknown; the subclass tells which."""
+
+
+class TransactionTimedOut(TransactionError):
+    """Only retriable errors, or no answer, within `max.block.ms`. Nothing has changed: call again."""
+
+
+class TransactionAborted(TransactionError):
+    """The transaction was aborted: nothing of it is visible to readers of committed records.
+
+    The producer is ready for the next transaction, and a consumer that took part delivers its records again.
+    """
+
+    permanent: bool = False
+    """The same records would fail again: one is too large, or this client may not write them."""
+
+
+class TransactionFatal(TransactionError):
+    """The producer can do nothing more. Close it, and the consumers that took part, and open new ones."""
+
+
+class ProducerFenced(TransactionFatal):
+    """A newer producer with the same `transactional.id` has taken over; it has ended this one's transaction.
+
+    Unless that is a mistake (two running instances with one id), stop this instance.
+    """
+
+
+class OutcomeUnknown(TransactionFatal):
+    """The commit was requested but not answered: the transaction is visible as a whole or not at all.
+
+    A new producer with the same `transactional.id` waits until it is resolved; committed offsets tell which it was.
+    """
 
 
 class BrokerError(ClientError):

@@ -65,6 +65,14 @@ def producer_options(
         if "enable.idempotence" in given:
             raise SettingsError("acks", "idempotence needs acks=all: leave out one of the two")
         texts["enable.idempotence"] = "false"
+    if texts.get("transactional.id"):
+        if texts["enable.idempotence"].lower() != "true":
+            raise SettingsError("transactional.id", "transactions need idempotence and acks=all: leave out the others")
+        texts.setdefault("transaction.timeout.ms", defaults.TRANSACTION_TIMEOUT_MS)
+        for name in ("delivery.timeout.ms", "request.timeout.ms"):
+            # librdkafka demands it: a record that is still being sent when its transaction has ended can only fail.
+            if name not in given and texts["transaction.timeout.ms"].isdecimal():
+                texts[name] = str(min(int(texts[name]), int(texts["transaction.timeout.ms"])))
     native = dict(librdkafka_properties(texts))
     native["socket.timeout.ms"] = given.get("socket.timeout.ms", texts["request.timeout.ms"])
     return Options(texts, native, callbacks)

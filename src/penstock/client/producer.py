@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as NativeProducer
@@ -21,6 +21,10 @@ from penstock.client.metrics import ProducerMetrics
 from penstock.client.partitioners import Partitioner
 from penstock.client.rate_limit import RateLimit
 from penstock.client.sending import ANY_PARTITION, SERVE_EVERY, Headers, Payload, Sending, header_bytes
+from penstock.client.transactions import Transaction, Transactions
+
+if TYPE_CHECKING:
+    from penstock.client.consumer import Consumer
 
 FLUSH_STEP_S: Final = 0.25
 """flush is called in slices of this length, because librdkafka ignores Ctrl-C while it flushes."""
@@ -56,7 +60,8 @@ class Producer:
         self._deliveries = self._sending.deliveries
         self._account = self._sending.account
         self._produce = self._sending.native.produce
-        self._poll = self._sending.native.poll
+        self._poll = self._sending.poll
+        self._transactions = Transactions(self._sending)
         self._closed = False
 
     @property
@@ -65,7 +70,7 @@ class Producer:
 
     @property
     def native(self) -> NativeProducer:
-        """confluent-kafka's producer, for features that this class lacks: transactions, metadata, credentials."""
+        """confluent-kafka's producer, for features that this class lacks: metadata, credentials."""
         return self._sending.native
 
     def __len__(self) -> int:
@@ -121,6 +126,21 @@ class Producer:
             self._slow_down()
         return delivery
 
+    def transaction(self, consumer: Consumer | None = None) -> Transaction:
+        """A transaction for a `with` block: commits at its end, aborts if it raises. Needs a `transactional.id`.
+
+        With a `consumer`, the offsets of all records that it has delivered are part of the transaction, and an abort
+        makes it deliver them again. See `penstock.client.transactions` for errors.
+        """
+        return Transaction(self._transactions, consumer)
+
+    def init_transactions(self) -> None:
+        """Fences older producers with the same `transactional.id`, and waits until their transactions are resolved.
+
+        The first `transaction` does the same. Call it at the start of a program to learn of problems early.
+        """
+        self._transactions.init()
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all records are stored or have failed.
 
@@ -139,7 +159,8 @@ class Producer:
             return
         self._closed = True
         try:
-            self.flush(timeout_s)
+            if self._transactions.fatal is None:
+                self.flush(timeout_s)
         finally:
             self._sending.stop()
 

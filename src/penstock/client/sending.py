@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -128,11 +129,26 @@ class Sending:
 
     def flush(self, timeout_s: float) -> int:
         """Sends queued records without lingering; returns how many are left after `timeout_s`."""
-        if not self.native.flush(timeout_s):
-            return 0
+        try:
+            if not self.native.flush(timeout_s):
+                return 0
+        except (KafkaException, SystemError) as problem:
+            log.debug("while flushing: %s", problem)
         # librdkafka's count includes undelivered events, such as errors, which are not records.
-        self.native.poll(0)
+        self.poll(0)
         return len(self.native)
+
+    def poll(self, timeout_s: float) -> int:
+        """Delivers events; returns their number.
+
+        confluent-kafka raises a fatal error (a fenced producer) out of whichever poll comes first, besides passing it
+        to `error_cb`. The records in flight are reported by the polls after that one.
+        """
+        try:
+            return self.native.poll(timeout_s)
+        except (KafkaException, SystemError) as problem:
+            log.debug("while polling: %s", problem)
+            return 1
 
     def stop(self) -> None:
         """Ends the thread; records that were not sent are dropped."""
@@ -142,11 +158,14 @@ class Sending:
         if not self.serves_here():
             self._thread.join()
         self.native.purge()
-        self.native.flush(1)
+        self.flush(1)
         # Older supported versions of confluent-kafka lack it; there, the connections close with the object.
         close = getattr(self.native, "close", None)
         if close is not None:
-            close()
+            with warnings.catch_warnings():
+                # It warns if an open transaction cannot be aborted. Whoever left it open was told why.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                close()
 
     def refusal(self, topic: str, problem: KafkaException) -> DeliveryFailed:
         """The error for a record that librdkafka did not accept at all."""
@@ -168,7 +187,7 @@ class Sending:
             looked_s, looked = now_s, sent
             if busy:
                 time.sleep(STAND_BACK_S)
-            elif not self.native.poll(SERVE_STEP_S) and not len(self.native) and account.total_records == sent:
+            elif not self.poll(SERVE_STEP_S) and not len(self.native) and account.total_records == sent:
                 account.settle()
             if now_s - sampled_s >= 1.0:
                 sampled_s = now_s

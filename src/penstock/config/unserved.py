@@ -28,7 +28,7 @@ class Planned(NamedTuple):
 
 TRANSACTIONS = "transactions are not supported yet"
 SHARE = "share groups are not supported yet"
-_QUOTAS = "quotas are not supported yet, except max.connections and max.connection.creation.rate"
+_QUOTAS = "quotas on moves between directories are not supported: a broker has one directory"
 _SECURITY = "TLS, SASL and ACLs are not supported yet; listen on a loopback or otherwise protected address"
 TIERED = "tiered storage is not supported yet"
 SASL = "it tunes SASL logins, which are not supported yet"
@@ -107,17 +107,11 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         {
             "alter.log.dirs.replication.quota.window.num": "11",
             "alter.log.dirs.replication.quota.window.size.seconds": "1",
-            "controller.quota.window.num": "11",
-            "controller.quota.window.size.seconds": "1",
-            "quota.window.num": "11",
-            "quota.window.size.seconds": "1",
         },
     ),
     (
         _SECURITY,
         {
-            "allow.everyone.if.no.acl.found": "false",
-            "authorizer.class.name": "",
             "connection.failed.authentication.delay.ms": "100",
             "connections.max.reauth.ms": "0",
             "delegation.token.expiry.check.interval.ms": "3600000",
@@ -181,7 +175,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
             "ssl.truststore.location": None,
             "ssl.truststore.password": None,
             "ssl.truststore.type": "JKS",
-            "super.users": "",
         },
     ),
     (
@@ -335,8 +328,6 @@ WITHOUT_MEANING: dict[str, str] = {
     "password.encoder.secret": "secrets are not stored in configs",
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "queued.max.requests": "set queued.max.request.bytes",
-    "quota.consumer.default": "quotas are set per user and client, not here",
-    "quota.producer.default": "quotas are set per user and client, not here",
     "replica.socket.receive.buffer.bytes": "the operating system adapts the buffers between brokers to the link",
     "reserved.broker.max.id": "any node.id from 0 to 2147483647 may be used",
     "security.providers": "the operating system's OpenSSL is used",

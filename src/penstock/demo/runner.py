@@ -28,6 +28,7 @@ from penstock.demo.snapshot import History, Snapshot
 from penstock.demo.starting import start_notice
 from penstock.demo.summary import Summary
 from penstock.demo.topics import TopicsRefused, replace_topics
+from penstock.monitor.process import MonitorProcess
 from penstock.stop_flag import StopFlag
 
 SHOW_EVERY_S: Final = 0.25
@@ -88,6 +89,7 @@ def run(
             replace_topics(address)
         except (BrokerFailed, TopicsRefused) as error:
             raise DemoFailed(f"the broker cannot start: {error}", "choose another port with --port P") from None
+        stack.enter_context(MonitorProcess(address, log_path=logs / "monitor.log"))
         announce(address)
         started_s = time.monotonic()
         clock = ShopClock.for_run(options.seconds)

@@ -1,11 +1,12 @@
 """The cluster's metadata: its records, the image they build, and the controller that creates new records.
 
 Theory of operation. Everything that the nodes of a cluster must agree on (topics, partitions, brokers, configurations,
-producer ids, feature levels) is a record of the metadata log, in Kafka's own format. Every node that replays the log
-holds the same `MetadataImage`. The one active controller takes administrative requests, checks them against the image
-and returns a `Decision`: records that are appended as one atomic unit, and a reply that is sent once they are
-committed. It decides on the image *plus* its earlier, uncommitted decisions (`Controller.image`), so requests may be in
-flight together. Nothing else ever changes metadata, and no I/O happens here: time, randomness and ids are arguments.
+producer ids, access control, feature levels) is a record of the metadata log, in Kafka's own format. Every node that
+replays the log holds the same `MetadataImage`. The one active controller takes administrative requests, checks them
+against the image and returns a `Decision`: records that are appended as one atomic unit, and a reply that is sent once
+they are committed. It decides on the image *plus* its earlier, uncommitted decisions (`Controller.image`), so requests
+may be in flight together. Nothing else ever changes metadata, and no I/O happens here: time, randomness and ids are
+arguments.
 
     request → Controller.decide_… → Decision(records, reply) → raft → committed batches
             → MetadataLoader.load → Step(delta, image) → publishers
@@ -14,9 +15,9 @@ Images are persistent data structures (`sharded`): a new one costs only what cha
 hold. A `MetadataDelta` both builds the next image and lists the differences, so publishers need not scan everything.
 
 Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
-`partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement` and `requests` (its requests and
-results); `loader` and `snapshot` (log and snapshot → image); `features`, `topic_names`, `records`, and `formatting` (a
-new data directory).
+`acl_control`, `quota_control`, `partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement`
+and `requests` (its requests and results); `loader` and `snapshot` (log and snapshot → image); `features`,
+`security_level`, `quotas`, `topic_names`, `records`, and `formatting` (a new data directory).
 """
 
 from penstock.metadata.controller import Controller
@@ -54,6 +55,7 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.loader import MetadataLoader, Step
 from penstock.metadata.placement import place_replicas
+from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.reassignments import is_reassigning, target_of
 from penstock.metadata.records import partition_record
 from penstock.metadata.requests import (
@@ -77,6 +79,8 @@ from penstock.metadata.requests import (
     PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
+    QuotaAlteration,
+    QuotaResult,
     Registration,
     RegistrationReply,
     TopicCreation,
@@ -86,6 +90,7 @@ from penstock.metadata.requests import (
 from penstock.metadata.salvage import Salvage, salvage_records
 from penstock.metadata.sessions import BrokerSessions
 from penstock.metadata.snapshot import image_from_snapshot, image_records, snapshot_values
+from penstock.metadata.topic_control import Charge, free
 from penstock.metadata.topic_names import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -116,6 +121,8 @@ __all__ = [
     "TRANSACTION_STATE",
     "BrokerRegistration",
     "BrokerSessions",
+    "Charge",
+    "ClientQuota",
     "ConfigAlteration",
     "ConfigReplacement",
     "ConfigResult",
@@ -144,6 +151,8 @@ __all__ = [
     "PartitionState",
     "PartitionsCreation",
     "ProducerIdBlock",
+    "QuotaAlteration",
+    "QuotaResult",
     "Registration",
     "RegistrationReply",
     "ResourceType",
@@ -164,6 +173,7 @@ __all__ = [
     "finalized_features",
     "format_directory",
     "format_meta_properties",
+    "free",
     "image_from_snapshot",
     "image_records",
     "is_internal",

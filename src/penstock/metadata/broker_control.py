@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.metadata.features import SUPPORTED_FEATURES, finalized_features
+from penstock.metadata.features import SECURITY_VERSION, SUPPORTED_FEATURES, finalized_features
 from penstock.metadata.image import BrokerRegistration, MetadataImage, VersionRange
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.records import broker_record
@@ -17,6 +17,7 @@ from penstock.metadata.requests import (
     Registration,
     RegistrationReply,
 )
+from penstock.metadata.snapshot import security_records
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -206,6 +207,10 @@ class BrokerControl:
                 return f"{who} does not support this feature."
             if not levels.min <= update.level <= levels.max:
                 return f"{who} only supports versions {levels.min}-{levels.max}"
+        if update.name == SECURITY_VERSION and update.level < current:
+            used = next(security_records(self._image), None)
+            if used is not None:
+                return "Delete all ACLs, SCRAM credentials, quotas and tokens first: an older release cannot read them."
         if update.level < current and update.upgrade_type == UPGRADE:
             return (
                 "Can't downgrade the version of this feature without setting the upgrade type to either safe or "

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.acls.filters import AclFilter
+from penstock.acls.rules import Acl
 from penstock.config import BrokerConfig
+from penstock.metadata.acl_control import AclControl
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
 from penstock.metadata.delta import MetadataDelta
@@ -18,8 +21,10 @@ from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition_control import PartitionControl, concerned
+from penstock.metadata.quota_control import QuotaControl
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.requests import (
+    AclDeletion,
     ConfigAlteration,
     ConfigReplacement,
     ConfigResult,
@@ -30,12 +35,15 @@ from penstock.metadata.requests import (
     NewPartitions,
     NewTopic,
     OngoingReassignment,
+    Outcome,
     PartitionElection,
     PartitionElectionResult,
     PartitionReassignment,
     PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
+    QuotaAlteration,
+    QuotaResult,
     R,
     Registration,
     RegistrationReply,
@@ -43,7 +51,9 @@ from penstock.metadata.requests import (
     TopicDeletion,
     TopicToDelete,
 )
-from penstock.metadata.topic_control import TopicControl
+from penstock.metadata.security_level import with_security_level
+from penstock.metadata.snapshot import security_records
+from penstock.metadata.topic_control import Charge, TopicControl, free
 from penstock.raft.types import Randomness
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 
@@ -59,12 +69,14 @@ class Controller:
         config: BrokerConfig,
         rng: Randomness,
         new_uuid: Callable[[], bytes],
+        voter_ids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self.image = image
         self.config = config
         self._cluster_id = cluster_id
         self._rng = rng
         self._new_uuid = new_uuid
+        self._voter_ids = voter_ids
 
     def reset(self, image: MetadataImage) -> None:
         """Drops all uncommitted decisions."""
@@ -75,25 +87,27 @@ class Controller:
         return self._decided([] if self.image.brokers else list(bootstrap_records()), None)
 
     def decide_state_features(self) -> Decision[None]:
-        """Writes the founder's bootstrap feature levels to the log: nodes that join have only the log."""
-        return self._decided(
-            [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()], None
-        )
+        """Writes the founder's bootstrap records to the log, because nodes that join have only the log: feature levels,
+        and the credentials and ACLs that the directory was formatted with."""
+        levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in self.image.features.items()]
+        return self._decided([*levels, *security_records(self.image)], None)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def decide_create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Charge = free
     ) -> Decision[list[TopicCreation]]:
-        return self._decided(*self._topics.create_topics(topics), validate_only=validate_only)
+        return self._decided(*self._topics.create_topics(topics, charge), validate_only=validate_only)
 
-    def decide_delete_topics(self, topics: Sequence[TopicToDelete]) -> Decision[list[TopicDeletion]]:
-        return self._decided(*self._topics.delete_topics(topics))
+    def decide_delete_topics(
+        self, topics: Sequence[TopicToDelete], *, charge: Charge = free
+    ) -> Decision[list[TopicDeletion]]:
+        return self._decided(*self._topics.delete_topics(topics, charge))
 
     def decide_create_partitions(
-        self, topics: Sequence[NewPartitions], *, validate_only: bool = False
+        self, topics: Sequence[NewPartitions], *, validate_only: bool = False, charge: Charge = free
     ) -> Decision[list[PartitionsCreation]]:
-        return self._decided(*self._topics.create_partitions(topics), validate_only=validate_only)
+        return self._decided(*self._topics.create_partitions(topics, charge), validate_only=validate_only)
 
     # -- configurations ----------------------------------------------------------------------------------------------
 
@@ -163,6 +177,21 @@ class Controller:
         records = self._partitions.balance()
         return self._decided(records, len(records))
 
+    # -- quotas ------------------------------------------------------------------------------------------------------
+
+    def decide_alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> Decision[list[QuotaResult]]:
+        return self._decided(*QuotaControl(self.image).alter(alterations), validate_only=validate_only)
+
+    # -- access control ----------------------------------------------------------------------------------------------
+
+    def decide_create_acls(self, acls: Sequence[Acl]) -> Decision[list[Outcome]]:
+        return self._decided(*AclControl(self.image).create(acls))
+
+    def decide_delete_acls(self, filters: Sequence[AclFilter]) -> Decision[list[AclDeletion]]:
+        return self._decided(*AclControl(self.image).delete(filters))
+
     # -- producer ids and features -----------------------------------------------------------------------------------
 
     def decide_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision[ProducerIdBlock]:
@@ -205,6 +234,7 @@ class Controller:
         return PartitionControl(self.image, self.config)
 
     def _decided(self, records: list[MetadataRecord], reply: R, *, validate_only: bool = False) -> Decision[R]:
+        records = with_security_level(self.image, records, self._voter_ids())
         if validate_only:
             return Decision([], reply)
         if records:

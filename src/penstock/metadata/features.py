@@ -8,8 +8,13 @@ Names and numbers are Kafka's. A node refuses a level that it does not know: see
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
 - `group.version` 1 (KIP-848): the consumer protocol. Every release supports it, so no record states it.
 
-The last two are *implied*: they are in force in every cluster, whatever its log says, and no other level is supported.
-So a cluster needs no record for them, which nodes of an older release would refuse.
+- `penstock.security.version` 1: records of ACLs, SCRAM credentials, client quotas and delegation tokens. The name is
+  ours: Kafka has these records in every `metadata.version` of 4.x, but nodes of earlier releases of Penstock stop at
+  them. The controller raises it with the first such record (`security_level`), so a cluster that uses none of them
+  stays readable for the release before.
+
+`kraft.version` and `group.version` are *implied*: they are in force in every cluster, whatever its log says, and no
+other level is supported. So a cluster needs no record for them, which nodes of an older release would refuse.
 
 Transactions, share groups and streams groups are not features here yet; Kafka expresses that as level 0.
 """
@@ -21,6 +26,7 @@ from typing import Final
 
 from penstock.metadata.image import VersionRange
 from penstock.raft.types import KRAFT_VERSION as KRAFT_VERSION_LEVEL
+from penstock.wire.messages import metadata_records as r
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_metadata_record
 
 METADATA_VERSION: Final = "metadata.version"
@@ -30,12 +36,26 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 ELR_VERSION_LEVEL: Final = 1
 GROUP_VERSION: Final = "group.version"
 GROUP_VERSION_LEVEL: Final = 1
+SECURITY_VERSION: Final = "penstock.security.version"
+SECURITY_VERSION_LEVEL: Final = 1
+
+SECURITY_RECORDS: Final[frozenset[type[r.MetadataRecord]]] = frozenset(
+    {
+        r.AccessControlEntryRecord,
+        r.RemoveAccessControlEntryRecord,
+        r.UserScramCredentialRecord,
+        r.RemoveUserScramCredentialRecord,
+        r.ClientQuotaRecord,
+    }
+)
+"""The records that need level 1 of `penstock.security.version`."""
 
 SUPPORTED_FEATURES: Final = {
     ELR_VERSION: VersionRange(0, ELR_VERSION_LEVEL),
     GROUP_VERSION: VersionRange(GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+    SECURITY_VERSION: VersionRange(0, SECURITY_VERSION_LEVEL),
 }
 """The levels that this release supports, as sent in ApiVersions and broker registrations."""
 

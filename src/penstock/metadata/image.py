@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.acls.rules import Acl
+from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.uuids import DIRECTORY_UNASSIGNED
@@ -127,6 +129,7 @@ class MetadataImage:
 
     __slots__ = (
         "_names",
+        "acls",
         "brokers",
         "collisions",
         "configs",
@@ -137,6 +140,7 @@ class MetadataImage:
         "next_producer_id",
         "offset",
         "partition_count",
+        "quotas",
         "reassigning",
         "topics_by_name",
     )
@@ -150,12 +154,14 @@ class MetadataImage:
         ids: ShardedMap[TopicImage] | None = None,
         collisions: ShardedMap[tuple[str, ...]] | None = None,
         configs: ShardedMap[Mapping[str, str]] | None = None,
+        acls: ShardedMap[Acl] | None = None,
         brokers: Mapping[int, BrokerRegistration] | None = None,
         controllers: Mapping[int, ControllerRegistration] | None = None,
         features: Mapping[str, int] | None = None,
         next_producer_id: int = 0,
         partition_count: int = 0,
         reassigning: Mapping[bytes, int] | None = None,
+        quotas: ShardedMap[ClientQuota] | None = None,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -164,6 +170,8 @@ class MetadataImage:
         # Names that differ only in '.' and '_' collide as metric names: unified name → its topics.
         self.collisions = collisions if collisions is not None else ShardedMap[tuple[str, ...]]()
         self.configs = configs if configs is not None else ShardedMap[Mapping[str, str]]()
+        self.acls = acls if acls is not None else ShardedMap[Acl]()
+        """By id."""
         self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
         self.controllers: Mapping[int, ControllerRegistration] = controllers or {}
         self.features: Mapping[str, int] = features or {}
@@ -171,6 +179,8 @@ class MetadataImage:
         self.partition_count = partition_count
         # Topic id → the number of its partitions being reassigned; topics with none are left out.
         self.reassigning: Mapping[bytes, int] = reassigning or {}
+        # By `quotas.entity_key`.
+        self.quotas = quotas if quotas is not None else ShardedMap[ClientQuota]()
         self._names: list[str] | None = None
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.acls.rules import Acl
 from penstock.metadata.image import BrokerRegistration, ControllerRegistration, PartitionState
+from penstock.metadata.quotas import Entity
 from penstock.wire.messages import metadata_records as r
 
 
@@ -56,4 +58,27 @@ def partition_record(topic_id: bytes, partition: int, state: PartitionState) -> 
         directories=list(state.directories),
         eligible_leader_replicas=list(state.elr) or None,
         last_known_elr=list(state.last_known_elr) or None,
+    )
+
+
+def quota_record(entity: Entity, key: str, value: float | None) -> r.ClientQuotaRecord:
+    """A quota that is set, or removed if `value` is None."""
+    return r.ClientQuotaRecord(
+        entity=[r.ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=0.0 if value is None else value,
+        remove=value is None,
+    )
+
+
+def acl_record(found_id: bytes, acl: Acl) -> r.AccessControlEntryRecord:
+    return r.AccessControlEntryRecord(
+        id=found_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from penstock.acls.rules import Acl
 from penstock.config import Alteration
 from penstock.metadata.image import Listener, PartitionState, VersionRange
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -119,6 +120,19 @@ class ConfigResult(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
+class QuotaAlteration(msgspec.Struct, frozen=True):
+    """Sets quotas of one entity, or removes those whose value is None (AlterClientQuotas)."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    """(type, name) as the request has them; name None is the default."""
+    values: tuple[tuple[str, float | None], ...]
+
+
+class QuotaResult(msgspec.Struct, frozen=True):
+    parts: tuple[tuple[str, str | None], ...]
+    outcome: Outcome
+
+
 class Registration(msgspec.Struct, frozen=True):
     """A broker that wants to join, or to rejoin after a restart."""
 
@@ -202,3 +216,10 @@ class PartitionElectionResult(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     outcome: Outcome
+
+
+class AclDeletion(msgspec.Struct, frozen=True):
+    """The ACLs that one filter matched, which are deleted now."""
+
+    outcome: Outcome
+    deleted: tuple[Acl, ...] = ()

@@ -25,7 +25,7 @@ class Salvage:
     left_out: int = 0
     """The number of records skipped because what they refer to is lost."""
     acls: int = 0
-    """The number of access control records."""
+    """The number of access control records, kept or not."""
 
 
 def salvage_records(values: Iterable[bytes]) -> Salvage:
@@ -60,7 +60,6 @@ def salvage_records(values: Iterable[bytes]) -> Salvage:
 def _replay(found: Salvage, record: r.MetadataRecord) -> None:
     if isinstance(record, r.AccessControlEntryRecord | r.RemoveAccessControlEntryRecord):
         found.acls += 1
-        return
     if isinstance(record, r.RemoveTopicRecord):
         found.removed[record.topic_id] = None
     delta = MetadataDelta(found.image)

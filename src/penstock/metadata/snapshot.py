@@ -1,7 +1,8 @@
 """Converts an image to the records of a snapshot, and back.
 
 The order is Kafka's: features first, because the formats of all other records depend on them, then brokers, topics,
-configurations and producer ids. A snapshot is read by replaying it, so one piece of code interprets records.
+configurations, producer ids, access control and client quotas. A snapshot is read by replaying it, so one piece of
+code interprets records.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.metadata.records import broker_record, controller_record, partition_record
+from penstock.metadata.quotas import entity_key
+from penstock.metadata.records import acl_record, broker_record, controller_record, partition_record, quota_record
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.messages import metadata_records as r
 
@@ -34,6 +36,16 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
             yield r.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=image.next_producer_id)
+    yield from security_records(image)
+
+
+def security_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
+    """The records that need `penstock.security.version` (`features.SECURITY_RECORDS`)."""
+    for found_id, acl in image.acls.items():
+        yield acl_record(found_id, acl)
+    for quota in sorted(image.quotas.values(), key=lambda quota: entity_key(quota.entity)):
+        for key, limit in quota.values.items():
+            yield quota_record(quota.entity, key, limit)
 
 
 def snapshot_values(image: MetadataImage) -> Iterator[bytes]:

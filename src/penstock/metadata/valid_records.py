@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.metadata.delta import MetadataError
+from penstock.acls.rules import check_acl
+from penstock.metadata.delta import MetadataError, acl_of
 from penstock.metadata.topic_names import CLUSTER_METADATA, validate_topic_name
 from penstock.raft.types import VoterSet
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -48,6 +49,8 @@ def check_record(record: r.MetadataRecord) -> None:
                 check_node_id(record.controller_id)
                 for at_controller in record.end_points:
                     _check_registered(at_controller.name, at_controller.host, at_controller.port)
+            case r.AccessControlEntryRecord():
+                check_acl(acl_of(record))
             case _:
                 pass
     except KafkaError as error:

@@ -71,6 +71,32 @@ class LoopStalls:
     samples_ms: Sequence[float]
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class HostUsage:
+    """What the process and its host have used; None where the system does not tell. Counters only grow."""
+
+    process_cpu_s: float | None = None
+    resident_bytes: int | None = None
+    open_files: int | None = None
+    cores: int | None = None
+    host_cpu_s: float | None = None
+    """CPU time of all cores that was not idle."""
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    """What programs could still get; page cache counts as available."""
+    disk_reads: int | None = None
+    disk_writes: int | None = None
+    disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    disk_busy_s: float | None = None
+    """Of the disk that holds the data."""
+    network_received_bytes: int | None = None
+    network_sent_bytes: int | None = None
+    """Of all interfaces but loopback."""
+    network_bytes_per_s_max: int | None = None
+    """The speed of the fastest interface, in one direction."""
+
+
 class Timer(Protocol):
     """A scheduled callback."""
 
@@ -318,3 +344,6 @@ class Runtime(Protocol):
 
     def loop_stalls(self) -> LoopStalls:
         """The measurements since the last call."""
+
+    def host_usage(self) -> HostUsage:
+        """What this process and its host have used so far. Reads a few small files of the kernel."""

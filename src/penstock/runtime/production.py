@@ -39,6 +39,7 @@ from penstock.runtime import (
     Buffer,
     DirectSocket,
     File,
+    HostUsage,
     LoopStalls,
     Runtime,
     SocketOptions,
@@ -284,6 +285,12 @@ class ProductionRuntime:
 
     def loop_stalls(self) -> LoopStalls:
         return self._stalls.take()
+
+    def host_usage(self) -> HostUsage:
+        # Imported here, so that a broker without metrics starts without it.
+        from penstock.runtime.host import read_usage
+
+        return read_usage(self.disk.root)
 
     def fatal(self, reason: str, error: BaseException | None = None) -> NoReturn:
         code = EXIT_STORAGE if isinstance(error, OSError) else EXIT_BUG

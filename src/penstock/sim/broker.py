@@ -195,6 +195,7 @@ class ProtocolClient:
 
     def __init__(self, frames: FrameClient) -> None:
         self.frames = frames
+        self.client_id: str | None = CLIENT_ID
         self._correlation_id = 0
 
     @classmethod
@@ -213,7 +214,7 @@ class ProtocolClient:
     def post(self, request: Message, version: int) -> int:
         """Sends a request without awaiting a response, as with acks=0. Returns the correlation id."""
         self._correlation_id += 1
-        self.frames.send(request_frame(request, version, self._correlation_id))
+        self.frames.send(request_frame(request, version, self._correlation_id, self.client_id))
         return self._correlation_id
 
     def close(self) -> None:

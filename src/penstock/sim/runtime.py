@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.runtime import (
     DEFAULT_SOCKET_OPTIONS,
     DirectSocket,
+    HostUsage,
     Listener,
     LoopStalls,
     Runtime,
@@ -148,6 +149,9 @@ class SimRuntime:
 
     def loop_stalls(self) -> LoopStalls:
         return LoopStalls(max_ms=0.0, samples_ms=[])
+
+    def host_usage(self) -> HostUsage:
+        return HostUsage()
 
     def _run_later(self, latency_ms: float, work: Callable[[], T]) -> Future[T]:
         """Does the work later, as a thread would, and then notifies the process."""

@@ -9,6 +9,8 @@ Labels = tuple[tuple[str, str], ...]
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 RATE_INTERVAL_MS = 5_000
+WINDOW_TICKS = 6
+"""Ticks of `RATE_INTERVAL_MS` between two rotations of a histogram: quantiles cover the last 30 to 60 s."""
 _ONE_MINUTE_ALPHA = 1 - 2.718281828459045 ** (-5 / 60)
 _SLOTS = 280
 
@@ -49,11 +51,19 @@ def labelled(samples: Iterable[Sample], *labels: tuple[str, str]) -> list[Sample
 
 
 class Histogram:
-    """Durations in log-linear buckets: eight per power of two of microseconds, so quantiles are accurate to 12 %."""
+    """Durations in log-linear buckets: eight per power of two of microseconds, so quantiles are accurate to 12 %.
 
-    __slots__ = ("buckets", "count", "max_ms", "sum_ms")
+    Count and sum cover the whole life. Quantiles cover a window: what was recorded since the rotation before the last
+    one. An owner that calls `rotate` every 30 s thus has quantiles of the last 30 to 60 s; without rotations they cover
+    the whole life too.
+    """
+
+    __slots__ = ("_begin", "_next_begin", "buckets", "count", "max_ms", "sum_ms")
 
     def __init__(self) -> None:
+        self._begin: list[int] | None = None
+        """The buckets when the window began."""
+        self._next_begin: list[int] | None = None
         self.buckets = [0] * _SLOTS
         self.count = 0
         self.sum_ms = 0.0
@@ -74,11 +84,17 @@ class Histogram:
         if duration_ms > self.max_ms:
             self.max_ms = duration_ms
 
+    def rotate(self) -> None:
+        """Move the window of the quantiles: it begins at the previous call from now on."""
+        self._begin = self._next_begin
+        self._next_begin = self.buckets[:]
+
     def quantile(self, q: float) -> float:
-        """The upper bound, in ms, of the bucket that contains this quantile; 0 if nothing was recorded."""
-        rank = q * self.count
+        """The upper bound, in ms, of the bucket that contains this quantile; 0 if the window is empty."""
+        counts = self.buckets if self._begin is None else list(map(int.__sub__, self.buckets, self._begin))
+        rank = q * sum(counts)
         seen = 0
-        for slot, count in enumerate(self.buckets):
+        for slot, count in enumerate(counts):
             seen += count
             if count and seen >= rank:
                 return min(_upper_micros(slot) / 1000, self.max_ms)

@@ -161,6 +161,7 @@ ALTER_CONFIGS_GROUP: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.GROUP)
 CREATE_CLUSTER: Final = Access(Operation.CREATE, ResourceKind.CLUSTER)
 DESCRIBE_CLUSTER: Final = Access(Operation.DESCRIBE, ResourceKind.CLUSTER)
 CLUSTER_ACTION: Final = Access(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+ALTER_CLUSTER: Final = Access(Operation.ALTER, ResourceKind.CLUSTER)
 DESCRIBE_CONFIGS_CLUSTER: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
 ALTER_CONFIGS_CLUSTER: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 IDEMPOTENT_WRITE: Final = Access(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
@@ -238,7 +239,6 @@ def _message_class(key: int, suffix: str) -> type[Message]:
     return cls
 
 
-NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer: there are no ACLs yet"
 NO_TOKENS: Final = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener of Kafka"
 
 _ROWS: Final = (
@@ -394,9 +394,43 @@ _ROWS: Final = (
         max_elements=IN_ONE_GO,
         access=(CLUSTER_ACTION, DESCRIBE_TOPIC),
     ),
-    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.DESCRIBE),
-    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
-    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
+    ServedApi(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        2,
+        "On listeners for nodes: ends transactions in partitions of this broker; version 2 of transactions from 2 "
+        "(KIP-1228)",
+        max_elements=IN_ONE_GO,
+        access=(CLUSTER_ACTION, ALTER_CLUSTER),
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.DESCRIBE_ACLS,
+        1,
+        3,
+        "All pattern types, also MATCH. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.DESCRIBE,
+        max_frame_bytes=64 * KIB,
+    ),
+    ServedApi(
+        ApiKey.CREATE_ACLS,
+        1,
+        3,
+        "Literal and prefixed patterns; hosts are `*`, addresses or CIDR ranges (the ranges are Penstock's). Without "
+        "an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.DELETE_ACLS,
+        1,
+        3,
+        "By filters, all pattern types. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
     ServedApi(
         ApiKey.DESCRIBE_CONFIGS,
         1,
@@ -500,16 +534,19 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         0,
         1,
-        "There are no quotas yet, so none are found",
+        "Quotas of users, client ids, both, and addresses; defaults included",
         whole=Operation.DESCRIBE_CONFIGS,
+        max_elements=IN_ONE_GO,
     ),
     ServedApi(
         ApiKey.ALTER_CLIENT_QUOTAS,
         0,
         1,
-        "UNSUPPORTED_VERSION for a quota that is to be set, as nothing would enforce it; removing one succeeds",
+        "producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, and "
+        "connection_creation_rate of an address; host names are not resolved",
         whole=Operation.ALTER_CONFIGS,
         max_elements=IN_ONE_GO,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
@@ -720,15 +757,12 @@ _ALSO_OF_CONTROLLERS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )

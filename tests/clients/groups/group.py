@@ -201,4 +201,5 @@ class Load:
         if error is not None:
             self.failed.append(error)
         else:
-            self.acknowledged[message.partition(), message.offset()] = message.value().decode()
+            partition, offset = message.partition() or 0, message.offset() or 0
+            self.acknowledged[partition, offset] = message.value().decode()

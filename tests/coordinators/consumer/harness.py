@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from coordinators.support import Answer, ShardDriver
 from penstock.coordinators.groups import GroupConfig, GroupShard, RequestInfo
@@ -122,7 +122,7 @@ class Cluster:
 
 def answered(answer: Answer, kind: type[M]) -> M:
     assert isinstance(answer.response, kind)
-    return cast(M, answer.response)
+    return answer.response
 
 
 class Consumer:

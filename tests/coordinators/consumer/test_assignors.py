@@ -208,10 +208,10 @@ def test_range_gives_the_same_partitions_of_topics_that_are_partitioned_alike() 
 
 
 def test_range_takes_static_members_first_and_by_their_instance_ids() -> None:
-    subscribed = dict.fromkeys(["a", "m9", "m1"], (0,))
+    subscribed: dict[str, tuple[int, ...]] = dict.fromkeys(["a", "m9", "m1"], (0,))
     assignments = ASSIGNORS["range"](group(subscribed, {0: 3}, instances={"m9": "i1", "m1": "i2"}))
     assert [assignments[member_id][topic_id(0)] for member_id in ("m9", "m1", "a")] == [(0,), (1,), (2,)]
-    renamed = dict.fromkeys(["a", "m5", "m1"], (0,))
+    renamed: dict[str, tuple[int, ...]] = dict.fromkeys(["a", "m5", "m1"], (0,))
     again = ASSIGNORS["range"](group(renamed, {0: 3}, instances={"m5": "i1", "m1": "i2"}))
     assert again["m5"] == assignments["m9"], "it came back under another member id"
 

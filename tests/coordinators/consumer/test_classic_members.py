@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -137,7 +137,7 @@ def test_a_classic_member_gives_partitions_up_by_joining_without_them() -> None:
         ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_join_that_is_refused_leaves_the_group_as_it_is(fields: dict[str, object], error: ErrorCode) -> None:
+def test_a_join_that_is_refused_leaves_the_group_as_it_is(fields: dict[str, Any], error: ErrorCode) -> None:
     cluster = Cluster(orders=4)
     Consumer(cluster, "new").join()
     before = cluster.shard.durable_state()
@@ -169,7 +169,7 @@ def test_a_full_group_takes_no_classic_member_either() -> None:
         ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_sync_that_does_not_fit_is_refused(fields: dict[str, object], error: ErrorCode) -> None:
+def test_a_sync_that_does_not_fit_is_refused(fields: dict[str, Any], error: ErrorCode) -> None:
     cluster = Cluster(orders=4)
     mixed(cluster)
     assert sync(cluster, **fields).error_code == error  # type: ignore[arg-type]

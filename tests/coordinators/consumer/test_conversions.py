@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,8 +53,8 @@ def owned(members: Sequence[Member]) -> list[Partition]:
     return sorted(partition for member in members for partition in member.owned)
 
 
-def classic_members(cluster: Cluster, count: int = 2, **options: object) -> list[ClassicConsumer]:
-    members = [ClassicConsumer(cluster, f"c{number}", **options) for number in range(count)]  # type: ignore[arg-type]
+def classic_members(cluster: Cluster, count: int = 2, **options: Any) -> list[ClassicConsumer]:
+    members = [ClassicConsumer(cluster, f"c{number}", **options) for number in range(count)]
     run(cluster, members)
     assert isinstance(cluster.shard.groups[GROUP], ClassicGroup)
     assert cluster.classic_group.state is ClassicState.STABLE
@@ -74,7 +75,8 @@ def test_classic_members_stay_when_one_of_the_new_protocol_joins(cooperative: bo
     assert sorted(cluster.group.members) == sorted(["new", *(member.member_id for member in classic)])
     run(cluster, [*classic, new])
     assert owned([*classic, new]) == all_partitions(cluster, "orders")
-    assert [len(member.owned) for member in [*classic, new]] == [2, 2, 2]
+    members: list[Member] = [*classic, new]
+    assert [len(member.owned) for member in members] == [2, 2, 2]
     assert cluster.group.state == "Stable"
     assert [member.member_type for member in cluster.describe().members] == [0, 0, 1]
     assert [listed.group_type for listed in cluster.listed()] == ["consumer"]
@@ -108,7 +110,8 @@ def test_who_waits_for_a_classic_rebalance_is_told_to_join_again() -> None:
     third.step()
     assert third.errors == [ErrorCode.REBALANCE_IN_PROGRESS]
     run(cluster, [*classic, third, new])
-    assert [len(member.owned) for member in [*classic, third, new]] == [1, 1, 1, 1]
+    members: list[Member] = [*classic, third, new]
+    assert [len(member.owned) for member in members] == [1, 1, 1, 1]
 
 
 def test_cooperative_members_keep_what_they_have_when_their_rebalance_is_cut_short() -> None:
@@ -127,7 +130,7 @@ def test_cooperative_members_keep_what_they_have_when_their_rebalance_is_cut_sho
     new = Consumer(cluster, "new")
     new.join()
     new.settle()
-    members = [leader, follower, third, fourth, new]
+    members: list[Member] = [leader, follower, third, fourth, new]
     check_one_owner(members)
     assert owned([leader, follower]) == all_partitions(cluster, "orders")
     run(cluster, members)
@@ -151,7 +154,7 @@ def test_a_member_that_has_not_heard_of_its_new_assignment_still_has_what_it_had
     new = Consumer(cluster, "new")
     new.join()
     new.settle()
-    members = [leader, follower, third, new]
+    members: list[Member] = [leader, follower, third, new]
     check_one_owner(members)
     third.step()
     check_one_owner(members)
@@ -381,7 +384,7 @@ def test_a_group_that_becomes_classic_and_a_consumer_group_again_knows_who_has_w
     new = Consumer(cluster, "new")
     new.join()
     new.settle()
-    members = [*classic, late, new]
+    members: list[Member] = [*classic, late, new]
     late.step()
     late.step()
     check_one_owner(members)

@@ -6,6 +6,7 @@ is over everything settles, and at any time a coordinator that loads the log has
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -145,7 +146,8 @@ def test_a_storm_of_a_thousand_members_settles() -> None:
     for number in range(20):
         # A tenth of them goes, one way or another, as many come, and time passes for the others.
         for consumer in storm.rng.sample(alive, len(alive) // 10):
-            storm.rng.choice([consumer.leave, consumer.die, consumer.join, consumer.lose_an_answer])()
+            ends: list[Callable[[], object]] = [consumer.leave, consumer.die, consumer.join, consumer.lose_an_answer]
+            storm.rng.choice(ends)()
         for _ in range(60):
             storm._join()
         storm._pass_time()

@@ -86,8 +86,9 @@ def read(broker: str, topic: str) -> list[Copy]:
             if message.error() is not None:
                 count -= 1
                 continue
-            headers = tuple(pair for pair in message.headers() or [] if pair[0] != HEADER)
-            found.append(Copy(message.partition(), message.key(), message.value(), message.timestamp()[1], headers))
+            headers: Any = tuple(pair for pair in message.headers() or [] if pair[0] != HEADER)
+            partition: Any = message.partition()
+            found.append(Copy(partition, message.key(), message.value(), message.timestamp()[1], headers))
         return found
     finally:
         consumer.close()
@@ -132,7 +133,7 @@ def test_a_replay_that_was_stopped_in_the_middle_of_a_chunk_writes_the_rest_and_
     producer = Producer({"bootstrap.servers": broker})
     for offset in (0, 1, 2, 5):
         copy = sent[offset * 2]
-        headers = [*copy.headers, (HEADER, f"{plan.replay_id}/0/{offset}".encode())]
+        headers: Any = [*copy.headers, (HEADER, f"{plan.replay_id}/0/{offset}".encode())]
         producer.produce(target, copy.value, copy.key, 0, headers=headers, timestamp=copy.timestamp_ms)
     producer.produce(target, b"another writer", b"x", 1, headers=[(HEADER, b"other/1/3")], timestamp=EIGHT_MS - 1)
     producer.flush(20)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_the_first_k_of_each_window_are_ranked_and_ties_stand_by_name(orders: Da
 
 
 def test_samples_are_rolled_up_per_series_and_window(spark: SparkSession) -> None:
-    rows = [("cpu", float(second), at(second / 60)) for second in range(90)]
+    rows: list[tuple[str, float | None, datetime]] = [("cpu", float(second), at(second / 60)) for second in range(90)]
     rows += [("cpu", None, at(0.9)), ("memory", 7.0, at(0)), ("memory", None, at(1.2))]
     samples = spark.createDataFrame(rows, "name STRING, load DOUBLE, at TIMESTAMP")
     rolled = roll_up(samples, time="at", window="1 minute", value="load", keys="name", percentiles=[50, 99])
@@ -169,7 +169,7 @@ def test_a_stream_is_joined_with_the_table_as_it_is_at_each_start(spark: SparkSe
         (lambda o: deduplicate(o, keys=[], time="at", within="1 hour"), "keys is empty"),
         (lambda o: sessions(o, keys="product", time="at", gap="1 hour", counts={"count": "true"}), "cannot have"),
         (lambda o: join_table(o, o, on="product"), "both sides have a column order_id"),
-        (lambda o: join_table(o, o, on="product", missing="maybe"), "'keep' or 'drop'"),
+        (lambda o: join_table(o, o, on="product", missing=cast(Any, "maybe")), "'keep' or 'drop'"),
     ],
 )
 def test_a_wrong_parameter_is_named(orders: DataFrame, call: Callable[[DataFrame], DataFrame], message: str) -> None:

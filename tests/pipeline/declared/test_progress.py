@@ -80,7 +80,13 @@ def test_how_far_a_query_read_comes_as_json_too() -> None:
 
 
 def test_a_report_of_another_sparks_making_is_no_crash() -> None:
-    strange = {"batchId": None, "numInputRows": "x", "sources": [{}], "stateOperators": None, "eventTime": []}
+    strange: dict[str, object] = {
+        "batchId": None,
+        "numInputRows": "x",
+        "sources": [{}],
+        "stateOperators": None,
+        "eventTime": [],
+    }
     query = figures({}, strange)
     assert (query.rows_read, query.lag) == (0, None)
 

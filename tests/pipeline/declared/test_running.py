@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -107,7 +107,8 @@ class Cluster:
                 if message.error():
                     ended.add(message.partition())
                     continue
-                headers = {key: (value or b"").decode() for key, value in message.headers() or []}
+                pairs: Any = message.headers() or []
+                headers = {key: (value or b"").decode() for key, value in pairs}
                 found.append(Record(message.key(), message.value(), headers))
         finally:
             consumer.close()

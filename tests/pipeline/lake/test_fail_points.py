@@ -219,7 +219,7 @@ def test_a_driver_that_sleeps_while_another_takes_over_changes_nothing(query: Qu
 def test_two_drivers_that_run_at_the_same_time_write_each_batch_once(query: Query, step: str) -> None:
     """Both stand at a step and go on together; whatever becomes of them, a third one comes to the end."""
     with watched(query, compacting=True):
-        both = []
+        both: list[Any] = []
         try:
             for master in ("local[1]", "local[2]"):
                 # Behind a commit of the first, the second has passed that batch over.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,7 +55,8 @@ def test_no_value_lies_outside_of_its_bounds(rows: list[dict[str, Any]]) -> None
     found = told(rows)
     assert found["numRecords"] == len(rows)
     assert found["nullCount"] == {name: sum(row[name] is None for row in rows) for name in TYPES}
-    for name, parse in {"n": int, "s": str, "d": datetime.date.fromisoformat, "t": _moment}.items():
+    parsers: dict[str, Callable[[Any], Any]] = {"n": int, "s": str, "d": datetime.date.fromisoformat, "t": _moment}
+    for name, parse in parsers.items():
         values = [row[name] for row in rows if row[name] is not None]
         low, high = found["minValues"].get(name), found["maxValues"].get(name)
         if low is not None:

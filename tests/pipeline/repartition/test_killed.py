@@ -28,7 +28,7 @@ from support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-LEASE = "12s"
+LEASE = "30s"
 
 
 class Brokers(NamedTuple):

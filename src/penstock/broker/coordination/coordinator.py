@@ -129,6 +129,24 @@ class Coordinator(Generic[S]):
         info = RequestInfo(request.version, request.client_id, f"/{request.host}")
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, body), refused, claim)
 
+    def ask_partition(
+        self,
+        index: int,
+        call: Callable[[S, Turn, Ticket, R], None],
+        body: R,
+        refused: Refused,
+        *,
+        claim: Writer,
+    ) -> PendingReply:
+        """Let the coordinator in this partition of the topic write for a producer or a transaction marker."""
+        host = self._hosts.get(index)
+        if host is None:
+            return nobody(refused)
+        if not host.is_writable:
+            return host.unavailable(refused)
+        shard = host.shard
+        return host.submit(lambda turn, ticket: call(shard, turn, ticket, body), refused, claim)
+
     def hosts(self) -> Iterator[ShardHost[S]]:
         """All hosts, in partition order."""
         for index in sorted(self._hosts):

@@ -71,6 +71,11 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """Kafka's principal of an unauthenticated client, on a listener without authentication."""
 
 
+NODE: Final = Principal("Penstock", "node")
+"""The principal of a node's own requests. In an Envelope it stands for the node that sent it: the controller authorises
+such a request by the connection's principal. No login gives a client a principal of this kind."""
+
+
 def address_of_host(host: str) -> bytes:
     """A client's address in the form used in Envelope: 4 or 16 bytes, or empty if it is not an IP address."""
     try:
@@ -92,7 +97,7 @@ def host_of_address(address: bytes) -> str:
 class Client:
     """The sender of the requests of one connection."""
 
-    __slots__ = ("host", "listener_info", "principal", "software_name", "software_version")
+    __slots__ = ("host", "listener_info", "meters", "principal", "software_name", "software_version")
 
     def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
         self.listener_info = listener_info
@@ -100,6 +105,8 @@ class Client:
         """None until the client has authenticated, on a listener that requires it."""
         self.host = host
         """The address from which it connected, as text."""
+        self.meters: object = None
+        """What `penstock.broker.quotas` found for it last."""
         self.software_name = "unknown"
         """What ApiVersions told of the client library (KIP-511)."""
         self.software_version = "unknown"

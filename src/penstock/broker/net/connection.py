@@ -25,7 +25,7 @@ from penstock.broker.net.receiving import ReceiveBudget
 from penstock.broker.net.request import Request
 from penstock.broker.net.slices import RequestSlices
 from penstock.broker.net.turns import Turns
-from penstock.runtime import BufferedProtocol, DirectSocket, Transport
+from penstock.runtime import BufferedProtocol, DirectSocket, Timer, Transport
 from penstock.runtime.memory import ByteBuffer, byte_buffer
 
 _SIZE = Struct(">i")
@@ -37,9 +37,9 @@ FRAME_BYTES_MIN = 8
 
 NO_KEY = -1
 
-AHEAD, MEMORY, STARTING, TURN = 1, 2, 4, 8
+AHEAD, MEMORY, STARTING, TURN, THROTTLED = 1, 2, 4, 8, 16
 """Reasons why a socket is not read: its client has pipelined too much; the broker's receive budget is used up; the
-broker is not ready to serve; it is the turn of others."""
+broker is not ready to serve; it is the turn of others; its client has exceeded a quota."""
 
 Answer = bytes | bytearray | Sequence[Part]
 
@@ -85,6 +85,7 @@ class Service(Protocol):
         """A handler raised an unexpected exception; the connection is closed."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object: ...
+    def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
         """See `penstock.runtime.Runtime.direct_socket`."""
@@ -135,6 +136,7 @@ class Connection(BufferedProtocol):
         "_read",
         "_service",
         "_serving",
+        "_throttle",
         "_transport",
         "_turn_queued",
         "_turns",
@@ -154,6 +156,7 @@ class Connection(BufferedProtocol):
         "request",
         "sent_ms",
         "served_ms",
+        "throttled_until_ms",
         "view",
         "virtual_ms",
         "weight",
@@ -179,6 +182,9 @@ class Connection(BufferedProtocol):
         self._wanted = 0
         """The buffer capacity that it waits for."""
         self._muted = 0
+        self._throttle: Timer | None = None
+        self.throttled_until_ms = 0.0
+        """Until then no further request is served. 0: its client is within its quotas."""
         self._pending: deque[Slot] = deque()
         self._key = NO_KEY
         """The API of the request that is being served."""
@@ -338,7 +344,7 @@ class Connection(BufferedProtocol):
 
     def _serve_frames(self) -> None:
         service, outbox = self._service, self._outbox
-        while not self.closed:
+        while not self.closed and not self.throttled_until_ms:
             start = self._read
             there = self._filled - start
             self._need = 0
@@ -466,6 +472,25 @@ class Connection(BufferedProtocol):
         if not self._muted:
             self._transport.resume_reading()
         if reason == STARTING:
+            self.drained()
+
+    def throttle(self, throttle_ms: float) -> None:
+        """Serve no further request for this time, not even one that has arrived already, and do not read."""
+        until_ms = self._service.now_ms() + throttle_ms
+        if self.closed or until_ms <= self.throttled_until_ms:
+            return
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self.throttled_until_ms = until_ms
+        self._throttle = self._service.call_later(throttle_ms, self._throttle_over)
+        self.mute(THROTTLED)
+
+    def _throttle_over(self) -> None:
+        self._throttle = None
+        self.throttled_until_ms = 0.0
+        self.active_ms = self._service.now_ms()  # its client was told to be silent
+        self.unmute(THROTTLED)
+        if not self.closed:
             self.drained()
 
     # ---- out
@@ -617,6 +642,9 @@ class Connection(BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._release_unsent()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
         if self.on_lost is not None:
             self.on_lost()
         if self.admitted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.telemetry.samples import Histogram, Rate, Sample, counter, gauge, summary
+from penstock.telemetry.samples import WINDOW_TICKS, Histogram, Rate, Sample, counter, gauge, summary
 
 
 class RequestMetrics:
@@ -38,6 +38,7 @@ class BrokerMetrics:
     __slots__ = (
         "_gauges",
         "_rates",
+        "_ticks",
         "bytes_in",
         "bytes_out",
         "connections_closed",
@@ -82,6 +83,7 @@ class BrokerMetrics:
         self.requests: dict[int, RequestMetrics] = {}
         self._rates = {name: Rate() for name, _, _ in self.COUNTERS}
         self._gauges: list[Gauges] = []
+        self._ticks = 0
 
     def add_gauges(self, gauges: Gauges) -> None:
         """Add a source of values that are computed at each scrape."""
@@ -91,6 +93,13 @@ class BrokerMetrics:
         """Called every `RATE_INTERVAL_MS` of `penstock.telemetry.samples`."""
         for name, rate in self._rates.items():
             rate.tick(getattr(self, name))
+        self._ticks += 1
+        if self._ticks % WINDOW_TICKS == 0:
+            self.stalls.rotate()
+            for requests in self.requests.values():
+                requests.settle()
+                requests.total.rotate()
+                requests.queue.rotate()
 
     def samples(self) -> Iterable[Sample]:
         for attribute, name, text in self.COUNTERS:

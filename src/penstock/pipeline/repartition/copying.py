@@ -140,7 +140,8 @@ class Copier:
                 failures += 1
                 if failures == ATTEMPTS_MAX:
                     raise RepartitionError(f"a chunk failed {failures} times in a row: {error}") from error
-                log.warning("a chunk failed and is tried again: %s", str(error).splitlines()[:1])
+                self._lease_s = min(2 * self._lease_s, LEASE_S)  # it may have been too short for this machine
+                log.warning("a chunk failed and is tried again: %s", str(error).splitlines()[-1:])
 
     def _arrived(self, plan: RepartitionPlan) -> set[tuple[int, int]]:
         """Which records of the chunk are in the new topic, once no task can add to them any more."""

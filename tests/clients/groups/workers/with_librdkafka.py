@@ -49,9 +49,10 @@ class Member:
                 if error.fatal():
                     raise KafkaException(error)
             else:
-                self.report.processed(message.partition(), message.offset(), message.value())
-                self.done[message.partition()] = message.offset() + 1
-                if message.offset() % COMMIT_EVERY_RECORDS == 0:
+                partition, offset = message.partition() or 0, message.offset() or 0
+                self.report.processed(partition, offset, message.value())
+                self.done[partition] = offset + 1
+                if offset % COMMIT_EVERY_RECORDS == 0:
                     self.commit()
         self.commit()
         self.consumer.close()
