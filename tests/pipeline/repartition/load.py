@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 REFUSALS = {KafkaError.POLICY_VIOLATION, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 READ_TIMEOUT_S = 60.0
@@ -20,6 +20,15 @@ class Seen(NamedTuple):
     offset: int
     key: str
     number: int
+
+
+def seen(message: Message) -> Seen:
+    partition, offset, key, value = message.partition(), message.offset(), message.key(), message.value()
+    assert partition is not None
+    assert offset is not None
+    assert isinstance(key, bytes)
+    assert isinstance(value, bytes)
+    return Seen(partition, offset, key.decode(), int(value))
 
 
 class Load:
@@ -132,9 +141,7 @@ def read_topic(bootstrap: str, topic: str, starts: dict[int, int] | None = None)
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 count -= 1
                 continue
-            found.append(
-                Seen(message.partition(), message.offset(), message.key().decode(), int(message.value().decode()))
-            )
+            found.append(seen(message))
         return found
     finally:
         consumer.close()
@@ -170,9 +177,7 @@ def consume(bootstrap: str, topic: str, group: str, count: int) -> list[Seen]:
             message = consumer.poll(READ_TIMEOUT_S)
             assert message is not None
             assert message.error() is None, message.error()
-            found.append(
-                Seen(message.partition(), message.offset(), message.key().decode(), int(message.value().decode()))
-            )
+            found.append(seen(message))
         consumer.commit(asynchronous=False)
         return found
     finally:
