@@ -34,6 +34,11 @@ class AllowAll:
     def allows(self, request: object, operation: object, kind: object, name: str) -> bool:
         return True
 
+    has_acls = True
+
+    def rule(self, request: object, operation: object, kind: object, name: str) -> str:
+        return ""
+
     def allows_somewhere(self, request: object, operation: object, kind: object) -> bool:
         return True
 
@@ -47,6 +52,12 @@ class Unlimited:
 
     def took(self, request: object, busy_ms: float) -> None:
         pass
+
+    def fetch_bytes_max(self, request: object) -> int | None:
+        return None
+
+    def mutation_charge(self, request: object) -> None:
+        return None
 
 
 async def measure(runtime: ProductionRuntime) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.session import Session
+from broker.transactional import marker_request
 from penstock.metadata import CLUSTER_METADATA
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import ErrorCode
@@ -66,6 +67,14 @@ async def alter_partition_reassignments(s: Session, version: int, topic_id: byte
     assert answer.allow_replication_factor_change == (version == 0)
     assert found == [("t", 0, 0), ("t", 7, 3), ("nowhere", 0, 3)]
     assert answer.responses[0].partitions[0].error_message is None
+
+
+async def write_txn_markers(s: Session, version: int, topic_id: bytes) -> None:
+    answer = await s.call(marker_request(0, 7, committed=True), version)
+    (marker,) = answer.markers
+    (topic,) = marker.topics
+    assert (marker.producer_id, topic.name) == (7, "t")
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, 0), (7, 3)]
 
 
 async def list_partition_reassignments(s: Session, version: int, topic_id: bytes) -> None:
@@ -142,6 +151,7 @@ async def remove_raft_voter(s: Session, version: int, topic_id: bytes) -> None:
 CONTROL_EXCHANGES = {
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.DESCRIBE_QUORUM: describe_quorum,
     ApiKey.UPDATE_FEATURES: update_features,

@@ -292,7 +292,7 @@ async def test_one_address_has_its_own_limit_and_some_have_another(s: Session) -
     assert s.node.served.service.connection_count == 3, "the friend is gone, and counted out"
 
 
-@simulated({"max.connection.creation.rate": "10"})
+@simulated({"max.connection.creation.rate": "10", "quota.window.num": "2"})
 async def test_connections_are_made_no_faster_than_allowed(s: Session) -> None:
     await s.runtime.sleep(2_000)
     outcomes = [await refuses(s) for _ in range(30)]

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from broker.acl_session import SECURED, acl, login
 from broker.clusters import create
 from broker.damaging import METADATA, METADATA_LOG, Files, Scene, copy_of, flipped, outcome, put, scene
 from broker.session import TOPIC, Session, batch, is_recovered
+from penstock.acls import acl_id
 from penstock.broker.quorum.metadata_recovery import RecoveryPlan, RecoveryRefused, carry_out, finish, plan
 from penstock.broker.starting import StartRefused
 from penstock.metadata import CONSUMER_OFFSETS
+from penstock.metadata.features import bootstrap_values
+from penstock.metadata.records import acl_record
+from penstock.metadata.security_level import level_record
 from penstock.raft import BOOTSTRAP_SNAPSHOT, Voter, VoterSet, snapshot_batches
 from penstock.sim import SimRuntime, World
 from penstock.sim.broker import SimBroker
 from penstock.sim.cluster import SimCluster
 from penstock.sim.runtime import SimulatedCrash
+from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
-from penstock.wire.messages.metadata_records import AccessControlEntryRecord, encode_metadata_record
+from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.metadata_records import encode_metadata_record
 
+MARKER = f"{METADATA}/recovered.json"
 SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 
 
@@ -198,14 +206,34 @@ def test_a_node_with_other_voters_is_not_recovered_by_itself() -> None:
         recovered(files)
 
 
-def test_a_cluster_that_had_acls_is_never_recovered_without_them() -> None:
-    found = scene()
-    acl = encode_metadata_record(AccessControlEntryRecord())
-    files = damaged(found, "no log") | {
-        SNAPSHOT: b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), [acl], timestamp_ms=0))
-    }
-    with pytest.raises(RecoveryRefused, match="ACL records"):
-        recovered(files)
+def test_a_recovered_cluster_is_closed_until_its_operator_has_checked_the_acls() -> None:
+    """An ACL that was lost may have been a DENY: what is left must not decide by itself."""
+    reading = acl(Operation.READ, ResourceKind.TOPIC, "orders")
+    records = [level_record(), acl_record(acl_id(reading), reading)]
+    values = [*bootstrap_values(), *map(encode_metadata_record, records)]
+    snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, VoterSet(), values, timestamp_ms=0))
+    found, after = recovered(damaged(scene(), "no log") | {SNAPSHOT: snapshot})
+    assert list(found.image.acls.values()) == [reading]
+    assert any("ACLs from intact records are kept (1)" in note for note in found.notes)
+    with World("closed") as world:
+        node = SimBroker(world, SECURED)
+        put(node.host.disk, after)
+        node.start()
+        assert node.events.named("access is closed")
+
+        async def seen_by(runtime: SimRuntime) -> dict[str, int]:
+            users = {user: await login(runtime, node, user) for user in ("alice", "ANONYMOUS")}
+            return {u: len((await c.call(MetadataRequest(topics=None), 12)).topics) for u, c in users.items()}
+
+        assert world.execute(seen_by) == {"alice": 0, "ANONYMOUS": 2}
+        node.stop()
+        files = copy_of(node.host.disk)
+        del files[MARKER]
+    with World("opened") as world:
+        node = SimBroker(world, SECURED)
+        put(node.host.disk, files)
+        node.start()
+        assert world.execute(seen_by) == {"alice": 1, "ANONYMOUS": 2}
 
 
 def test_topics_whose_settings_are_lost_keep_everything() -> None:
@@ -271,8 +299,6 @@ def test_an_owner_without_checksum_and_with_unknown_topic_counts_as_bit_rot() ->
 
 
 # ---- what later starts make of recovered metadata
-
-MARKER = f"{METADATA}/recovered.json"
 
 
 def test_every_start_warns_of_recovered_metadata_and_lost_topic_settings() -> None:

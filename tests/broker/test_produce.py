@@ -68,17 +68,6 @@ async def test_acks_other_than_0_1_and_all_are_refused(s: Session, acks: int) ->
 
 
 @simulated()
-async def test_transactions_are_refused_with_the_reason(s: Session) -> None:
-    await s.create("t")
-    request = produce_request("t", batch(b"x"))
-    request.transactional_id = "mine"
-    (part,) = (await s.call(request, 9)).responses[0].partition_responses
-    assert part.error_code == ErrorCode.INVALID_REQUEST
-    assert "transactional.id" in part.error_message
-    assert await s.values("t") == []
-
-
-@simulated()
 async def test_a_transactional_batch_outside_a_transaction_is_refused(s: Session) -> None:
     """It could never be committed, so readers of committed records must neither see it nor wait for it."""
     await s.create("t")

@@ -38,8 +38,21 @@ WITHOUT_ATTRIBUTE = {
     "log.retention.minutes",
     "log.roll.hours",
     "log.roll.jitter.hours",
+    "sasl.jaas.config",
+    "security.inter.broker.protocol",
+    "ssl.keystore.type",
+    "ssl.truststore.type",
 }
-NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
+NOT_PROPERTIES = {
+    "controller_listener_name",
+    "dynamic_broker",
+    "dynamic_default",
+    "listener_security",
+    "static",
+    "topic_defaults",
+    "values",
+    "warnings",
+}
 
 
 def test_a_property_is_in_one_table_only() -> None:

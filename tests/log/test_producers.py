@@ -245,7 +245,7 @@ def entry(epoch: int = 3) -> ProducerEntry:
 
 def test_the_snapshot_has_kafkas_format() -> None:
     state = ProducerState()
-    state.adopt({7: entry()})
+    state.adopt({7: (entry(), None, 0)})
     body = pack(">i", 1) + pack(">qhiqiqiq", 7, 3, 41, 109, 9, 777, -1, -1)
     assert state.encode() == pack(">hI", 1, crc32c(body)) + body
 
@@ -256,7 +256,7 @@ def test_a_snapshot_keeps_the_batches_of_each_producer() -> None:
     one.transaction_first_offset = 55
     one.coordinator_epoch = 4
     state = ProducerState()
-    state.adopt({7: one, 8: entry(0)})
+    state.adopt({7: (one, None, 0), 8: (entry(0), None, 0)})
     again = decode_snapshot(state.encode())
     assert len(again) == 2
     read = again.get(7)
@@ -269,7 +269,7 @@ def test_a_snapshot_keeps_the_batches_of_each_producer() -> None:
 
 def test_a_damaged_snapshot_is_not_read() -> None:
     state = ProducerState()
-    state.adopt({7: entry()})
+    state.adopt({7: (entry(), None, 0)})
     whole = state.encode()
     for cut in range(len(whole)):
         with pytest.raises(SnapshotDamaged):

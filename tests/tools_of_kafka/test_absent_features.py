@@ -1,6 +1,6 @@
 """Features that are not there yet: tools and requests get Kafka's answer, or an error that says why, and never wait.
 
-ACLs, delegation tokens, quotas, SCRAM, transactions, client metrics, share and streams groups, and the levels of
+ACLs, delegation tokens, SCRAM, transactions, client metrics, share and streams groups, and the levels of
 features.
 """
 
@@ -13,12 +13,6 @@ import pytest
 from clients.groups.librdkafka import produce
 from penstock.wire.apis import SERVED
 from penstock.wire.codec import Message
-from penstock.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntityData,
-    AlterClientQuotasRequestEntryData,
-    OpData,
-)
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -32,7 +26,6 @@ from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.wire.messages.describe_acls import DescribeAclsRequest
-from penstock.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
@@ -52,12 +45,6 @@ pytestmark = [pytest.mark.needs_maven, pytest.mark.xdist_group("tools of Kafka")
 
 CLIENT_METRICS = 16
 NOT_SUPPORTED = "The node does not support "
-
-
-def quota_filter(*components: tuple[str, int]) -> DescribeClientQuotasRequest:
-    return DescribeClientQuotasRequest(
-        components=[ComponentData(entity_type=kind, match_type=match, match=None) for kind, match in components]
-    )
 
 
 SAME: list[Message] = [
@@ -81,22 +68,6 @@ SAME: list[Message] = [
     ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
     DescribeDelegationTokenRequest(owners=None),
     DescribeDelegationTokenRequest(owners=[]),
-    quota_filter(),
-    quota_filter(("user", 2), ("client-id", 1)),
-    quota_filter(("", 2)),
-    quota_filter(("odd", 2)),
-    quota_filter(("user", 9)),
-    quota_filter(("user", 0)),
-    quota_filter(("user", 2), ("user", 2)),
-    quota_filter(("ip", 2), ("user", 2)),
-    AlterClientQuotasRequest(
-        entries=[
-            AlterClientQuotasRequestEntryData(
-                entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name="a")],
-                ops=[OpData(key="producer_byte_rate", remove=True)],
-            )
-        ]
-    ),
     DescribeUserScramCredentialsRequest(users=None),
     *(DescribeUserScramCredentialsRequest(users=[UserName(name="bob")] * times) for times in (1, 2)),
     AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="bob", mechanism=1)]),
@@ -158,8 +129,6 @@ def test_tools_say_what_they_say_of_kafka(both: Both, name: str) -> None:
     acl = ("--allow-principal", "User:a", "--operation", "Read", "--topic", name)
     for acls in (("--list",), ("--add", *acl), ("--remove", "--force", *acl)):
         assert "No Authorizer is configured" in both.same("kafka-acls", *acls).output
-    for entity in ("users", "users --entity-name a", "clients", "clients --entity-default", "ips"):
-        assert both.same("kafka-configs", "--describe", "--entity-type", *entity.split()).code == 0
     token = ("--command-config", "/dev/null")
     for command in (
         ("--create", "--max-life-time-period", "-1"),
@@ -203,9 +172,6 @@ def test_idempotent_producers_are_described(both: Both, name: str) -> None:
 @pytest.mark.parametrize(
     ("entity", "setting", "reason"),
     [
-        ("users --entity-name a", "producer_byte_rate=1", "Client quotas are not served"),
-        ("clients --entity-default", "consumer_byte_rate=1", "Client quotas are not served"),
-        ("ips --entity-default", "connection_creation_rate=1", "Client quotas are not served"),
         ("users --entity-name a", "SCRAM-SHA-256=[password=x]", "SCRAM credentials are not served"),
         ("client-metrics --entity-name m", "interval.ms=1000", "Client metrics are not served"),
         ("broker-loggers --entity-name 1", "nothing=DEBUG", "nothing"),
@@ -253,7 +219,7 @@ def test_features_are_raised_to_the_level_in_force_and_no_further(both: Both) ->
     for step, feature, reason in (
         ("downgrade", "group.version=0", "only supports versions 1-1"),
         ("downgrade", "kraft.version=0", "only supports versions 1-1"),
-        ("upgrade", "transaction.version=2", "does not support this feature"),
+        ("upgrade", "transaction.version=3", "only supports versions 0-2"),
         ("upgrade", "share.version=1", "does not support this feature"),
     ):
         refused = both.run(both.penstock, "kafka-features", step, "--feature", feature)

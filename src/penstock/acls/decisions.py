@@ -90,11 +90,11 @@ class Decisions:
         self._index = AclIndex(acls)
         self._remembered = {}
 
-    def change(self, removed: Iterable[tuple[bytes, Acl]], added: Iterable[tuple[bytes, Acl]]) -> None:
+    def change(self, removed: Iterable[bytes], added: Iterable[tuple[bytes, Acl]]) -> None:
         index = self._index
         assert index is not None, "changes come after the first load"
-        for found_id, acl in removed:
-            index.remove(found_id, acl)
+        for found_id in removed:
+            index.remove(found_id)
         for found_id, acl in added:
             index.add(found_id, acl)
         self._remembered = {}

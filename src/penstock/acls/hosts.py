@@ -57,7 +57,7 @@ def _network(pattern: str) -> IPv4Network | IPv6Network | None:
 @lru_cache(REMEMBERED_MAX)
 def _address(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        address = ip_address(host.partition("%")[0])
+        address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         return None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:

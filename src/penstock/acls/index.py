@@ -29,14 +29,21 @@ class _Kind:
 class AclIndex:
     def __init__(self, acls: Iterable[tuple[bytes, Acl]] = ()) -> None:
         self._kinds: dict[int, _Kind] = {}
-        self._size = 0
+        self._acls: dict[bytes, Acl] = {}
         for found_id, acl in acls:
             self.add(found_id, acl)
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._acls)
 
     def add(self, found_id: bytes, acl: Acl) -> None:
+        """Add an ACL, or replace the one with this id."""
+        known = self._acls.get(found_id)
+        if known == acl:
+            return
+        if known is not None:
+            self.remove(found_id)
+        self._acls[found_id] = acl
         kind = self._kinds.setdefault(acl.resource_type, _Kind())
         patterns = kind.prefixed if acl.pattern_type == PatternType.PREFIXED else kind.literal
         by_principal = patterns.get(acl.resource_name)
@@ -45,17 +52,17 @@ class AclIndex:
             if patterns is kind.prefixed:
                 length = len(acl.resource_name)
                 kind.lengths[length] = kind.lengths.get(length, 0) + 1
-        entries = by_principal.setdefault(acl.principal, {})
-        self._size += found_id not in entries
-        entries[found_id] = acl
+        by_principal.setdefault(acl.principal, {})[found_id] = acl
 
-    def remove(self, found_id: bytes, acl: Acl) -> None:
-        """Remove an ACL that was added with this id."""
+    def remove(self, found_id: bytes) -> None:
+        """Remove the ACL with this id, if there is one."""
+        acl = self._acls.pop(found_id, None)
+        if acl is None:
+            return
         kind = self._kinds[acl.resource_type]
         patterns = kind.prefixed if acl.pattern_type == PatternType.PREFIXED else kind.literal
         by_principal = patterns[acl.resource_name]
         del by_principal[acl.principal][found_id]
-        self._size -= 1
         if by_principal[acl.principal]:
             return
         del by_principal[acl.principal]

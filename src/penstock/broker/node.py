@@ -94,6 +94,8 @@ class Node(ControllerNode):
         """Of all kinds."""
         self.coordinators = coordination.groups
         """Of groups."""
+        self.transactions = coordination.transactions
+        """The coordinators of transactional ids."""
         self.producer_ids = producer_ids
         self.advertised_apis = advertised(SERVED)
 

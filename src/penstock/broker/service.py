@@ -28,6 +28,7 @@ from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Places, RequestSlices
 from penstock.broker.net.turns import Turns
 from penstock.broker.observability.metrics import BrokerMetrics, RequestMetrics
+from penstock.broker.quotas.admission import Admission
 from penstock.broker.refusals import refusal
 from penstock.broker.replicas.partition import Wakes
 from penstock.config import BrokerConfig
@@ -135,18 +136,20 @@ class Service:
         self._chunks = ChunkPool()
         self._apis: list[Api | None] = [None] * (max(served) + 1)
         self._connections: dict[int, Connection] = {}
-        self._per_host: dict[str, int] = {}
         self._numbers = 0
-        self._accepting_again_ms = 0.0
-        self._accepted_in_second = 0
+        self._before_login: dict[int, int] = {}
+        """Receive buffers of clients that have not logged in, by connection, as far as they have grown."""
+        self._before_login_bytes = 0
         self.ready = False
         """Until this is set, connections are accepted but their requests wait."""
+        self.admission = Admission(runtime.now_ms)
         self._places = Places(runtime.future)
         self.turns = Turns(runtime.now_ms, runtime.cpu_ms, runtime.call_soon)
         self.answer_budget = AnswerBudget(runtime.now_ms, runtime.call_later, runtime.future)
         self.receive_budget = ReceiveBudget(runtime.now_ms, runtime.call_soon, runtime.call_later)
         self.now_ms = runtime.now_ms
         self.call_soon = runtime.call_soon
+        self.call_later = runtime.call_later
         self.direct_socket = runtime.direct_socket
         self.after_turn = wakes.run
         self.configure(config)
@@ -155,6 +158,7 @@ class Service:
 
     def configure(self, config: BrokerConfig) -> None:
         self._config = config
+        self.admission.configure(config)
         self.request_bytes_max = config.socket_request_max_bytes
         budget = config.queued_max_request_bytes
         largest = min(self.request_bytes_max, max(served.max_frame_bytes for served in self._served.values()))
@@ -177,6 +181,9 @@ class Service:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def throttled_count(self) -> int:
+        return sum(connection.throttled_until_ms > 0 for connection in self._connections.values())
+
     @property
     def receiving_bytes(self) -> int:
         return self.receive_budget.used
@@ -185,8 +192,40 @@ class Service:
         """The factory that listeners use."""
         self._numbers += 1
         connection = Connection(self, self._chunks, self._numbers)
-        connection.request = Request(self.gate, self.gate.client(listener_info), connection)
+        client = self.gate.client(listener_info)
+        connection.request = Request(self.gate, client, connection)
+        if client.principal is None:
+            assert self.gate.authentication is not None
+            before_login = self.gate.authentication.frame_bytes_max(listener_info)
+            connection.frame_bytes_max = min(before_login, self.request_bytes_max)
         return connection
+
+    # ---- logins
+
+    def secured(self, connection: Connection, subject: str) -> None:
+        client = connection.request.client
+        if client.principal is not None or self.gate.authentication is None:
+            return
+        try:
+            self.gate.authentication.secured(client, subject)
+        except KafkaError as error:
+            connection.fail(error)
+            return
+        if client.principal is not None:
+            self.logged_in(connection)
+
+    def logged_in(self, connection: Connection) -> None:
+        """The connection has a principal from now on: requests of any size are read."""
+        connection.frame_bytes_max = self.request_bytes_max
+        self._before_login_bytes -= self._before_login.pop(connection.number, 0)
+
+    def may_grow(self, connection: Connection, capacity: int) -> bool:
+        held = self._before_login.get(connection.number, 0)
+        if self._before_login_bytes - held + capacity > limits.BEFORE_LOGIN_BYTES_MAX:
+            return False
+        self._before_login[connection.number] = capacity
+        self._before_login_bytes += capacity - held
+        return True
 
     # ---- requests
 
@@ -333,6 +372,8 @@ class Service:
             self._request_failed(api, slot.connection, error)
             return
         if isinstance(result, Message):
+            if self.gate.audit is not None:
+                self.gate.audit.answered(request, result)
             await self._answer(api, slot, request, result)
         else:
             await self._finish(api, slot, request, result)
@@ -377,6 +418,8 @@ class Service:
         except Exception as error:
             self._request_failed(api, slot.connection, error)
             return
+        if self.gate.audit is not None:
+            self.gate.audit.answered(request, response)
         await self._answer(api, slot, request, response)
 
     async def _answer(self, api: Api, slot: Slot, request: Request, response: Message) -> None:
@@ -395,6 +438,8 @@ class Service:
             slot.send(out)
             if connection.owes_answer:
                 connection.settle_answer()
+            if request.client.rejected:
+                connection.close()
         except Exception as error:
             self._request_failed(api, connection, error)
 
@@ -408,6 +453,8 @@ class Service:
         out = self._head(api, request)
         if self.gate.quotas is not None:
             self.gate.leave(request, response)
+        if self.gate.audit is not None:
+            self.gate.audit.answered(request, response)
         encode(response, max(request.version, 0), out)
         _pack_size_into(out, 0, len(out) - 4)
         return out
@@ -423,40 +470,23 @@ class Service:
     # ---- connections
 
     def admit(self, connection: Connection) -> bool:
-        config = self._config
         self.metrics.connections_created += 1
-        host = connection.request.client.host = connection.host
-        limit = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
-        reason = ""
-        if len(self._connections) >= config.max_connections:
-            reason = f"max.connections={config.max_connections}"
-        elif self._per_host.get(host, 0) >= limit:
-            reason = f"max.connections.per.ip={limit}"
-        elif not self._within_rate(config.max_connection_creation_rate):
-            reason = f"max.connection.creation.rate={config.max_connection_creation_rate}"
+        client = connection.request.client
+        client.host = connection.host
+        reason = self.admission.refusal(client.host, client.listener_info.listener)
         if reason:
             self.metrics.connections_refused += 1
             self._events.limited("connection refused", peer=connection.peer, limit=reason)
             return False
         self._connections[connection.number] = connection
-        self._per_host[host] = self._per_host.get(host, 0) + 1
         return True
-
-    def _within_rate(self, rate: int) -> bool:
-        now = self.now_ms()
-        if now >= self._accepting_again_ms:
-            self._accepting_again_ms = now + 1000
-            self._accepted_in_second = 0
-        self._accepted_in_second += 1
-        return self._accepted_in_second <= rate
 
     def departed(self, connection: Connection) -> None:
         self.metrics.connections_closed += 1
         del self._connections[connection.number]
-        host = connection.host
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
+        client = connection.request.client
+        self.admission.departed(client.host, client.listener_info.listener)
+        self._before_login_bytes -= self._before_login.pop(connection.number, 0)
         self.receive_budget.leave(connection, connection.receiving_bytes)
         self.answer_budget.give(connection)
 
@@ -493,6 +523,8 @@ class Service:
             elif connection.mid_request and idle_ms > limits.REQUEST_SILENCE_MS:
                 self.refused(connection, f"incomplete request: silent for {limits.REQUEST_SILENCE_MS // 1000} s")
                 connection.abort()
+            elif connection.throttled_until_ms:
+                pass  # its client was told to be silent
             elif min(idle_ms, now - connection.sent_ms) > self._config.connections_max_idle_ms and (
                 connection.blocked or not connection.waiting
             ):

@@ -25,6 +25,7 @@ from penstock.cli import (
     pipeline,
     plan,
     profile,
+    quotas,
     reassign,
     tables,
     topics,
@@ -146,6 +147,7 @@ app.add_typer(cluster.app, name="cluster", rich_help_panel=CLUSTERS)
 app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
 app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
 app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
+app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=CLUSTERS)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 app = Commands(help="Rebuild the metadata of a stopped node.")
 
-AUTHORIZER = "authorizer.class.name"
 VOTERS = "controller.quorum.voters"
 SERVERS = "controller.quorum.bootstrap.servers"
 
@@ -48,7 +47,7 @@ def recover(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The node's server.properties: checked for other voters and an authoriser."),
+        typer.Option(metavar="FILE", help="The node's server.properties: checked for other voters."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
@@ -116,7 +115,7 @@ async def _recover(
 
 
 def _check_config(config: Path) -> None:
-    """Refuse if rebuilt metadata could contradict other nodes' metadata, or drop access control."""
+    """Refuse if rebuilt metadata could contradict other nodes' metadata."""
     try:
         properties = parse_properties(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -128,12 +127,6 @@ def _check_config(config: Path) -> None:
                 exit_codes.REFUSED,
                 "start this node while a majority of them is up: it fetches the metadata again",
             )
-    if properties.get(AUTHORIZER):
-        raise CliError(
-            f"{config} sets {AUTHORIZER}: ACLs are metadata, and recovered metadata has none",
-            exit_codes.REFUSED,
-            "restore the metadata from a backup; a cluster whose ACLs were lost must not be opened",
-        )
 
 
 def _show(recovery: RecoveryPlan) -> None:

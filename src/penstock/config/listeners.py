@@ -13,8 +13,9 @@ from typing import NamedTuple
 from penstock.wire.errors import KafkaError
 from penstock.wire.valid import PORT_MAX, check_host, check_listener_name
 
-SECURITY_PROTOCOLS_SERVED = ("PLAINTEXT",)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Kafka's numbers, in registrations."""
 NODE_ID_MAX = 2**31 - 1
 
 
@@ -118,6 +119,4 @@ def _parse_endpoint(entry: str, protocol_of: Mapping[str, str]) -> Endpoint:
     protocol = protocol_of.get(name.upper())
     if protocol is None:
         raise ValueError(f"has {entry!r}, but listener.security.protocol.map lacks {name}; add {name}:PLAINTEXT")
-    if protocol not in SECURITY_PROTOCOLS_SERVED:
-        raise ValueError(f"has {entry!r} with the security protocol {protocol}, which is unsupported; use PLAINTEXT")
     return Endpoint(name.upper(), host, port, protocol)

@@ -50,7 +50,7 @@ from penstock.metadata import MetadataDelta, MetadataImage
 from penstock.wire.codec import Message
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
-from penstock.wire.records import CONTROL_FLAG, HEADER_SIZE, TRANSACTIONAL_FLAG, build_keyed_batch
+from penstock.wire.records import CONTROL_FLAG, HEADER_SIZE, TRANSACTIONAL_FLAG, build_keyed_batch, end_marker
 
 RELEASED_PER_TURN_MAX = 100
 """Send at most this many answers in one turn of the loop; the rest follow in the next turns."""
@@ -490,6 +490,12 @@ class ShardHost(Generic[S]):
         ask = self._asks.pop(key, None)
         if ask is not None and ask.sent is not None:
             ask.sent.cancel()
+
+
+def marker_batch(marker: EndMarker, wall_ms: int) -> bytearray:
+    """The control batch that ends a transaction."""
+    records: list[Pair] = [end_marker(marker.committed, marker.coordinator_epoch)]
+    return _transactional_batch(marker, records, wall_ms, Codec.NONE)
 
 
 def _transactional_batch(writer: Writer, records: list[Pair], wall_ms: int, codec: Codec) -> bytearray:

@@ -38,6 +38,8 @@ class EndMarker(NamedTuple):
     committed: bool
     coordinator_epoch: CoordinatorEpoch
     """The epoch of the transaction coordinator that sent the marker."""
+    transaction_version: int = 0
+    """From 2 on the marker has a newer epoch than the transaction that it ends (KIP-1228)."""
 
 
 Writer = Producer | EndMarker

@@ -6,7 +6,9 @@ A log is a sequence of *batches*, stored as the producers sent them, in *segment
 offset. The last segment is *active*; all others are closed and never change. Each segment has two sparse indexes
 (`indexes`): one maps an offset to a file position, the other a time to an offset. The *epoch cache* (`epochs`) records
 which leader epoch wrote which offsets. The *producer state* (`producers`) holds the last batches of every idempotent
-producer. Both are derived from the batches and truncated with them. File names and formats are Kafka's.
+producer and its open transaction (`transactions`). The *index of aborted transactions* (`aborted`) lists what readers
+of committed records must skip. All are derived from the batches and truncated with them. File names and formats are
+Kafka's.
 
 `Log` combines the state of a log (`core`) with four parts that work on it: `writer`, `reader`, `trimmer` and
 `snapshots`.
@@ -21,7 +23,7 @@ Offsets, in ascending order:
 
 `end_offset` is the next offset to assign. Records below `durable_end` survive a power loss. Records below `stable_end`
 may be acknowledged under the topic's `flush.*` settings (`flush`). The log does not know the high watermark: callers
-pass it as `upto`.
+pass it as `upto`. The last stable offset follows from it (`LogCore.last_stable_offset`).
 
 After a crash: a killed process loses nothing that was written. A power loss keeps everything that was synced, and any
 part of the rest. `recovery` checks the log from the *recovery point* on, keeps every batch up to the first incomplete
@@ -46,17 +48,21 @@ from penstock.log.directory import LogDirectory
 from penstock.log.indexes import INDEX_CACHE_BYTES_MAX, IndexCache
 from penstock.log.log import Log
 from penstock.log.opening_many import Progress, open_many
+from penstock.log.producers import UNCHECKED, Verification
 from penstock.log.reading import Slice
 from penstock.log.recovery import CorruptLog
 from penstock.log.segment import DamagedSegment
 from penstock.log.strays import FOR_EVER, Stray, StrayError, Strays, strays_in
 from penstock.log.timestamps import TimeSearch, TimestampOffset
+from penstock.log.transactions import AbortedTransaction
 from penstock.log.validation import AppendOrigin, TooLargeForLoop
 
 __all__ = [
     "FOR_EVER",
     "INDEX_CACHE_BYTES_MAX",
     "NEVER",
+    "UNCHECKED",
+    "AbortedTransaction",
     "AppendOrigin",
     "Appended",
     "CheckpointDamaged",
@@ -76,6 +82,7 @@ __all__ = [
     "TimeSearch",
     "TimestampOffset",
     "TooLargeForLoop",
+    "Verification",
     "open_many",
     "strays_in",
 ]

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.log.aborted import AbortedTransactions
 from penstock.log.config import NEVER, LogConfig
 from penstock.log.core import LogCore
 from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES
-from penstock.log.producers import NO_PRODUCER_EPOCH, ProducerEntry
+from penstock.log.producers import NO_PRODUCER_EPOCH, UNCHECKED, ProducerEntry, StagedEntry, Verification, marker_of
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, UNKNOWN, Segment
 from penstock.log.snapshots import ProducerSnapshots
 from penstock.log.validation import AppendOrigin, Batch, set_log_append_time, split, validate
@@ -18,7 +19,15 @@ from penstock.runtime import File
 from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.record_check import NO_DETAILS, TIMESTAMP_MAX, TIMESTAMP_MIN, walk
-from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, RECORD_SIZE_MIN, SEQUENCE_MODULUS, read_header
+from penstock.wire.records import (
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    RECORD_SIZE_MIN,
+    SEQUENCE_MODULUS,
+    TRANSACTIONAL_FLAG,
+    read_header,
+)
 
 CLIENT = AppendOrigin.CLIENT
 ROLL_NOW = -1
@@ -28,6 +37,7 @@ _unpack_header = HEADER.unpack_from
 _stamp = Struct(">qii").pack_into
 """Base offset, batch length, leader epoch: the first 16 bytes of a batch, the only ones that a leader changes."""
 _SEQUENCE_MASK = SEQUENCE_MODULUS - 1
+_OTHER_FLAGS = ~TRANSACTIONAL_FLAG
 
 
 class Appended(NamedTuple):
@@ -41,6 +51,7 @@ class Appended(NamedTuple):
 
 class Writer:
     __slots__ = (
+        "_aborted",
         "_after_max_ms",
         "_file",
         "_flush_bounded",
@@ -55,9 +66,10 @@ class Writer:
         "_segment_bytes",
     )
 
-    def __init__(self, log: LogCore, producers: ProducerSnapshots) -> None:
+    def __init__(self, log: LogCore, producers: ProducerSnapshots, aborted: AbortedTransactions) -> None:
         self._log = log
         self._producers = producers
+        self._aborted = aborted
         self._file: File | None = None
         """The file of the active segment; opened by the first append."""
         self._roll_after = NEVER
@@ -98,10 +110,13 @@ class Writer:
         *,
         origin: AppendOrigin = CLIENT,
         checked: bool = False,
+        verification: Verification | None = UNCHECKED,
+        transaction_version: int = 0,
     ) -> Appended:
         """Validate, stamp and write the batches of one request, all or none. Raises KafkaError, and TooLargeForLoop for
         batches that must first be prepared off the loop (`penstock.log.preparing`) and then appended with
-        `checked=True`.
+        `checked=True`. `verification`: the question that the transaction coordinator has affirmed, for the first batch
+        of a transaction; None if it was not asked. `transaction_version`: that of a marker.
 
         The bytes are changed in place; the buffer may be reused when this returns. The single batch of a typical
         request passes the comparisons below; anything else goes to `_append_checked`.
@@ -109,7 +124,9 @@ class Writer:
         log = self._log
         size = len(records)
         if size < HEADER_SIZE or checked:
-            return self._append_checked(records, leader_epoch, wall_ms, origin, checked)
+            return self._append_checked(
+                records, leader_epoch, wall_ms, origin, checked, verification, transaction_version
+            )
         # fmt: off
         (base_offset, length, _, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
          producer_id, producer_epoch, base_sequence, count) = _unpack_header(records)
@@ -117,7 +134,7 @@ class Writer:
         if (
             length + LENGTH_OVERHEAD != size
             or magic != 2
-            or not 0 <= attributes <= self._plain_codec_max
+            or not 0 <= attributes & _OTHER_FLAGS <= self._plain_codec_max
             or last_offset_delta != count - 1
             or count < 1
             or count * RECORD_SIZE_MIN > size - HEADER_SIZE
@@ -128,7 +145,9 @@ class Writer:
             or not self._is_plain
             or origin
         ):
-            return self._append_checked(records, leader_epoch, wall_ms, origin)
+            return self._append_checked(
+                records, leader_epoch, wall_ms, origin, False, verification, transaction_version
+            )
         if crc32c(records[21:]) != crc:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
         if log.opens_batches:
@@ -136,7 +155,7 @@ class Writer:
                 records, HEADER_SIZE, count, base_timestamp, TIMESTAMP_MIN, TIMESTAMP_MAX, False, NO_DETAILS, 0
             )
             if found != max_timestamp:
-                return self._append_checked(records, leader_epoch, wall_ms, origin)
+                return self._append_checked(records, leader_epoch, wall_ms, origin, False, verification)
         producer = None
         if producer_id >= 0:
             producers = self._producers.loaded
@@ -146,9 +165,11 @@ class Writer:
                 or base_sequence < 0
                 or producer.epoch != producer_epoch
                 or producer.next_sequence != base_sequence
-                or producer.transaction_first_offset >= 0
+                or (producer.transaction_first_offset >= 0) != (attributes & TRANSACTIONAL_FLAG != 0)
             ):
-                return self._append_checked(records, leader_epoch, wall_ms, origin)
+                return self._append_checked(records, leader_epoch, wall_ms, origin, False, verification)
+        elif attributes & TRANSACTIONAL_FLAG:
+            return self._append_checked(records, leader_epoch, wall_ms, origin)
         file = self._file
         active = log.active
         position = active.size_bytes
@@ -211,13 +232,24 @@ class Writer:
                 log.epoch = header.partition_leader_epoch
         wall_ms = log.runtime.wall_ms()
         self._write(records[:size], batches, wall_ms)
+        has_producers = False
         for batch in batches:
             if batch.header.producer_id >= 0:
+                has_producers = True
                 self._producers.state.replay(batch.header, batch.view, wall_ms)
+        if has_producers:
+            self._follow_transactions()
         return Appended(batches[0].header.base_offset, log.end_offset - 1, -1, False)
 
     def _append_checked(
-        self, records: memoryview, leader_epoch: int, wall_ms: int, origin: AppendOrigin, checked: bool = False
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        wall_ms: int,
+        origin: AppendOrigin,
+        checked: bool = False,
+        verification: Verification | None = UNCHECKED,
+        transaction_version: int = 0,
     ) -> Appended:
         """`append_leader` with full validation, for batches that did not pass its fast checks."""
         log = self._log
@@ -228,18 +260,21 @@ class Writer:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(records)} bytes in one request exceed the topic's segment.bytes ({config.segment_bytes})",
             )
-        staged: dict[int, ProducerEntry] = {}
+        staged: dict[int, StagedEntry] = {}
         offset = log.end_offset
         for batch in batches:
             header = batch.header
             if header.producer_id >= 0:
-                known = staged.get(header.producer_id) or self._producers.state.get(header.producer_id)
+                earlier = staged.get(header.producer_id)
+                known = self._producers.state.get(header.producer_id) if earlier is None else earlier[0]
                 if known is not None and origin is CLIENT:
                     found = known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
                     if found is not None:
                         first, last, append_ms = found
                         return Appended(first, last, append_ms if config.log_append_time else -1, True)
-                staged[header.producer_id] = _staged(known, batch, offset, origin, wall_ms)
+                staged[header.producer_id] = self._staged(
+                    known, batch, offset, origin, wall_ms, verification, transaction_version
+                )
             offset += header.last_offset_delta + 1
         if leader_epoch != log.epoch:
             log.assign_epoch(leader_epoch)
@@ -255,7 +290,72 @@ class Writer:
         self._write(records, batches, wall_ms)
         if staged:
             self._producers.state.adopt(staged)
+            self._follow_transactions()
         return Appended(first_offset, offset - 1, append_time_ms, False)
+
+    def _staged(
+        self,
+        known: ProducerEntry | None,
+        batch: Batch,
+        offset: int,
+        origin: AppendOrigin,
+        wall_ms: int,
+        verification: Verification | None,
+        transaction_version: int,
+    ) -> StagedEntry:
+        """The producer's state after its batch is written at `offset`. Raises KafkaError if the batch is not
+        allowed."""
+        header = batch.header
+        producer_id = header.producer_id
+        entry = ProducerEntry(NO_PRODUCER_EPOCH) if known is None else known.copy()
+        marker = marker_of(batch.view) if header.is_control else None
+        if marker is not None:
+            entry.check_marker(producer_id, header.producer_epoch, marker.coordinator_epoch, transaction_version)
+        else:
+            # Before the verification: a producer that was fenced must learn that and can recover (KAFKA-19690).
+            entry.check_epoch(producer_id, header.producer_epoch)
+        if not header.is_control:
+            if origin is CLIENT:
+                if header.is_transactional:
+                    self._check_verified(entry, batch, verification)
+                entry.check_sequence(producer_id, header.producer_epoch, header.base_sequence)
+            entry.check_transaction(producer_id, header.is_transactional)
+        entry.take(header, offset, marker, wall_ms)
+        return entry, marker, offset
+
+    def _check_verified(self, entry: ProducerEntry, batch: Batch, verification: Verification | None) -> None:
+        """Raises KafkaError unless the transaction is open in this log, or the coordinator has said that the partition
+        takes part in it and nothing has happened since that makes the answer outdated."""
+        header = batch.header
+        if verification is UNCHECKED or entry.has_open_transaction(header.producer_epoch):
+            return
+        pending = self._producers.state.verification_of(header.producer_id)
+        if verification is None or pending is not verification or verification.epoch != header.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the batch of producer {header.producer_id} is not part of an ongoing transaction",
+            )
+        is_first = entry.epoch == NO_PRODUCER_EPOCH
+        if (is_first and verification.is_new_state_expected and header.base_sequence != 0) or (
+            header.base_sequence > verification.lowest_sequence
+        ):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; an earlier batch of its "
+                "transaction must be appended first",
+            )
+
+    def _follow_transactions(self) -> None:
+        """After batches of producers were written: put aborted transactions into the index."""
+        state = self._producers.state
+        log = self._log
+        if log.transactions is not state.transactions:
+            log.transactions = state.transactions
+        if state.transactions is not None and state.transactions.aborted:
+            try:
+                self._aborted.note(log.active, state.take_aborted())
+            except OSError as error:
+                log.fail("writing", error)
 
     def _check_follows(self, batches: list[Batch]) -> None:
         log = self._log
@@ -416,18 +516,3 @@ class Writer:
             jitter_ms = log.runtime.rng.randrange(min(config.segment_jitter_ms, config.roll_ms) + 1)
         since = active.first_timestamp if active.first_timestamp >= 0 else log.runtime.wall_ms()
         self._roll_after = since + config.roll_ms - jitter_ms
-
-
-def _staged(
-    known: ProducerEntry | None, batch: Batch, offset: int, origin: AppendOrigin, wall_ms: int
-) -> ProducerEntry:
-    """The producer's state after its batch is written at `offset`. Raises KafkaError if the batch is not allowed."""
-    header = batch.header
-    entry = ProducerEntry(NO_PRODUCER_EPOCH) if known is None else known.copy()
-    entry.check_epoch(header.producer_id, header.producer_epoch)
-    if not header.is_control:
-        if origin is CLIENT:
-            entry.check_sequence(header.producer_id, header.producer_epoch, header.base_sequence)
-        entry.check_transaction(header.producer_id, header.is_transactional)
-    entry.take(header, offset, batch.view, wall_ms)
-    return entry

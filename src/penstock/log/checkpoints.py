@@ -46,6 +46,8 @@ class SegmentState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size_bytes: int
     max_timestamp: int
     max_timestamp_offset: int
+    aborted: int = -1
+    """The number of entries in the index of aborted transactions; -1 if unknown."""
 
 
 class LogState(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +64,9 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     """The number of producers in the snapshot at the end offset; if 0, the snapshot need not be read."""
     seal: tuple[int, int, int, int] | None = None
     """Seal of the active segment's index, whose files are not synced."""
+    transactions: int = -1
+    """The number of open transactions in the snapshot at the end offset; -1 if unknown. Unless it is 0, the snapshot is
+    read when the log is opened: readers of committed records must not pass an open transaction."""
 
 
 def encode_offsets(offsets: Iterable[tuple[str, int]]) -> bytes:

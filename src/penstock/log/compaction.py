@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.compaction_job import MAP_ENTRY_BYTES, CorruptBatch, LastBatch, Progress, Source, Task
 from penstock.log.compaction_swap import Swap
-from penstock.log.compaction_transactions import AbortedTransaction
 from penstock.log.config import NEVER, LogConfig
 from penstock.log.reading import LogChanged
 from penstock.log.segment import UNKNOWN
@@ -115,7 +114,7 @@ async def cleanable(log: Log, upto: int, wall_ms: int) -> Cleanable:
     first_dirty_offset = max(min(log.clean_end, log.end_offset), log.start_offset)
     stable_offset = min(upto, log.recovery_point)
     if log.segments[-1].base_offset > first_dirty_offset:
-        stable_offset = min(stable_offset, log.snapshots.first_unstable_offset())
+        stable_offset = min(stable_offset, log.last_stable_offset(upto))
     facts = []
     for segment in list(log.segments)[:-1]:
         is_dirty = segment.end_offset > first_dirty_offset
@@ -177,16 +176,13 @@ class Compaction:
         map_bytes: int,
         step_bytes: int = STEP_BYTES,
         pace: Callable[[int], Awaitable[None]] | None = None,
-        aborted: tuple[AbortedTransaction, ...] = (),
     ) -> None:
-        """`pace` is awaited with the bytes read and written by each step, and may delay the next. `aborted` are the
-        aborted transactions below the end of the extent."""
+        """`pace` is awaited with the bytes read and written by each step, and may delay the next."""
         self._log = log
         self._extent = extent
         self._keys_max = max(1, map_bytes // MAP_ENTRY_BYTES)
         self._step_bytes = step_bytes
         self._pace = pace
-        self._aborted = aborted
         self._is_stopped = False
         self._version = log.version
 
@@ -255,6 +251,7 @@ class Compaction:
         dirty_position = 0
         if extent.first_dirty_offset < log.end_offset:
             dirty_position = (await log.reader.locate(extent.first_dirty_offset)).position
+        aborted = await log.aborted.find(log.segments[0].base_offset, extent.first_uncleanable_offset)
         self._check()
         sources = tuple(
             Source(
@@ -282,7 +279,7 @@ class Compaction:
             index_interval_bytes=config.index_interval_bytes,
             keys_max=self._keys_max,
             producers=producers,
-            aborted=self._aborted,
+            aborted=tuple(aborted),
         )
 
     def _check(self) -> None:

@@ -25,10 +25,11 @@ from crc32c import crc32c
 
 from penstock.log import names
 from penstock.log.compaction_filter import OffsetMap, add_keys, emptied, filter_batch, filter_marker, pick
-from penstock.log.compaction_transactions import AbortedTransaction, Transactions
+from penstock.log.compaction_transactions import Transactions
 from penstock.log.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, encode_offset_entries
 from penstock.log.scan import IndexBuilder
 from penstock.log.segment import POSITION_MAX, RELATIVE_OFFSET_MAX
+from penstock.log.transactions import AbortedTransaction
 from penstock.runtime import JobDisk
 from penstock.wire.errors import WireError
 from penstock.wire.records import (
@@ -208,8 +209,9 @@ def group_sources(sources: list[Source], task: Task) -> Iterator[list[Source]]:
 
 def _collect(disk: JobDisk, task: Task, offsets: OffsetMap) -> Generator[Progress, None, int]:
     """Fill the map. Returns the last offset that was added."""
-    transactions = Transactions(task.aborted)
     first_dirty, keys_max = task.first_dirty_offset, task.keys_max
+    # This pass does not see the markers of transactions that ended before.
+    transactions = Transactions(one for one in task.aborted if one.last_offset >= first_dirty)
     latest = first_dirty - 1
     for source in task.sources:
         if source.end_offset <= first_dirty:

@@ -13,6 +13,9 @@ old files are ignored; once it is gone, so are they. The new segment replaces th
 its base offset to the end of its last batch. (The last batch of a compacted segment is always kept, if only as an empty
 header.) During a swap an index without `.swap` is not trusted: it may be the old one.
 
+A compacted segment has no index of aborted transactions (`.txnindex`): their records are gone, and so may be their
+markers. The old one is removed in step 3. If it stayed, readers would wait for a marker that no longer exists.
+
 Readers of an old segment can continue: the file stays readable under its new name, and after its removal by readers
 that retain it.
 """
@@ -118,6 +121,7 @@ class Swap:
             end_offset=cleaned.end_offset,
             max_timestamp=cleaned.max_timestamp,
             max_timestamp_offset=cleaned.max_timestamp_offset,
+            aborted_count=0,
         )
         # The file has this name only until the rename below, which the file object follows.
         segment.use_file(disk.open(swapped))
@@ -125,10 +129,10 @@ class Swap:
         replaced = log.segments[first : first + len(cleaned.replaces)]
         for old in replaced:
             old.is_removed = True
-            if old.loaded_index is not None:
-                old.loaded_index.discard()
+            old.discard_indexes()
         for suffix in INDEX_SUFFIXES:
             disk.rename(path + suffix + names.SWAP_SUFFIX, path + suffix)
+        disk.unlink(path + names.ABORTED_INDEX_SUFFIX)
         log.segments[first : first + len(replaced)] = [segment]
         log.trimmer.changed()
         return replaced
@@ -145,7 +149,7 @@ class Swap:
             disk.rename(path, path + names.DELETED_SUFFIX)
             log.trimmer.unlink_later(path + names.DELETED_SUFFIX)
             if number:
-                for suffix in INDEX_SUFFIXES:
+                for suffix in (*INDEX_SUFFIXES, names.ABORTED_INDEX_SUFFIX):
                     disk.unlink(old.path(suffix))
                 if old.base_offset != log.snapshots.offset:
                     disk.unlink(old.path(names.SNAPSHOT_SUFFIX))
@@ -186,13 +190,14 @@ async def finish_swaps(runtime: Runtime, directory: str) -> None:
         for name in present:
             old = names.offset_in(name, names.LOG_SUFFIX)
             if old is not None and base_offset < old < end_offset:
-                for suffix in SUFFIXES:
+                for suffix in (*SUFFIXES, names.ABORTED_INDEX_SUFFIX):
                     disk.unlink(names.path_of(directory, old, suffix))
         for suffix in INDEX_SUFFIXES:
             if disk.exists(path + suffix + names.SWAP_SUFFIX):
                 disk.rename(path + suffix + names.SWAP_SUFFIX, path + suffix)
             else:
                 disk.unlink(path + suffix)
+        disk.unlink(path + names.ABORTED_INDEX_SUFFIX)
         await disk.sync_dir(directory)
         disk.rename(path + names.LOG_SUFFIX + names.SWAP_SUFFIX, path + names.LOG_SUFFIX)
         await disk.sync_dir(directory)

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from penstock.log.transactions import AbortedTransaction
 from penstock.wire.records import BatchHeader, ControlRecordType, iter_records, parse_control_key
 
 MARKER_BYTES_MAX = 64 << 10
-
-
-class AbortedTransaction(NamedTuple):
-    """The range of an aborted transaction: from its first batch to its marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class Transactions:

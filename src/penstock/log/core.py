@@ -18,6 +18,7 @@ from penstock.log.index_entries import IndexDamaged
 from penstock.log.indexes import IndexCache
 from penstock.log.scan import rebuild_index
 from penstock.log.segment import Segment
+from penstock.log.transactions import Transactions
 from penstock.runtime import Future, Runtime
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -54,6 +55,7 @@ class LogCore:
         "segments",
         "stable_end",
         "start_offset",
+        "transactions",
         "version",
     )
 
@@ -100,6 +102,8 @@ class LogCore:
         """Valid batches followed a corrupt one, so it may have been synced: bit rot, not a torn write."""
         self.cuts: tuple[Cut, ...] = ()
         """Copies of the bytes that were cut off."""
+        self.transactions: Transactions | None = None
+        """The transactions that readers of committed records may have to wait for; None if there were none."""
         self.version = 0
         """Incremented by every truncation and removal of segments; positions found under an older version are
         invalid."""
@@ -147,6 +151,13 @@ class LogCore:
             # log's start.
             return epoch, self.start_offset
         return found, end_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end of what a reader of committed records may see."""
+        transactions = self.transactions
+        if transactions is None:
+            return high_watermark
+        return transactions.last_stable_offset(high_watermark, self.start_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; -1 if unknown."""

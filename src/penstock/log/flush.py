@@ -193,6 +193,8 @@ class Flusher:
         if segment.is_removed:
             return []
         files = list(segment.index_files())
+        if segment.aborted_count:
+            files.append(self._log.runtime.disk.open(segment.aborted.path))
         snapshot = names.path_of(self._log.directory, segment.end_offset, names.SNAPSHOT_SUFFIX)
         disk = self._log.runtime.disk
         if disk.exists(snapshot):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -56,6 +56,16 @@ class Seal(NamedTuple):
     times_crc: int
 
 
+class Cached(Protocol):
+    """An index that may be in memory."""
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    def drop(self) -> None:
+        """Leave memory, after writing to disk what only memory has."""
+
+
 class IndexCache:
     """The indexes in memory of all logs of a broker; drops the least recently used."""
 
@@ -64,12 +74,12 @@ class IndexCache:
     def __init__(self, bytes_max: int = INDEX_CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.size_bytes = 0
-        self._indexes: OrderedDict[SegmentIndex, int] = OrderedDict()
+        self._indexes: OrderedDict[Cached, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._indexes)
 
-    def touch(self, index: SegmentIndex) -> None:
+    def touch(self, index: Cached) -> None:
         """Mark `index` as most recently used, after a search or an addition."""
         indexes = self._indexes
         size_bytes = index.memory_bytes
@@ -82,7 +92,7 @@ class IndexCache:
             except OSError:
                 return  # an index that cannot be stored stays in memory; the next append reports the disk's error
 
-    def forget(self, index: SegmentIndex) -> None:
+    def forget(self, index: Cached) -> None:
         self.size_bytes -= self._indexes.pop(index, 0)
 
 

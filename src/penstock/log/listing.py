@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.log import names
+from penstock.log.aborted import UNKNOWN_COUNT
 from penstock.log.checkpoints import LogState
 from penstock.log.cutting import Cut
 from penstock.log.epochs import EpochCache, EpochsDamaged, decode_epochs
@@ -56,6 +57,7 @@ def from_state(disk: Disk, directory: str, state: LogState, cache: IndexCache) -
                 end_offset=end_offset,
                 max_timestamp=segment.max_timestamp,
                 max_timestamp_offset=segment.max_timestamp_offset,
+                aborted_count=segment.aborted,
             )
         )
     if segments:
@@ -80,6 +82,8 @@ class Listing:
     def __init__(self, disk: Disk, directory: str, recovery_point: int, start_offset: int) -> None:
         self.bases: list[int] = []
         self.snapshots: list[int] = []
+        self.aborted: list[int] = []
+        """The base offsets of segments with an index of aborted transactions."""
         self.deleted: list[str] = []
         self.useless: list[str] = []
         self.is_swapping = False
@@ -101,6 +105,9 @@ class Listing:
                 base := names.offset_in(name, names.TIME_INDEX_SUFFIX)
             ) is not None:
                 indexes.append((base, path))
+            elif (base := names.offset_in(name, names.ABORTED_INDEX_SUFFIX)) is not None:
+                indexes.append((base, path))
+                self.aborted.append(base)
         self.useless += [path for base, path in indexes if base not in self.bases]
         paths = [names.path_of(directory, base, names.LOG_SUFFIX) for base in self.bases]
         self.sizes = [disk.size(path) for path in paths]
@@ -108,15 +115,18 @@ class Listing:
         self.epochs = _read_epochs(disk, directory)
         """The epochs; None if the file is damaged."""
         first = max([base for base in self.bases if base <= start_offset], default=self.bases[0] if self.bases else 0)
-        self.producers, self.producers_offset = self._read_snapshot(disk, directory, max(recovery_point, first))
+        self.producers, self.producers_offset = self.read_snapshot(disk, directory, max(recovery_point, first))
 
     def segments(self, disk: Disk, directory: str, cache: IndexCache) -> list[Segment]:
         segments = []
         for base, size, end_offset in zip(self.bases, self.sizes, [*self.bases, OPEN_END][1:], strict=True):
-            segments.append(Segment(disk, directory, base, cache, size_bytes=size, end_offset=end_offset))
+            aborted = UNKNOWN_COUNT if base in self.aborted else 0
+            segments.append(
+                Segment(disk, directory, base, cache, size_bytes=size, end_offset=end_offset, aborted_count=aborted)
+            )
         return segments
 
-    def _read_snapshot(self, disk: Disk, directory: str, trusted: int) -> tuple[ProducerState, int]:
+    def read_snapshot(self, disk: Disk, directory: str, trusted: int) -> tuple[ProducerState, int]:
         """The newest undamaged snapshot at or below `trusted`, the offset up to which the log is known to exist."""
         for offset in reversed(self.snapshots):
             if offset <= trusted:

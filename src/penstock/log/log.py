@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from penstock.log import names
+from penstock.log.aborted import AbortedTransactions
 from penstock.log.appending import Writer
 from penstock.log.checkpoints import LogState, SegmentState
 from penstock.log.config import LogConfig
@@ -22,7 +23,7 @@ from penstock.runtime import Runtime
 
 
 class Log(LogCore):
-    __slots__ = ("reader", "snapshots", "trimmer", "writer")
+    __slots__ = ("aborted", "reader", "snapshots", "trimmer", "writer")
 
     def __init__(
         self,
@@ -48,8 +49,9 @@ class Log(LogCore):
         )
         self.reader = Reader(self)
         self.snapshots = ProducerSnapshots(self, parts.producers, parts.snapshot_offset)
-        self.writer = Writer(self, self.snapshots)
-        self.trimmer = Trimmer(self, self.reader, self.writer, self.snapshots)
+        self.aborted = AbortedTransactions(self, self.snapshots)
+        self.writer = Writer(self, self.snapshots, self.aborted)
+        self.trimmer = Trimmer(self, self.reader, self.writer, self.snapshots, self.aborted)
 
     @property
     def config(self) -> LogConfig:
@@ -105,6 +107,9 @@ class Log(LogCore):
         log.scanned_bytes, log.cut_bytes, log.cut_whole = parts.scanned_bytes, parts.cut_bytes, parts.cut_whole
         log.cuts = tuple(parts.cuts)
         log.names_in_doubt = not clean or state is None
+        if parts.producers is None and state is not None and state.transactions:
+            # Readers of committed records must not pass an open transaction, even if the snapshot is damaged.
+            await log.snapshots.reload(log.reader)
         for path in parts.deleted:
             log.trimmer.unlink_later(path)
         for segment in parts.obsolete:
@@ -131,8 +136,8 @@ class Log(LogCore):
         for segment in self.segments:
             if clean:
                 segment.release()
-            elif segment.loaded_index is not None:
-                self.cache.forget(segment.loaded_index)
+            else:
+                segment.forget_indexes()
         return state
 
     async def delete(self) -> None:
@@ -167,8 +172,7 @@ class Log(LogCore):
         self.trimmer.cancel_unlinks()
         for segment in self.segments:
             segment.is_removed = True
-            if segment.loaded_index is not None:
-                segment.loaded_index.discard()
+            segment.discard_indexes()
 
     async def _settle(self) -> None:
         """Write to disk everything that an unclean start would have to rebuild."""
@@ -183,11 +187,14 @@ class Log(LogCore):
             # The next start relies on this snapshot.
             await self.runtime.disk.open(self.snapshots.path).sync()
             self.flusher.names_changed()
+        if self.active.aborted_count > 0:
+            # The next start keeps the entries of markers before this snapshot.
+            await self.runtime.disk.open(self.active.aborted.path).sync()
         await self.flush()
 
     def _state(self) -> LogState:
         segments = [
-            SegmentState(s.base_offset, s.size_bytes, s.max_timestamp, s.max_timestamp_offset)
+            SegmentState(s.base_offset, s.size_bytes, s.max_timestamp, s.max_timestamp_offset, s.aborted_count)
             for s in self.segments
             if s.has_file
         ]
@@ -200,6 +207,7 @@ class Log(LogCore):
             first_timestamp=self.active.first_timestamp,
             producers=1 if self.snapshots.loaded is None else len(self.snapshots.loaded),
             seal=self.active.seal,
+            transactions=0 if self.transactions is None else len(self.transactions),
         )
 
     def _remove_directory(self, path: str) -> None:

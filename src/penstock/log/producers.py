@@ -19,6 +19,17 @@ one batch per producer there. We write one entry per remembered batch, the newes
 uses. (With one batch, a broker that was stopped cleanly would refuse the other batches that a client has in flight and
 retries.) The file carries a checksum, so it need not be synced: a damaged snapshot is ignored.
 
+**Transactions.** A transactional batch opens the producer's transaction, unless one is open. A marker ends it and fixes
+the producer's epoch. (`transactions` keeps the order of all transactions of a log.) The entry in the snapshot carries
+the first offset of an open transaction, and such a producer is never forgotten. A damaged snapshot must not make a
+reader pass an open transaction, so it is rebuilt from the log (`snapshots`).
+
+**Verification (KIP-890).** A leader accepts the first batch of a transaction only if the transaction coordinator knows
+that the partition takes part; otherwise nobody would ever write the marker. While the coordinator is asked, a
+`Verification` stands for the question. A marker, a newer epoch or a new leader discards it, so that a late answer
+cannot let in a batch of a transaction that has ended. It also remembers the lowest sequence number that was asked for,
+so that a later batch is not appended before an earlier one that must be retried.
+
 A producer is forgotten when it has not written for `producer.id.expiration.ms` by this broker's clock. The timestamps
 of its records do not count: a producer that replays old data would be forgotten while it writes. So a snapshot's
 timestamp field holds the wall time of the last append; with LogAppendTime that is also the batch's timestamp.
@@ -30,9 +41,11 @@ from array import array
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.log.transactions import AbortedTransaction, Transactions
 from penstock.wire.compression import Buffer
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.records import (
@@ -63,6 +76,34 @@ _SNAPSHOT_CRC = Struct(">I")
 
 _FIELDS = 4
 """The fields of a remembered batch: last sequence, last offset, offset delta, wall time of the append."""
+
+
+VERIFICATIONS_MAX = 10_000
+"""Pending verifications of one log. The oldest is dropped for a new one; its batch is then refused and retried."""
+
+
+class Marker(NamedTuple):
+    """The content of a control batch that ends a transaction."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+class Verification:
+    """A question to the transaction coordinator: does this partition take part in the producer's transaction?"""
+
+    __slots__ = ("epoch", "is_new_state_expected", "lowest_sequence", "started_ms")
+
+    def __init__(self, epoch: int, sequence: int, started_ms: int, is_new_state_expected: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.started_ms = started_ms
+        self.is_new_state_expected = is_new_state_expected
+        """Version 2 of transactions: every transaction has a new epoch and begins with sequence 0."""
+
+
+UNCHECKED = Verification(NO_PRODUCER_EPOCH, 0, 0, False)
+"""Stands for an append that needs no verification."""
 
 
 class SnapshotDamaged(Exception):
@@ -127,14 +168,13 @@ class ProducerEntry:
         other._batches = self._batches[:]
         return other
 
-    def take(self, header: BatchHeader, base_offset: int, batch: Buffer, append_ms: int) -> None:
-        """Record a batch that is in the log at `base_offset`, without checks."""
+    def take(self, header: BatchHeader, base_offset: int, marker: Marker | None, append_ms: int) -> None:
+        """Record a batch that is in the log at `base_offset`, without checks. `marker` is that of a control batch."""
         if header.is_control:
-            coordinator_epoch = coordinator_epoch_of_marker(batch)
-            if coordinator_epoch is not None:
+            if marker is not None:
                 self.begin_epoch(header.producer_epoch)
                 self.transaction_first_offset = NO_OFFSET
-                self.coordinator_epoch = coordinator_epoch
+                self.coordinator_epoch = marker.coordinator_epoch
                 self.last_append_ms = append_ms
             return
         self.begin_epoch(header.producer_epoch)
@@ -181,6 +221,30 @@ class ProducerEntry:
                 f"producer {producer_id} sent sequence {first_sequence} after {self.last_sequence}",
             )
 
+    def has_open_transaction(self, epoch: int) -> bool:
+        return self.transaction_first_offset >= 0 and self.epoch == epoch
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Raises KafkaError if a marker with these epochs is outdated.
+
+        Version 2 of transactions writes markers with an epoch above that of the transaction (KIP-1228). A marker with
+        the same epoch could be a delayed one of an earlier transaction. If no transaction is open, it is a repetition
+        of the last marker, whose answer was lost, and is accepted (KAFKA-19999).
+        """
+        self.check_epoch(producer_id, epoch)
+        if transaction_version >= 2 and epoch == self.epoch and self.transaction_first_offset >= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the marker for producer {producer_id} has epoch {epoch}, which is that of the open transaction; "
+                "transactions of version 2 are ended with a newer one",
+            )
+        if coordinator_epoch < self.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker for producer {producer_id} has coordinator epoch {coordinator_epoch}, "
+                f"but a marker with the newer epoch {self.coordinator_epoch} was written already",
+            )
+
     def check_transaction(self, producer_id: int, transactional: bool) -> None:
         if self.transaction_first_offset >= 0 and not transactional:
             raise KafkaError(
@@ -192,10 +256,13 @@ class ProducerEntry:
 class ProducerState:
     """All producers of a log."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_verifications", "transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._verifications: dict[int, Verification] | None = None
+        self.transactions: Transactions | None = None
+        """None until a transaction begins."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -208,17 +275,86 @@ class ProducerState:
 
     def replay(self, header: BatchHeader, batch: Buffer, append_ms: int) -> None:
         """Record a batch that is in the log. The leader checked it when it was appended."""
-        entry = self._entries.get(header.producer_id)
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[header.producer_id] = ProducerEntry(NO_PRODUCER_EPOCH)
-        entry.take(header, header.base_offset, batch, append_ms)
+            entry = self._entries[producer_id] = ProducerEntry(NO_PRODUCER_EPOCH)
+        marker = marker_of(batch) if header.is_control else None
+        before = entry.transaction_first_offset
+        entry.take(header, header.base_offset, marker, append_ms)
+        if entry.transaction_first_offset != before or marker is not None:
+            self._follow(producer_id, before, entry.transaction_first_offset, marker, header.base_offset)
 
-    def adopt(self, entries: dict[int, ProducerEntry]) -> None:
+    def adopt(self, entries: dict[int, StagedEntry]) -> None:
         """Take over entries that were staged while an append was being checked."""
-        self._entries.update(entries)
+        for producer_id, (entry, marker, offset) in entries.items():
+            known = self._entries.get(producer_id)
+            self._entries[producer_id] = entry
+            before = NO_OFFSET if known is None else known.transaction_first_offset
+            if entry.transaction_first_offset != before or marker is not None:
+                self._follow(producer_id, before, entry.transaction_first_offset, marker, offset)
+
+    def _follow(self, producer_id: int, before: int, after: int, marker: Marker | None, offset: int) -> None:
+        """The producer's transaction began or ended with the batch at `offset`."""
+        if self._verifications is not None:
+            self._verifications.pop(producer_id, None)
+        if after >= 0:
+            assert before < 0, "a transaction begins where none is open"
+            self.begin_transaction(producer_id, after)
+        elif before >= 0:
+            assert marker is not None, "only a marker ends a transaction"
+            assert self.transactions is not None
+            self.transactions.end(producer_id, offset, marker.committed)
+
+    def begin_transaction(self, producer_id: int, first_offset: int) -> None:
+        if self.transactions is None:
+            self.transactions = Transactions()
+        self.transactions.begin(producer_id, first_offset)
+
+    def carry_over(self, before: Transactions, from_offset: int) -> None:
+        """This state was built from a snapshot at `from_offset`: `Transactions.carry_over`."""
+        if self.transactions is None:
+            self.transactions = Transactions()
+        self.transactions.carry_over(before, from_offset)
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """The transactions that were aborted since the last call, to be put into the index."""
+        return [] if self.transactions is None else self.transactions.take_aborted()
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, is_new_state_expected: bool
+    ) -> Verification | None:
+        """Note that the coordinator is asked about a producer's batch. None if it need not be: the transaction is open
+        in this log."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.has_open_transaction(epoch):
+            return None
+        if self._verifications is None:
+            self._verifications = {}
+        known = self._verifications.get(producer_id)
+        if known is not None and known.epoch == epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+            return known
+        if known is not None and known.epoch > epoch:
+            return Verification(epoch, sequence, wall_ms, is_new_state_expected)  # an outdated epoch: never valid
+        if known is None and len(self._verifications) >= VERIFICATIONS_MAX:
+            del self._verifications[next(iter(self._verifications))]
+        verification = Verification(epoch, sequence, wall_ms, is_new_state_expected)
+        self._verifications[producer_id] = verification
+        return verification
+
+    def verification_of(self, producer_id: int) -> Verification | None:
+        return None if self._verifications is None else self._verifications.get(producer_id)
+
+    def void_verifications(self) -> None:
+        """Another leader may have appended meanwhile: no answer of a coordinator counts any more."""
+        self._verifications = None
 
     def expire(self, wall_ms: int, expiration_ms: int) -> int:
         """Forget producers that have not written for that long and have no open transaction. Returns how many."""
+        for producer_id, verification in list((self._verifications or {}).items()):
+            if wall_ms - verification.started_ms >= expiration_ms and self._verifications is not None:
+                del self._verifications[producer_id]
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -256,11 +392,17 @@ class ProducerState:
         return bytes(out)
 
 
-def coordinator_epoch_of_marker(batch: Buffer) -> int | None:
-    """The coordinator epoch in the control batch that ends a transaction; None for other control batches."""
+StagedEntry = tuple[ProducerEntry, Marker | None, int]
+"""A producer after a batch is appended: its entry, the batch's marker if it is one, and the batch's offset."""
+
+
+def marker_of(batch: Buffer) -> Marker | None:
+    """The content of the control batch that ends a transaction; None for other control batches, and for a marker that
+    compaction has emptied."""
     for record in iter_records(batch, max_decompressed_bytes=MARKER_BYTES_MAX, verify_crc=False):
-        if parse_control_key(record.key) in _MARKERS and record.value is not None:
-            return int(_MARKER_VALUE.unpack_from(record.value)[1])
+        kind = parse_control_key(record.key)
+        if kind in _MARKERS and record.value is not None:
+            return Marker(kind == ControlRecordType.COMMIT, int(_MARKER_VALUE.unpack_from(record.value)[1]))
         break
     return None
 
@@ -286,4 +428,7 @@ def decode_snapshot(data: bytes) -> ProducerState:
         entry.last_append_ms = append_ms
         entry.coordinator_epoch = coordinator_epoch
         entry.transaction_first_offset = first_offset
+    opened = [(one.transaction_first_offset, known) for known, one in state._entries.items()]
+    for first_offset, producer_id in sorted(pair for pair in opened if pair[0] >= 0):
+        state.begin_transaction(producer_id, first_offset)
     return state

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from penstock.log import cutting, names
+from penstock.log.aborted import first_from
 from penstock.log.checkpoints import LogState
 from penstock.log.config import LogConfig
 from penstock.log.core import INDEX_GAP_BYTES_MIN
@@ -69,6 +70,8 @@ class Recovery:
         self._slice_ms = slice_ms
         self._damage: list[str] = []
         self._must_sync = False
+        self._aborted_kept: int | None = 0
+        """Entries of the first scanned segment's index of aborted transactions that need not be rebuilt."""
         self._snapshots_written: list[int] = []
         self._scanned_bytes = 0
         self._cut_bytes = 0
@@ -123,7 +126,7 @@ class Recovery:
         """Check the segments from the recovery point, or from the snapshot before it. Leaves the intact ones in
         `segments`."""
         self._apply_hint(segments)
-        check = self._begin(segments[0].base_offset)
+        check = self._begin(segments)
         number = bisect_right([segment.base_offset for segment in segments], check.from_offset) - 1
         rebuilt: list[Segment] = []
         if number and segments[number - 1].end_offset == self._recovery_point:
@@ -135,6 +138,7 @@ class Recovery:
             check.begin(segment, self._listing.mtimes_ms[segment.base_offset])
             position = await self._known_position(segment, check)
             whole = await self._scan_segment(segment, position, check)
+            self._store_aborted(segment, check)
             later = segments[number + 1 :]
             if whole and later and self._follows(check, later[0]):
                 segment.store_index()
@@ -168,18 +172,45 @@ class Recovery:
             await rebuild_index(self._runtime, segment, interval_bytes)
         segment.set_timestamps(*segment.index.last_time())
 
-    def _begin(self, base_offset: int) -> Check:
+    def _begin(self, segments: list[Segment]) -> Check:
         """Where to start: at the newest snapshot at or below the recovery point, or at the start of the log."""
         listing = self._listing
+        base_offset = segments[0].base_offset
         producers, from_offset = listing.producers, listing.producers_offset
         if self._hint is not None and not self._hint.producers and from_offset < self._hint.end_offset:
             producers, from_offset = ProducerState(), self._hint.end_offset
         if from_offset < base_offset or listing.epochs is None:
             producers, from_offset = ProducerState(), base_offset
+        scanned = segments[max(0, bisect_right([segment.base_offset for segment in segments], from_offset) - 1)]
+        self._aborted_kept = self._aborted_before(scanned, from_offset)
+        if self._aborted_kept is None:
+            # Its aborted transactions can only be found with the state before the segment.
+            producers, from_offset = listing.read_snapshot(self._disk, self._directory, scanned.base_offset)
+            if from_offset < base_offset:
+                producers, from_offset = ProducerState(), base_offset
         # Entries beyond the recovery point may belong to a lost tail; the scan finds the valid ones again.
         trusted = max(self._recovery_point, base_offset)
         known = EpochCache([entry for entry in listing.epochs or () if entry[1] < trusted])
         return Check(self._config, known, producers, from_offset)
+
+    def _aborted_before(self, segment: Segment, offset: int) -> int | None:
+        """The number of entries in the index of aborted transactions whose markers are below `offset`, where a clean
+        stop left a snapshot. None if the index is damaged."""
+        if not segment.aborted_count or offset <= segment.base_offset:
+            return 0
+        try:
+            numbers = segment.aborted.read(segment.end_offset)
+        except IndexDamaged:
+            return None
+        return first_from(numbers, offset)
+
+    def _store_aborted(self, segment: Segment, check: Check) -> None:
+        """Rebuild the index of aborted transactions of a scanned segment."""
+        kept, self._aborted_kept = self._aborted_kept or 0, 0
+        aborted = check.producers.take_aborted()
+        if kept or aborted or segment.aborted_count:
+            segment.aborted.replace(kept, aborted)
+            self._must_sync = self._must_sync or not segment.aborted_count
 
     async def _known_position(self, segment: Segment, check: Check) -> int:
         """Where to start in a segment: at the end that the last clean stop recorded, if it is usable."""
@@ -351,10 +382,14 @@ class Recovery:
         )
 
     def _unlink_segment(self, segment: Segment) -> None:
-        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        for suffix in (
+            names.LOG_SUFFIX,
+            names.OFFSET_INDEX_SUFFIX,
+            names.TIME_INDEX_SUFFIX,
+            names.ABORTED_INDEX_SUFFIX,
+        ):
             self._disk.unlink(segment.path(suffix))
-        if segment.loaded_index is not None:
-            segment.loaded_index.discard()
+        segment.discard_indexes()
         self._must_sync = True
 
     def _write_snapshot(self, check: Check) -> None:

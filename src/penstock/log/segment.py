@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from penstock.log import names
+from penstock.log.aborted import UNKNOWN_COUNT, SegmentAborted
 from penstock.log.indexes import EMPTY_INDEX_BYTES, IndexCache, Seal, SegmentIndex
 from penstock.runtime import Disk, File
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 class Segment:
     __slots__ = (
+        "_aborted",
+        "_aborted_count",
         "_cache",
         "_directory",
         "_disk",
@@ -69,12 +72,15 @@ class Segment:
         max_timestamp: int = UNKNOWN,
         max_timestamp_offset: int = -1,
         first_timestamp: int = UNKNOWN,
+        aborted_count: int = UNKNOWN_COUNT,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._cache = cache
         self._file: File | None = None
         self._index: SegmentIndex | None = None
+        self._aborted: SegmentAborted | None = None
+        self._aborted_count = aborted_count
         self.base_offset = base_offset
         self.end_offset = end_offset
         self.size_bytes = size_bytes
@@ -92,7 +98,15 @@ class Segment:
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, cache: IndexCache) -> Segment:
         """A new, empty segment. Its file is created by `create_file`, so a partition that is never written has none."""
-        segment = cls(disk, directory, base_offset, cache, max_timestamp=NO_TIMESTAMP, first_timestamp=NO_TIMESTAMP)
+        segment = cls(
+            disk,
+            directory,
+            base_offset,
+            cache,
+            max_timestamp=NO_TIMESTAMP,
+            first_timestamp=NO_TIMESTAMP,
+            aborted_count=0,
+        )
         segment.has_file = False
         return segment
 
@@ -118,6 +132,20 @@ class Segment:
     @index.setter
     def index(self, index: SegmentIndex) -> None:
         self._index = index
+
+    @property
+    def aborted(self) -> SegmentAborted:
+        """The aborted transactions whose markers are in this segment."""
+        if self._aborted is None:
+            self._aborted = SegmentAborted(
+                self._disk, self._directory, self.base_offset, self._cache, self._aborted_count
+            )
+        return self._aborted
+
+    @property
+    def aborted_count(self) -> int:
+        """The number of entries in the index of aborted transactions, if it is known."""
+        return self._aborted_count if self._aborted is None else self._aborted.count
 
     def use_file(self, file: File) -> None:
         """Use a file that temporarily has another name."""
@@ -177,10 +205,25 @@ class Segment:
         if self._file is not None:
             self._file.close()
 
+    def forget_indexes(self) -> None:
+        """The log was closed as after a crash: its indexes no longer count as memory in use."""
+        for index in (self._index, self._aborted):
+            if index is not None:
+                self._cache.forget(index)
+
+    def discard_indexes(self) -> None:
+        """The segment was removed: drop its indexes from memory."""
+        if self._index is not None:
+            self._index.discard()
+        if self._aborted is not None:
+            self._aborted.discard()
+
     def release(self) -> None:
         """Release descriptors and memory; both can be obtained again."""
         if self._index is not None:
             self._index.drop()
+        if self._aborted is not None:
+            self._aborted.drop()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -14,6 +14,7 @@ A power loss may follow any step, so the order of syncs matters:
 from __future__ import annotations
 
 from penstock.log import names
+from penstock.log.aborted import AbortedTransactions
 from penstock.log.appending import Writer
 from penstock.log.core import LogCore
 from penstock.log.producers import ProducerState
@@ -26,13 +27,21 @@ from penstock.wire.errors import ErrorCode, KafkaError
 
 
 class Trimmer:
-    __slots__ = ("_log", "_producers", "_reader", "_removing", "_unlinks", "_writer")
+    __slots__ = ("_aborted", "_log", "_producers", "_reader", "_removing", "_unlinks", "_writer")
 
-    def __init__(self, log: LogCore, reader: Reader, writer: Writer, producers: ProducerSnapshots) -> None:
+    def __init__(
+        self,
+        log: LogCore,
+        reader: Reader,
+        writer: Writer,
+        producers: ProducerSnapshots,
+        aborted: AbortedTransactions,
+    ) -> None:
         self._log = log
         self._reader = reader
         self._writer = writer
         self._producers = producers
+        self._aborted = aborted
         self._removing: Future[None] | None = None
         """Resolves when the running removal of segments, by retention or compaction, is finished."""
         self._unlinks: dict[str, Timer] | None = None
@@ -167,6 +176,7 @@ class Trimmer:
         try:
             found = await self._reader.locate(offset)
             await log.load_index(found.segment)
+            await self._aborted.load(found.segment)
             if found.base_offset > offset:
                 # The offset and those before it are in a gap: after a restart the log would end where its last batch
                 # ends.
@@ -192,7 +202,7 @@ class Trimmer:
             log.segments.append(log.active)
             log.epochs.clear()
             log.epoch = log.epochs.latest_epoch
-            self._producers.loaded = ProducerState()
+            self._producers.use(ProducerState())
             self._writer.active_replaced()
             await self.lower_checkpoint()
             log.runtime.disk.mkdir(log.directory)
@@ -235,6 +245,7 @@ class Trimmer:
             self.remove(later)
         segment.file.truncate(position)
         segment.index.truncate(position, end_offset)
+        segment.aborted.truncate(end_offset)
         self._producers.remove_above(end_offset)
         await segment.file.sync()
         await disk.sync_dir(log.directory)
@@ -286,14 +297,17 @@ class Trimmer:
         log = self._log
         disk = log.runtime.disk
         segment.is_removed = True
-        index = segment.loaded_index
-        if index is not None:
-            index.discard()
+        segment.discard_indexes()
         if not segment.has_file:
             return
         path = segment.path(names.LOG_SUFFIX)
         disk.rename(path, path + names.DELETED_SUFFIX)
-        for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX):
+        for suffix in (
+            names.OFFSET_INDEX_SUFFIX,
+            names.TIME_INDEX_SUFFIX,
+            names.ABORTED_INDEX_SUFFIX,
+            names.SNAPSHOT_SUFFIX,
+        ):
             disk.unlink(segment.path(suffix))
         if self._producers.offset == segment.base_offset:
             self._producers.offset = NO_SNAPSHOT

@@ -174,7 +174,9 @@ def set_max_timestamp(batch: Batch, attributes: int, max_timestamp: int) -> None
 def _check_batch(batch: Batch, config: LogConfig, origin: AppendOrigin) -> None:
     header = batch.header
     size = header.size_bytes
-    if origin is not AppendOrigin.RAFT_LEADER and size > config.max_message_bytes:
+    # A marker is written whatever the topic's limit is: without it the transaction would stay open for ever.
+    is_marker = origin is AppendOrigin.COORDINATOR and header.is_control
+    if origin is not AppendOrigin.RAFT_LEADER and size > config.max_message_bytes and not is_marker:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {size} bytes; the topic's max.message.bytes is {config.max_message_bytes}",
@@ -200,6 +202,8 @@ def _check_client_batch(header: BatchHeader, size: int) -> None:
         problem = f"the base offset of a producer's batch must be 0, not {header.base_offset}"
     elif header.attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
         problem = "clients may not write control records or set a delete horizon"
+    elif header.producer_id < 0 and header.is_transactional:
+        problem = "a transactional batch must name its producer"
     elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         problem = (
             f"producer {header.producer_id} sent sequence {header.base_sequence} and epoch {header.producer_epoch}, "

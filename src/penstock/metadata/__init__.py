@@ -15,9 +15,9 @@ Images are persistent data structures (`sharded`): a new one costs only what cha
 hold. A `MetadataDelta` both builds the next image and lists the differences, so publishers need not scan everything.
 
 Modules: `image`, `delta`, `sharded`; `controller` with `topic_control`, `config_control`, `broker_control`,
-`acl_control`, `partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement` and `requests`
-(its requests and results); `loader` and `snapshot` (log and snapshot → image); `features`, `security_level`,
-`topic_names`, `records`, and `formatting` (a new data directory).
+`acl_control`, `quota_control`, `partition_control`, `elections`, `reassignment_control`, `reassignments`, `placement`
+and `requests` (its requests and results); `loader` and `snapshot` (log and snapshot → image); `features`,
+`security_level`, `quotas`, `topic_names`, `records`, and `formatting` (a new data directory).
 """
 
 from penstock.metadata.controller import Controller
@@ -28,6 +28,8 @@ from penstock.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSION_LEVEL,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_LEVEL,
     bootstrap_records,
     finalized_features,
 )
@@ -55,6 +57,7 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.loader import MetadataLoader, Step
 from penstock.metadata.placement import place_replicas
+from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.reassignments import is_reassigning, target_of
 from penstock.metadata.records import partition_record
 from penstock.metadata.requests import (
@@ -78,6 +81,8 @@ from penstock.metadata.requests import (
     PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
+    QuotaAlteration,
+    QuotaResult,
     Registration,
     RegistrationReply,
     TopicCreation,
@@ -87,6 +92,7 @@ from penstock.metadata.requests import (
 from penstock.metadata.salvage import Salvage, salvage_records
 from penstock.metadata.sessions import BrokerSessions
 from penstock.metadata.snapshot import image_from_snapshot, image_records, snapshot_values
+from penstock.metadata.topic_control import Charge, free
 from penstock.metadata.topic_names import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -115,8 +121,12 @@ __all__ = [
     "SHARE_GROUP_STATE",
     "SUPPORTED_FEATURES",
     "TRANSACTION_STATE",
+    "TRANSACTION_VERSION",
+    "TRANSACTION_VERSION_LEVEL",
     "BrokerRegistration",
     "BrokerSessions",
+    "Charge",
+    "ClientQuota",
     "ConfigAlteration",
     "ConfigReplacement",
     "ConfigResult",
@@ -145,6 +155,8 @@ __all__ = [
     "PartitionState",
     "PartitionsCreation",
     "ProducerIdBlock",
+    "QuotaAlteration",
+    "QuotaResult",
     "Registration",
     "RegistrationReply",
     "ResourceType",
@@ -165,6 +177,7 @@ __all__ = [
     "finalized_features",
     "format_directory",
     "format_meta_properties",
+    "free",
     "image_from_snapshot",
     "image_records",
     "is_internal",

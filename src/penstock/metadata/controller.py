@@ -16,11 +16,18 @@ from penstock.config import BrokerConfig
 from penstock.metadata.acl_control import AclControl
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
+from penstock.metadata.credentials import (
+    CredentialDeletion,
+    CredentialResult,
+    CredentialUpsertion,
+    alter_credentials,
+)
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition_control import PartitionControl, concerned
+from penstock.metadata.quota_control import QuotaControl
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.requests import (
     AclDeletion,
@@ -41,6 +48,8 @@ from penstock.metadata.requests import (
     PartitionReassignmentResult,
     PartitionsCreation,
     ProducerIdBlock,
+    QuotaAlteration,
+    QuotaResult,
     R,
     Registration,
     RegistrationReply,
@@ -50,7 +59,7 @@ from penstock.metadata.requests import (
 )
 from penstock.metadata.security_level import with_security_level
 from penstock.metadata.snapshot import security_records
-from penstock.metadata.topic_control import TopicControl
+from penstock.metadata.topic_control import Charge, TopicControl, free
 from penstock.raft.types import Randomness
 from penstock.wire.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 
@@ -92,17 +101,19 @@ class Controller:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def decide_create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Charge = free
     ) -> Decision[list[TopicCreation]]:
-        return self._decided(*self._topics.create_topics(topics), validate_only=validate_only)
+        return self._decided(*self._topics.create_topics(topics, charge), validate_only=validate_only)
 
-    def decide_delete_topics(self, topics: Sequence[TopicToDelete]) -> Decision[list[TopicDeletion]]:
-        return self._decided(*self._topics.delete_topics(topics))
+    def decide_delete_topics(
+        self, topics: Sequence[TopicToDelete], *, charge: Charge = free
+    ) -> Decision[list[TopicDeletion]]:
+        return self._decided(*self._topics.delete_topics(topics, charge))
 
     def decide_create_partitions(
-        self, topics: Sequence[NewPartitions], *, validate_only: bool = False
+        self, topics: Sequence[NewPartitions], *, validate_only: bool = False, charge: Charge = free
     ) -> Decision[list[PartitionsCreation]]:
-        return self._decided(*self._topics.create_partitions(topics), validate_only=validate_only)
+        return self._decided(*self._topics.create_partitions(topics, charge), validate_only=validate_only)
 
     # -- configurations ----------------------------------------------------------------------------------------------
 
@@ -172,6 +183,13 @@ class Controller:
         records = self._partitions.balance()
         return self._decided(records, len(records))
 
+    # -- quotas ------------------------------------------------------------------------------------------------------
+
+    def decide_alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> Decision[list[QuotaResult]]:
+        return self._decided(*QuotaControl(self.image).alter(alterations), validate_only=validate_only)
+
     # -- access control ----------------------------------------------------------------------------------------------
 
     def decide_create_acls(self, acls: Sequence[Acl]) -> Decision[list[Outcome]]:
@@ -190,6 +208,13 @@ class Controller:
     ) -> Decision[None]:
         records = self._with_consequences(self._brokers.update_features(updates))
         return self._decided(records, None, validate_only=validate_only)
+
+    # -- credentials -------------------------------------------------------------------------------------------------
+
+    def decide_alter_credentials(
+        self, deletions: Sequence[CredentialDeletion], upsertions: Sequence[CredentialUpsertion]
+    ) -> Decision[list[CredentialResult]]:
+        return self._decided(*alter_credentials(self.image.scram, deletions, upsertions))
 
     def _with_consequences(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
         """Adds, in the same batch, the partition changes that new settings or levels cause.

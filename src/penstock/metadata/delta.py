@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.acls.rules import Acl
+from penstock.metadata.credentials import CredentialsDelta
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import (
     BrokerRegistration,
@@ -26,6 +27,7 @@ from penstock.metadata.image import (
     has_collision_chars,
     unify_collision_chars,
 )
+from penstock.metadata.quotas import ClientQuota, Entity, entity_key, entity_of
 from penstock.metadata.reassignments import is_reassigning
 from penstock.metadata.sharded import ShardedMap
 from penstock.wire.messages import metadata_records as r
@@ -74,8 +76,10 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._controllers: dict[int, ControllerRegistration] = {}
         self._features: dict[str, int] = {}
+        self._quotas: dict[Entity, dict[str, float]] = {}
         self._acls: dict[bytes, Acl | None] = {}
         self._next_producer_id = image.next_producer_id
+        self.credentials = CredentialsDelta()
         # Equal tuples are interned: most partitions share their replicas with others.
         self._interned: dict[tuple[int, ...] | tuple[bytes, ...], tuple[int, ...] | tuple[bytes, ...]] = {}
 
@@ -93,6 +97,14 @@ class MetadataDelta:
     @property
     def features_changed(self) -> list[str]:
         return sorted(self._features)
+
+    @property
+    def quotas_changed(self) -> list[Entity]:
+        return list(self._quotas)
+
+    def note_quota(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """Adds a changed client quota; used by `difference`."""
+        self._quotas[entity] = dict(values)
 
     @property
     def acls_removed(self) -> list[tuple[bytes, Acl]]:
@@ -154,12 +166,18 @@ class MetadataDelta:
                 self._producer_ids(record)
             case r.FeatureLevelRecord():
                 self._feature_level(record)
+            case r.ClientQuotaRecord():
+                self._quota(record)
             case r.AccessControlEntryRecord():
                 self._acls[record.id] = acl_of(record)
             case r.RemoveAccessControlEntryRecord():
                 if self._acls.get(record.id, self.image.acls.get(record.id)) is None:
                     raise MetadataError(f"the removal of an ACL that does not exist, {record.id.hex()}")
                 self._acls[record.id] = None
+            case r.UserScramCredentialRecord():
+                self.credentials.set(record)
+            case r.RemoveUserScramCredentialRecord():
+                self.credentials.remove(record)
             case r.NoOpRecord():
                 pass
             case _:
@@ -244,6 +262,17 @@ class MetadataDelta:
             edit[2].pop(record.name, None)
         else:
             edit[2][record.name] = record.value
+
+    def _quota(self, record: r.ClientQuotaRecord) -> None:
+        entity = entity_of((part.entity_type, part.entity_name) for part in record.entity)
+        values = self._quotas.get(entity)
+        if values is None:
+            before = self.image.quotas.get(entity_key(entity))
+            values = self._quotas[entity] = dict(before.values) if before is not None else {}
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
 
     def _register_broker(self, record: r.RegisterBrokerRecord) -> None:
         self._brokers[record.broker_id] = BrokerRegistration(
@@ -343,7 +372,20 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             partition_count=partition_count,
             reassigning=self._next_reassigning(),
+            scram=self.credentials.apply(base.scram),
+            quotas=self._next_quotas(),
         )
+
+    def _next_quotas(self) -> ShardedMap[ClientQuota]:
+        if not self._quotas:
+            return self.image.quotas
+        quotas = self.image.quotas.edit()
+        for entity, values in self._quotas.items():
+            if values:
+                quotas.put(entity_key(entity), ClientQuota(entity, values))
+            else:
+                quotas.remove(entity_key(entity))
+        return quotas.finish()
 
     def _next_reassigning(self) -> Mapping[bytes, int]:
         """Updated only for changed topics, since few topics are being reassigned at a time."""
@@ -445,6 +487,12 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     for feature in sorted(dict.fromkeys((*before.features, *after.features))):
         if before.features.get(feature) != after.features.get(feature):
             delta.note_feature(feature, after.features.get(feature, 0))
+    for key in dict.fromkeys((*before.quotas.keys(), *after.quotas.keys())):
+        old_quota, new_quota = before.quotas.get(key), after.quotas.get(key)
+        if old_quota != new_quota:
+            either = new_quota or old_quota
+            assert either is not None
+            delta.note_quota(either.entity, new_quota.values if new_quota is not None else {})
     for found_id in dict.fromkeys((*before.acls.keys(), *after.acls.keys())):
         if before.acls.get(found_id) != after.acls.get(found_id):
             delta.note_acl(found_id, after.acls.get(found_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.acls.rules import Acl
 from penstock.metadata.image import BrokerRegistration, ControllerRegistration, PartitionState
+from penstock.metadata.quotas import Entity
 from penstock.wire.messages import metadata_records as r
 
 
@@ -57,6 +58,16 @@ def partition_record(topic_id: bytes, partition: int, state: PartitionState) -> 
         directories=list(state.directories),
         eligible_leader_replicas=list(state.elr) or None,
         last_known_elr=list(state.last_known_elr) or None,
+    )
+
+
+def quota_record(entity: Entity, key: str, value: float | None) -> r.ClientQuotaRecord:
+    """A quota that is set, or removed if `value` is None."""
+    return r.ClientQuotaRecord(
+        entity=[r.ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=0.0 if value is None else value,
+        remove=value is None,
     )
 
 

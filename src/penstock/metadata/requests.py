@@ -120,6 +120,19 @@ class ConfigResult(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
+class QuotaAlteration(msgspec.Struct, frozen=True):
+    """Sets quotas of one entity, or removes those whose value is None (AlterClientQuotas)."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    """(type, name) as the request has them; name None is the default."""
+    values: tuple[tuple[str, float | None], ...]
+
+
+class QuotaResult(msgspec.Struct, frozen=True):
+    parts: tuple[tuple[str, str | None], ...]
+    outcome: Outcome
+
+
 class Registration(msgspec.Struct, frozen=True):
     """A broker that wants to join, or to rejoin after a restart."""
 

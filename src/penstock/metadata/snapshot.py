@@ -1,7 +1,7 @@
 """Converts an image to the records of a snapshot, and back.
 
 The order is Kafka's: features first, because the formats of all other records depend on them, then brokers, topics,
-configurations, producer ids and access control. A snapshot is read by replaying it, so one piece of
+configurations, producer ids, access control and client quotas. A snapshot is read by replaying it, so one piece of
 code interprets records.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from penstock.metadata.credentials import credential_records
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.metadata.records import acl_record, broker_record, controller_record, partition_record
+from penstock.metadata.quotas import entity_key
+from penstock.metadata.records import acl_record, broker_record, controller_record, partition_record, quota_record
 from penstock.raft.types import OffsetAndEpoch
 from penstock.wire.messages import metadata_records as r
 
@@ -42,6 +44,10 @@ def security_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     """The records that need `penstock.security.version` (`features.SECURITY_RECORDS`)."""
     for found_id, acl in image.acls.items():
         yield acl_record(found_id, acl)
+    yield from credential_records(image.scram)
+    for quota in sorted(image.quotas.values(), key=lambda quota: entity_key(quota.entity)):
+        for key, limit in quota.values.items():
+            yield quota_record(quota.entity, key, limit)
 
 
 def snapshot_values(image: MetadataImage) -> Iterator[bytes]:

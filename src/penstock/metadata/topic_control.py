@@ -37,6 +37,13 @@ from penstock.wire.messages.metadata_records import (
 )
 from penstock.wire.uuids import ZERO_UUID
 
+Charge = Callable[[int], None]
+"""Counts partitions that are created or deleted. Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) to refuse (KIP-599)."""
+
+
+def free(partitions: int) -> None:
+    """Charges nothing."""
+
 
 class TopicControl:
     """Decides on one image; the records it returns are not applied to it."""
@@ -53,7 +60,9 @@ class TopicControl:
 
     # -- creating topics ---------------------------------------------------------------------------------------------
 
-    def create_topics(self, topics: Sequence[NewTopic]) -> tuple[list[MetadataRecord], list[TopicCreation]]:
+    def create_topics(
+        self, topics: Sequence[NewTopic], charge: Charge = free
+    ) -> tuple[list[MetadataRecord], list[TopicCreation]]:
         """Each topic succeeds or fails on its own; a request that is too large fails as a whole."""
         check_partition_total(self._partitions_asked(topic) for topic in topics)
         records: list[MetadataRecord] = []
@@ -65,7 +74,7 @@ class TopicControl:
             try:
                 if asked[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                created, result = self._create_topic(topic)
+                created, result = self._create_topic(topic, charge)
             except KafkaError as error:
                 results[topic.name] = TopicCreation(topic.name, Outcome.of(error))
             else:
@@ -79,10 +88,11 @@ class TopicControl:
             return len(topic.assignments)
         return self._config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
 
-    def _create_topic(self, topic: NewTopic) -> tuple[list[MetadataRecord], TopicCreation]:
+    def _create_topic(self, topic: NewTopic, charge: Charge) -> tuple[list[MetadataRecord], TopicCreation]:
         self._check_new_name(topic.name)
         configs = _check_new_configs(topic.configs)
         assignments = self._chosen_replicas(topic) if topic.assignments else self._placed_replicas(topic)
+        charge(len(assignments))
         topic_id = self._new_uuid()
         records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         # Settings come between the topic and its partitions, so that no partition is ever seen without them.
@@ -206,7 +216,9 @@ class TopicControl:
 
     # -- deleting topics ---------------------------------------------------------------------------------------------
 
-    def delete_topics(self, topics: Sequence[TopicToDelete]) -> tuple[list[MetadataRecord], list[TopicDeletion]]:
+    def delete_topics(
+        self, topics: Sequence[TopicToDelete], charge: Charge = free
+    ) -> tuple[list[MetadataRecord], list[TopicDeletion]]:
         if not self._config.delete_topic_enable:
             raise KafkaError(
                 ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: set delete.topic.enable to true."
@@ -229,7 +241,11 @@ class TopicControl:
                 reason = "The provided topic name maps to an ID that was already supplied."
                 outcome = Outcome(ErrorCode.INVALID_REQUEST, reason)
             else:
-                records.append(RemoveTopicRecord(topic_id=topic_id))
+                try:
+                    charge(len(images[0].partitions))
+                    records.append(RemoveTopicRecord(topic_id=topic_id))
+                except KafkaError as error:
+                    outcome = Outcome.of(error)
             results.append(TopicDeletion(images[0].name, topic_id, outcome))
         check_record_total(records)
         return records, results
@@ -250,7 +266,7 @@ class TopicControl:
     # -- adding partitions -------------------------------------------------------------------------------------------
 
     def create_partitions(
-        self, topics: Sequence[NewPartitions]
+        self, topics: Sequence[NewPartitions], charge: Charge = free
     ) -> tuple[list[MetadataRecord], list[PartitionsCreation]]:
         check_partition_total(self._partitions_added(topic) for topic in topics)
         records: list[MetadataRecord] = []
@@ -263,6 +279,7 @@ class TopicControl:
                 if asked[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 created = self._create_partitions(topic)
+                charge(len(created))
             except KafkaError as error:
                 results[topic.name] = PartitionsCreation(topic.name, Outcome.of(error))
             else:

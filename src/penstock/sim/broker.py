@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from penstock.broker.server import Broker
 from penstock.broker.starting import StartInterrupted
 from penstock.config import BrokerConfig
-from penstock.runtime import Runtime
+from penstock.runtime import Runtime, Tls
 from penstock.sim.client import FrameClient
 from penstock.sim.host import Host, Process
 from penstock.sim.runtime import SimRuntime
@@ -195,11 +195,14 @@ class ProtocolClient:
 
     def __init__(self, frames: FrameClient) -> None:
         self.frames = frames
+        self.client_id: str | None = CLIENT_ID
         self._correlation_id = 0
 
     @classmethod
-    async def connect(cls, runtime: Runtime, node: SimBroker) -> ProtocolClient:
-        return cls(await FrameClient.connect(runtime, node.name, KAFKA_PORT))
+    async def connect(
+        cls, runtime: Runtime, node: SimBroker, *, port: int = KAFKA_PORT, tls: Tls | None = None
+    ) -> ProtocolClient:
+        return cls(await FrameClient.connect(runtime, node.name, port, tls))
 
     async def call(self, request: Message, version: int) -> Any:
         """Sends the request and returns its typed response."""
@@ -213,7 +216,7 @@ class ProtocolClient:
     def post(self, request: Message, version: int) -> int:
         """Sends a request without awaiting a response, as with acks=0. Returns the correlation id."""
         self._correlation_id += 1
-        self.frames.send(request_frame(request, version, self._correlation_id))
+        self.frames.send(request_frame(request, version, self._correlation_id, self.client_id))
         return self._correlation_id
 
     def close(self) -> None:

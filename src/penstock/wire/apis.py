@@ -161,6 +161,7 @@ ALTER_CONFIGS_GROUP: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.GROUP)
 CREATE_CLUSTER: Final = Access(Operation.CREATE, ResourceKind.CLUSTER)
 DESCRIBE_CLUSTER: Final = Access(Operation.DESCRIBE, ResourceKind.CLUSTER)
 CLUSTER_ACTION: Final = Access(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+ALTER_CLUSTER: Final = Access(Operation.ALTER, ResourceKind.CLUSTER)
 DESCRIBE_CONFIGS_CLUSTER: Final = Access(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
 ALTER_CONFIGS_CLUSTER: Final = Access(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 IDEMPOTENT_WRITE: Final = Access(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
@@ -238,7 +239,6 @@ def _message_class(key: int, suffix: str) -> type[Message]:
     return cls
 
 
-NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer: there are no ACLs yet"
 NO_TOKENS: Final = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a plaintext listener of Kafka"
 
 _ROWS: Final = (
@@ -299,8 +299,8 @@ _ROWS: Final = (
         ApiKey.FIND_COORDINATOR,
         0,
         6,
-        "Coordinators of groups, several at once from 4; transactional ids and share groups are refused. The first "
-        "request creates `__consumer_offsets` and waits for it",
+        "Coordinators of groups and transactional ids, several at once from 4; share groups are refused. The first "
+        "request creates `__consumer_offsets` or `__transaction_state` and waits for it",
         access=(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID),
     ),
     ServedApi(
@@ -334,7 +334,7 @@ _ROWS: Final = (
         ApiKey.SASL_HANDSHAKE,
         0,
         1,
-        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
+        "The mechanism of a login; ILLEGAL_SASL_STATE on a listener without SASL, and for 0",
         max_frame_bytes=64 * KIB,
         before_login=True,
         quota=QuotaClass.NONE,
@@ -381,8 +381,8 @@ _ROWS: Final = (
         ApiKey.INIT_PRODUCER_ID,
         0,
         5,
-        "Ids for idempotent producers. Version 6 (two-phase commit, KIP-939) is not stable in Kafka",
-        max_frame_bytes=64 * KIB,
+        "Ids for idempotent and transactional producers. Version 6 (two-phase commit, KIP-939) is not stable in Kafka",
+        max_frame_bytes=128 * KIB,
         max_elements=1_000,
         access=(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC),
     ),
@@ -394,9 +394,67 @@ _ROWS: Final = (
         max_elements=IN_ONE_GO,
         access=(CLUSTER_ACTION, DESCRIBE_TOPIC),
     ),
-    ServedApi(ApiKey.DESCRIBE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.DESCRIBE),
-    ServedApi(ApiKey.CREATE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
-    ServedApi(ApiKey.DELETE_ACLS, 1, 3, NO_AUTHORIZER, whole=Operation.ALTER),
+    ServedApi(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        0,
+        5,
+        "From producers until 3; from brokers, for several transactions at once, from 4 (KIP-890)",
+        max_elements=IN_ONE_GO,
+        access=(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CLUSTER_ACTION),
+    ),
+    ServedApi(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        0,
+        4,
+        "Adds the partition of `__consumer_offsets` that holds a group's offsets",
+        max_frame_bytes=128 * KIB,
+        access=(WRITE_TRANSACTIONAL_ID, READ_GROUP),
+    ),
+    ServedApi(
+        ApiKey.END_TXN,
+        0,
+        5,
+        "Commit or abort; raises the producer's epoch from 5 (KIP-890)",
+        max_frame_bytes=128 * KIB,
+        access=(WRITE_TRANSACTIONAL_ID,),
+    ),
+    ServedApi(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        2,
+        "On listeners for nodes: ends transactions in partitions of this broker; version 2 of transactions from 2 "
+        "(KIP-1228)",
+        max_elements=IN_ONE_GO,
+        access=(CLUSTER_ACTION, ALTER_CLUSTER),
+        quota=QuotaClass.NONE,
+    ),
+    ServedApi(
+        ApiKey.DESCRIBE_ACLS,
+        1,
+        3,
+        "All pattern types, also MATCH. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.DESCRIBE,
+        max_frame_bytes=64 * KIB,
+    ),
+    ServedApi(
+        ApiKey.CREATE_ACLS,
+        1,
+        3,
+        "Literal and prefixed patterns; hosts are `*`, addresses or CIDR ranges (the ranges are Penstock's). Without "
+        "an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
+    ServedApi(
+        ApiKey.DELETE_ACLS,
+        1,
+        3,
+        "By filters, all pattern types. Without an authoriser SECURITY_DISABLED",
+        whole=Operation.ALTER,
+        is_forwarded=True,
+        max_elements=CHANGES_IN_ONE_GO,
+    ),
     ServedApi(
         ApiKey.DESCRIBE_CONFIGS,
         1,
@@ -433,8 +491,8 @@ _ROWS: Final = (
         ApiKey.SASL_AUTHENTICATE,
         0,
         2,
-        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
-        max_frame_bytes=64 * KIB,
+        "The messages of a login, and again to renew it (KIP-368); ILLEGAL_SASL_STATE on a listener without SASL",
+        max_frame_bytes=512 * KIB,
         before_login=True,
         quota=QuotaClass.NONE,
     ),
@@ -500,22 +558,25 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         0,
         1,
-        "There are no quotas yet, so none are found",
+        "Quotas of users, client ids, both, and addresses; defaults included",
         whole=Operation.DESCRIBE_CONFIGS,
+        max_elements=IN_ONE_GO,
     ),
     ServedApi(
         ApiKey.ALTER_CLIENT_QUOTAS,
         0,
         1,
-        "UNSUPPORTED_VERSION for a quota that is to be set, as nothing would enforce it; removing one succeeds",
+        "producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, and "
+        "connection_creation_rate of an address; host names are not resolved",
         whole=Operation.ALTER_CONFIGS,
         max_elements=IN_ONE_GO,
+        is_forwarded=True,
     ),
     ServedApi(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        "There are no credentials yet, so none are found",
+        "Mechanisms and iterations of users, never their keys",
         whole=Operation.DESCRIBE,
         max_elements=IN_ONE_GO,
     ),
@@ -523,8 +584,10 @@ _ROWS: Final = (
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        "UNSUPPORTED_VERSION for a credential that is to be set, RESOURCE_NOT_FOUND for one that is to be deleted",
+        "Credentials are set and deleted by user, all or none of a user's (KIP-554)",
         whole=Operation.ALTER,
+        quota=QuotaClass.CONTROLLER_MUTATION,
+        is_forwarded=True,
         max_elements=IN_ONE_GO,
     ),
     ServedApi(
@@ -567,7 +630,7 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
         0,
-        "TRANSACTIONAL_ID_NOT_FOUND for every id: there are no transactions yet",
+        "State, timeout, start and partitions of transactional ids",
         access=(DESCRIBE_TRANSACTIONAL_ID,),
         max_elements=IN_ONE_GO,
     ),
@@ -575,7 +638,7 @@ _ROWS: Final = (
         ApiKey.LIST_TRANSACTIONS,
         0,
         2,
-        "There are no transactions yet, so none are listed",
+        "Filtered by state and producer id, by duration from 1, by pattern from 2",
         access=(DESCRIBE_TRANSACTIONAL_ID,),
     ),
     ServedApi(
@@ -720,17 +783,13 @@ _ALSO_OF_CONTROLLERS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
 
 OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {

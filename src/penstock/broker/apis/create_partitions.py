@@ -22,7 +22,9 @@ async def decide(node: ControllerNode, request: Request, body: CreatePartitionsR
     topics, denied = request.split(Operation.ALTER, ResourceKind.TOPIC, body.topics, lambda topic: topic.name)
     wanted = [new_partitions(topic) for topic in topics]
     creations = await node.quorum.submit(
-        lambda controller: controller.decide_create_partitions(wanted, validate_only=body.validate_only)
+        lambda controller: controller.decide_create_partitions(
+            wanted, validate_only=body.validate_only, charge=request.mutation_charge
+        )
     )
     return CreatePartitionsResponse(
         results=[CreatePartitionsTopicResult(name=topic.name, **TOPIC_DENIED) for topic in denied]

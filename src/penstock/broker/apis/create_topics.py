@@ -23,11 +23,13 @@ from penstock.wire.messages.create_topics import (
 
 async def decide(node: ControllerNode, request: Request, body: CreateTopicsRequest) -> CreateTopicsResponse:
     topics, denied = body.topics, body.topics[:0]
-    if not request.allowed_on_cluster(Operation.CREATE):
+    if not (request.permits(Operation.CREATE, ResourceKind.CLUSTER) and request.allowed_on_cluster(Operation.CREATE)):
         topics, denied = request.split(Operation.CREATE, ResourceKind.TOPIC, topics, lambda topic: topic.name)
     wanted = [new_topic(topic) for topic in topics]
     creations = await node.quorum.submit(
-        lambda controller: controller.decide_create_topics(wanted, validate_only=body.validate_only)
+        lambda controller: controller.decide_create_topics(
+            wanted, validate_only=body.validate_only, charge=request.mutation_charge
+        )
     )
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=topic.name, **TOPIC_DENIED) for topic in denied]
@@ -51,7 +53,7 @@ def answered(node: ControllerNode, request: Request, creation: TopicCreation) ->
         return CreatableTopicResult(
             name=creation.name, error_code=outcome.error, error_message=outcome.message, configs=None
         )
-    if not request.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, creation.name):
+    if not request.permits(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, creation.name):
         return CreatableTopicResult(
             name=creation.name,
             topic_id=creation.topic_id,

@@ -25,7 +25,9 @@ async def decide(node: ControllerNode, request: Request, body: DeleteTopicsReque
     if request.is_restricted:
         denied = [denial(request, node.image, topic) for topic in wanted if not may_delete(request, node.image, topic)]
         wanted = [topic for topic in wanted if may_delete(request, node.image, topic)]
-    deletions = await node.quorum.submit(lambda controller: controller.decide_delete_topics(wanted))
+    deletions = await node.quorum.submit(
+        lambda controller: controller.decide_delete_topics(wanted, charge=request.mutation_charge)
+    )
     return DeleteTopicsResponse(
         responses=denied
         + [
@@ -56,6 +58,6 @@ def denial(request: Request, image: MetadataImage, wanted: TopicToDelete) -> Del
     """It tells no name to a caller who knows only an id, unless that caller may describe the topic."""
     name = name_of(image, wanted)
     assert name is not None
-    if wanted.name is None and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+    if wanted.name is None and not request.permits(Operation.DESCRIBE, ResourceKind.TOPIC, name):
         name = None
     return DeletableTopicResult(name=name, topic_id=wanted.topic_id, **TOPIC_DENIED)

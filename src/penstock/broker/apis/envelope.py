@@ -2,14 +2,15 @@
 
 Served on the listeners of controllers: v0. Only the active controller opens it; others say so and the broker looks
 again. The request inside is served in its own version, and its answer travels back as bytes. It is authorised and
-charged as its client's: the envelope names the principal and the address, the header inside the client id.
+charged as its client's: the envelope names the principal and the address, the header inside the client id. A node's own
+request has the principal of its connection.
 """
 
 from __future__ import annotations
 
 from penstock.broker.apis.administrative import ADMINISTRATIVE
 from penstock.broker.gate import decided
-from penstock.broker.net.access import ANONYMOUS, Client, Principal, host_of_address
+from penstock.broker.net.access import ANONYMOUS, NODE, Client, Principal, host_of_address
 from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
 from penstock.wire.apis import OF_CONTROLLERS, ApiKey
@@ -43,7 +44,10 @@ def opened(request: Request, body: EnvelopeRequest) -> Request:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     # Brokers of earlier releases name no principal.
     sender = ANONYMOUS if body.request_principal is None else Principal.from_bytes(body.request_principal)
-    client = Client(request.listener_info, sender, host_of_address(body.client_host_address))
+    if sender == NODE:
+        client = request.client
+    else:
+        client = Client(request.listener_info, sender, host_of_address(body.client_host_address))
     row = OF_CONTROLLERS[key]
     inner, _ = decode(row.request, header.api_version, data, header.body_position, limits=row.limits)
     name = header.client_id or ""

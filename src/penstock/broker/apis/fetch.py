@@ -8,6 +8,8 @@ Served: v4–v17 for consumers; v18 adds the high watermark a replica knows (KIP
 - The answer waits until `min_bytes` are there or `max_wait_ms` is over; an error answers at once.
 - A fetch from the middle of a batch gets the whole batch. At least one batch goes out, however small the limits.
 - Consumers see up to the high watermark. Stored bytes are sent as they are, as slices of the log's files.
+- With isolation level 1 (`read_committed`, KIP-98) they see up to the last stable offset, and get the list of aborted
+  transactions that overlap the records. Such a fetch waits for the last stable offset.
 - From v11 on followers serve consumers, too. With `replica.selector.class` a leader sends those that name their rack
   to a replica there, without records (`penstock.broker.fetch.read_replicas`).
 - Requests and sessions of many partitions are served in slices, so that other clients are served in between. What
@@ -38,7 +40,7 @@ from penstock.broker.net.slices import RUN, RequestSlices, Slices, runs_of
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
-from penstock.log import DamagedSegment, Log, Slice
+from penstock.log import AbortedTransaction, DamagedSegment, Log, Slice
 from penstock.runtime import Runtime, Timer
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.codec import Limits, decode, decode_in_slices
@@ -54,6 +56,13 @@ READS_FROM_FOLLOWERS = 11
 """The first version whose clients know that followers can be read from."""
 
 
+READ_COMMITTED = 1
+
+Aborted = list[tuple[int, int]]
+"""The producer and the first offset of each aborted transaction, in the order of their first offsets."""
+NO_ABORTED: Aborted = []
+
+
 class Prefetched(NamedTuple):
     """What the device had of a partition, good as long as its log has not been cut, trimmed or replaced."""
 
@@ -61,6 +70,7 @@ class Prefetched(NamedTuple):
     version: int
     slice: Slice | None
     error: ErrorCode = ErrorCode.NONE
+    aborted: Aborted | None = None
 
 
 NOTHING_PREFETCHED: Mapping[FetchItem, Prefetched] = {}
@@ -205,6 +215,15 @@ def asking_replica(body: FetchRequest) -> int:
     return body.replica_id if state is None else state.replica_id
 
 
+def end_of(found: Slice, upto: int) -> int:
+    """The offset behind the records of a slice that was read up to `upto`."""
+    return found.next_offset if found.next_offset >= 0 else upto
+
+
+def told_aborted(transactions: list[AbortedTransaction]) -> Aborted:
+    return sorted([(one.producer_id, one.first_offset) for one in transactions], key=lambda told: told[1])
+
+
 class PendingFetch:
     """One fetch on its way: read, park if there is too little, read again when woken, answer.
 
@@ -217,6 +236,7 @@ class PendingFetch:
         "_budget",
         "_by_id",
         "_charged",
+        "_committed",
         "_connection",
         "_correlation_id",
         "_counted",
@@ -259,6 +279,7 @@ class PendingFetch:
         self._denied: Collection[bytes] = ()
         """Topics, as the request names them, that the client may not read."""
         self._by_id = version >= 13
+        self._committed = body.isolation_level == READ_COMMITTED
         if request.gate.is_active:
             self._charged = request.kept()
             self._denied = self._topics_denied(request) if request.is_restricted else ()
@@ -266,6 +287,9 @@ class PendingFetch:
         self._rack = body.rack_id if fetch.selector is not None else ""
         self._min_bytes = body.min_bytes
         self._max_bytes = self._budget = max(min(body.max_bytes, fetch.response_bytes_max), 0)
+        if self._charged is not None:
+            self._max_bytes = self._budget = self._charged.fetch_bytes_max(self._max_bytes)
+            self._min_bytes = min(self._min_bytes, self._max_bytes)
         self._wait_ms = body.max_wait_ms
         self._slot = slot
         self._parked: list[Partition] = []
@@ -296,9 +320,11 @@ class PendingFetch:
                 self._end_waiting()
                 self._unpark(len(self._parked))
             self._done = True
-            if self._session_id:
+            throttle_ms = 0
+            if self._charged is not None and (throttle_ms := self._charge(reads)):
+                reads = self._withheld(reads)
+            elif self._session_id:
                 reads = self._news(reads)
-            throttle_ms = 0 if self._charged is None else self._charge(reads)
             parts, size = encode(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
             self._fetch.metrics.bytes_out += size
             if self._slot is None:
@@ -367,13 +393,15 @@ class PendingFetch:
     async def _answer(self, slices: RequestSlices, reads: list[Read]) -> None:
         self._end_waiting()
         await self._unpark_in_slices(slices)
-        if self._session_id:
+        throttle_ms = 0
+        if self._charged is not None and (throttle_ms := self._charge(reads)):
+            reads = self._withheld(reads)
+        elif self._session_id:
             news: list[Read] = []
             for run in runs_of(reads):
                 news += self._news(run)
                 await slices.breathe()
             reads = news
-        throttle_ms = 0 if self._charged is None else self._charge(reads)
         work = encode_in_slices(self._version, self._correlation_id, self._session_id, reads, throttle_ms)
         parts, record_bytes = await slices.drive(work, steps_between_looks=1)
         self._fetch.metrics.bytes_out += record_bytes
@@ -402,6 +430,15 @@ class PendingFetch:
         assert self._charged is not None
         return self._charged.charge(sum(read.slice.size for read in reads if read.slice is not None))
 
+    def _withheld(self, reads: list[Read]) -> list[Read]:
+        """The client has exceeded a quota: it gets an empty answer now, and the records when it asks again."""
+        release(reads)
+        if self._incremental is None and self._session_id:
+            # Kafka creates the session with the first answer that is not empty.
+            self._fetch.sessions.close(self._session_id)
+            self._session_id = NO_SESSION
+        return []
+
     # ---- reading
 
     def _begin_reading(self) -> None:
@@ -414,7 +451,8 @@ class PendingFetch:
     def _read(self, items: Iterable[FetchItem], reads: list[Read], prefetched: Mapping[FetchItem, Prefetched]) -> bool:
         """Read these partitions from memory. False: something must come from the device first."""
         fetch = self._fetch
-        budget, denied = self._budget, self._denied
+        budget, denied, committed = self._budget, self._denied, self._committed
+        no_aborted = NO_ABORTED if committed else None
         for item in items:
             partition = item.resolve(fetch.table, self._by_id)
             if denied and item.topic in denied:
@@ -434,7 +472,13 @@ class PendingFetch:
                 log = partition.readable(self._from_follower)
                 if item.leader_epoch >= 0:
                     partition.check_epoch(item.leader_epoch)
-                high_watermark = partition.high_watermark
+                high_watermark = upto = partition.high_watermark
+                last_stable: int | None = None
+                if log.transactions is not None:
+                    last_stable = log.last_stable_offset(high_watermark)
+                    if committed:
+                        upto = last_stable
+                aborted = no_aborted
                 offset = item.fetch_offset
                 if self._rack and partition.leader is not None and fetch.selector is not None:
                     near = fetch.selector.choose(partition, partition.leader, self._rack, offset)
@@ -448,16 +492,20 @@ class PendingFetch:
                         reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
                         self._enough = True
                         continue
-                if offset == high_watermark:
+                if offset == upto:
                     if partition.leader is not None and partition.leader.stranded:
                         # A stranded leader commits nothing, and cannot know what its successor has committed.
                         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                    reads.append(Read(item, 0, high_watermark, log.start_offset, None))
+                    reads.append(
+                        Read(item, 0, high_watermark, log.start_offset, None, last_stable=last_stable, aborted=aborted)
+                    )
                     continue
-                if offset > high_watermark or offset < log.start_offset:
+                if offset > upto or offset < log.start_offset:
                     if offset > log.end_offset or offset < log.start_offset:
                         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    reads.append(Read(item, 0, high_watermark, log.start_offset, None))
+                    reads.append(
+                        Read(item, 0, high_watermark, log.start_offset, None, last_stable=last_stable, aborted=aborted)
+                    )
                     continue
                 found: Slice | None = None
                 # The first batch goes out whatever the limits are: they must not stop a reader for ever.
@@ -466,24 +514,32 @@ class PendingFetch:
                     if early is not None and early.log is log and early.version == log.version:
                         if early.error:
                             raise KafkaError(early.error)
-                        found = early.slice
+                        found, aborted = early.slice, early.aborted
                     else:
                         found = log.reader.try_read(
                             offset,
                             min(item.max_bytes, budget),
-                            high_watermark,
+                            upto,
                             min_one=budget == self._max_bytes,
                         )
                         if found is not None and not found.size % HEADER_SIZE and found.size:
-                            found = log.reader.try_pass_empty(found, min(item.max_bytes, budget), high_watermark)
+                            found = log.reader.try_pass_empty(found, min(item.max_bytes, budget), upto)
                         if found is None:
                             return False
+                        if committed and found.size:
+                            listed = log.aborted.try_find(found.first_offset, end_of(found, upto))
+                            if listed is None:
+                                return False
+                            if listed:
+                                aborted = told_aborted(listed)
                     if found is not None and found.size:
                         found.file.retain()
                         budget -= found.size
                     else:
                         found = None
-                reads.append(Read(item, 0, high_watermark, log.start_offset, found))
+                reads.append(
+                    Read(item, 0, high_watermark, log.start_offset, found, last_stable=last_stable, aborted=aborted)
+                )
             except (KafkaError, OSError) as error:
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 if isinstance(error, DamagedSegment):
@@ -508,7 +564,8 @@ class PendingFetch:
                 continue
             if budget <= 0 and budget != self._max_bytes:
                 continue
-            log, upto = partition.log, partition.high_watermark
+            log = partition.log
+            upto = partition.last_stable_offset if self._committed else partition.high_watermark
             if not log.start_offset <= item.fetch_offset < upto:
                 continue
             try:
@@ -516,12 +573,15 @@ class PendingFetch:
                     item.fetch_offset, min(item.max_bytes, budget), upto, min_one=budget == self._max_bytes
                 )
                 found = await log.reader.pass_empty(found, min(item.max_bytes, budget), upto)
+                aborted = None
+                if self._committed:
+                    aborted = told_aborted(await log.aborted.find(found.first_offset, end_of(found, upto)))
             except (KafkaError, OSError) as error:
                 # Where the log was deleted meanwhile, the second look finds that out before it comes to this.
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 prefetched[item] = Prefetched(log, log.version, None, code)
                 continue
-            prefetched[item] = Prefetched(log, log.version, found)
+            prefetched[item] = Prefetched(log, log.version, found, aborted=aborted)
             budget -= found.size
         return prefetched
 
@@ -544,7 +604,7 @@ class PendingFetch:
         for item in items:
             partition = item.resolve(self._fetch.table, self._by_id)
             if partition is not None:
-                partition.fetch_waiters[self] = None
+                partition.park(self, self._committed)
                 self._parked.append(partition)
 
     def _end_waiting(self) -> None:
@@ -560,7 +620,7 @@ class PendingFetch:
         """Be woken no longer by so many of the partitions; the last time by all that are left."""
         parked = self._parked
         for _ in range(count):
-            parked.pop().fetch_waiters.pop(self, None)
+            parked.pop().unpark(self)
         if not parked and self._counted:
             self._fetch.waiting_partitions -= self._counted
             self._counted = 0

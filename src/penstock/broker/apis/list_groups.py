@@ -31,8 +31,8 @@ async def serve(node: Node, request: Request, body: ListGroupsRequest) -> ListGr
                 return part
             response.groups += part.groups
             await slices.breathe()
-    if not request.allowed_on_cluster(Operation.DESCRIBE):
+    if not request.permits(Operation.DESCRIBE, ResourceKind.CLUSTER):
         response.groups, _ = request.split(
-            Operation.DESCRIBE, ResourceKind.GROUP, response.groups, lambda group: group.group_id
+            Operation.DESCRIBE, ResourceKind.GROUP, response.groups, lambda group: group.group_id, listing=True
         )
     return response

@@ -4,7 +4,8 @@ Served: v1–v11. v2 isolation level, v4 leader epochs (KIP-320), v5 OFFSET_NOT_
 v7 the offset of the largest timestamp (KIP-734), v8 the earliest local offset (KIP-405), v9 the last tiered offset
 (KIP-1005), v10 a timeout (KIP-1075), v11 the earliest offset that waits for its tier (KIP-1023).
 A partition that is named twice is refused, as in Kafka.
-Consumers are told of the log up to the high watermark. No tier holds data yet, so the earliest local offset is the
+Consumers are told of the log up to the high watermark, those with isolation level 1 (`read_committed`) up to the last
+stable offset: the end before the first open transaction. No tier holds data yet, so the earliest local offset is the
 earliest, and there is no tiered one (-1).
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Awaitable
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.broker.replicas.partition import Partition
-from penstock.log import TimeSearch
+from penstock.log import Log, TimeSearch
 from penstock.replication import Leader
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -31,6 +32,7 @@ from penstock.wire.messages.list_offsets import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 OLDEST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
+READ_COMMITTED = 1
 AT_ONCE_MAX = 200
 """Partitions that are looked up without yielding to the loop."""
 
@@ -58,6 +60,7 @@ async def serve_allowed(node: Node, request: Request, body: ListOffsetsRequest) 
 def find(
     node: Node, request: Request, body: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    committed = body.isolation_level == READ_COMMITTED
     if sum(len(topic.partitions) for topic in body.topics) <= AT_ONCE_MAX and all(
         entry.timestamp in (LATEST, EARLIEST) for topic in body.topics for entry in topic.partitions
     ):
@@ -66,7 +69,12 @@ def find(
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
-                        at_end(node.table.find(topic.name.encode(), entry.partition_index), entry, request.version)
+                        at_end(
+                            node.table.find(topic.name.encode(), entry.partition_index),
+                            entry,
+                            request.version,
+                            committed,
+                        )
                         for entry in topic.partitions
                     ],
                 )
@@ -91,16 +99,19 @@ async def search(node: Node, request: Request, body: ListOffsetsRequest) -> List
                     answers.append(refusal(entry, ErrorCode.INVALID_REQUEST))
                 else:
                     partition = node.table.find(topic.name.encode(), entry.partition_index)
-                    answers.append(await found(partition, entry, request.version))
+                    committed = body.isolation_level == READ_COMMITTED
+                    answers.append(await found(partition, entry, request.version, committed))
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
 
 
-async def found(partition: Partition | None, entry: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+async def found(
+    partition: Partition | None, entry: ListOffsetsPartition, version: int, committed: bool
+) -> ListOffsetsPartitionResponse:
     if entry.timestamp in (LATEST, EARLIEST):
-        return at_end(partition, entry, version)
+        return at_end(partition, entry, version, committed)
     try:
-        return await at_time(partition, entry, version)
+        return await at_time(partition, entry, version, committed)
     except KafkaError as error:
         return refusal(entry, error.code)
     except OSError:
@@ -108,19 +119,21 @@ async def found(partition: Partition | None, entry: ListOffsetsPartition, versio
         return refusal(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def at_end(partition: Partition | None, entry: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+def at_end(
+    partition: Partition | None, entry: ListOffsetsPartition, version: int, committed: bool
+) -> ListOffsetsPartitionResponse:
     try:
         log, leader = checked(partition, entry).led()
         if entry.timestamp == LATEST:
             check_end_is_known(leader, version)
     except KafkaError as error:
         return refusal(entry, error.code)
-    offset = leader.high_watermark if entry.timestamp == LATEST else log.start_offset
+    offset = readable_end(log, leader, committed) if entry.timestamp == LATEST else log.start_offset
     return answer(partition, entry, UNKNOWN, offset)
 
 
 async def at_time(
-    partition: Partition | None, entry: ListOffsetsPartition, version: int
+    partition: Partition | None, entry: ListOffsetsPartition, version: int, committed: bool
 ) -> ListOffsetsPartitionResponse:
     partition = checked(partition, entry)
     log, leader = partition.led()
@@ -132,9 +145,9 @@ async def at_time(
             return answer(partition, entry, UNKNOWN, log.start_offset if timestamp == EARLIEST_LOCAL else UNKNOWN)
         if timestamp == LATEST_TIERED:
             return refusal(entry, ErrorCode.NONE)
-        found = await TimeSearch(log).max_timestamp_offset(leader.high_watermark)
+        found = await TimeSearch(log).max_timestamp_offset(readable_end(log, leader, committed))
     else:
-        found = await TimeSearch(log).offset_for_timestamp(timestamp, leader.high_watermark)
+        found = await TimeSearch(log).offset_for_timestamp(timestamp, readable_end(log, leader, committed))
     if found is None:
         check_end_is_known(leader, version)
         return refusal(entry, ErrorCode.NONE)
@@ -144,6 +157,10 @@ async def at_time(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def readable_end(log: Log, leader: Leader, committed: bool) -> int:
+    return log.last_stable_offset(leader.high_watermark) if committed else leader.high_watermark
 
 
 def checked(partition: Partition | None, entry: ListOffsetsPartition) -> Partition:

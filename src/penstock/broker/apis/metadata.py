@@ -107,7 +107,8 @@ async def create_and_describe(
 def may_create_topic(request: Request, name: str) -> bool:
     """The answer for a topic that the caller may not describe; nothing is created."""
     return request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, name) and (
-        request.allowed_on_cluster(Operation.CREATE) or request.allowed(Operation.CREATE, ResourceKind.TOPIC, name)
+        request.permits(Operation.CREATE, ResourceKind.CLUSTER)
+        or request.allowed(Operation.CREATE, ResourceKind.TOPIC, name)
     )
 
 
@@ -132,7 +133,7 @@ def describe(
     topics: list[MetadataResponseTopic] = []
     if wants_all(request, body):
         for topic in image.topics():
-            if restricted and not request.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+            if restricted and not request.permits(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
                 continue
             operations = request.operations(ResourceKind.TOPIC, topic.name, asked=asked)
             whole = yield from described(node, topic, operations)

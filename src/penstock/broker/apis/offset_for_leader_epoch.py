@@ -36,7 +36,7 @@ def serve(
 def ends_of_epochs(
     node: Node, request: Request, body: OffsetForLeaderEpochRequest
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
-    is_member = request.allowed_on_cluster(Operation.CLUSTER_ACTION)
+    is_member = request.permits(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
     response = OffsetForLeaderEpochResponse()
     for topic in body.topics:
         ends = []

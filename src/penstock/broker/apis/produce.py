@@ -3,16 +3,19 @@
 Served: v3–v13, parsed by hand from the connection's buffer (nothing is copied between the socket and the page cache).
 
 - v3 adds the transactional id (KIP-98), v5 the log start offset in the answer, v8 per-record errors and a message
-  (KIP-467), v9 flexible encoding, v10 the current leader on NOT_LEADER_OR_FOLLOWER (KIP-951), v11/v12 change
-  transactions only (KIP-890), v13 replaces names by topic ids (KIP-516).
+  (KIP-467), v9 flexible encoding, v10 the current leader on NOT_LEADER_OR_FOLLOWER (KIP-951), v11
+  TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 replaces names by topic ids (KIP-516).
 - acks=0 gets no answer; after an error the connection is closed, which is the only possible signal to such a client.
 - acks=1 waits for the leader alone (for a sync if `flush.*` requires one), acks=all for the high watermark.
 - A partition that a request names twice gets both batches, in order. (Kafka silently drops all but the last.)
 - A duplicate of an idempotent producer is answered with its first offset, once that is committed.
+- The first batch of a transaction in a partition waits until the transaction coordinator was asked
+  (`penstock.broker.produce.verifying`), and later batches of the partition wait behind it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 
@@ -23,6 +26,7 @@ from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.produce.parked import ParkedProduce, Wait, check_unanswered
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.response import Result, TopicResults, encode, encode_single, refused
+from penstock.broker.produce.verifying import ADDS_PARTITIONS_FROM, KNOWS_ABORTABLE_FROM, TransactionalBatch
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.replicas.partition_table import PartitionTable
 from penstock.log import Appended, TooLargeForLoop
@@ -37,6 +41,7 @@ from penstock.wire.records import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     TRANSACTIONAL_FLAG,
+    read_header,
 )
 
 LENGTH_POSITION = 8
@@ -46,17 +51,35 @@ TRANSACTIONS_ARE_MISSING = "transactions are not served by this version of Penst
 _int = Struct(">i").unpack_from
 
 UNUSUAL_FLAGS = TRANSACTIONAL_FLAG | CODEC_MASK
-"""Transactional batches are refused; compressed ones may have to be opened in a thread."""
+"""Transactional batches may have to wait for their coordinator, compressed ones be opened in a thread."""
+TRANSACTIONAL_ID_BYTES_MAX = 32_767
+"""The longest string of the protocol's older versions, which Kafka keeps as the limit."""
 
 
 class Produce:
     """Serves Produce requests."""
 
-    __slots__ = ("_metrics", "_opened_on_loop", "_preparation", "_queued", "_runtime", "_table", "_wall_ms")
+    __slots__ = (
+        "_adds_partitions",
+        "_metrics",
+        "_opened_on_loop",
+        "_preparation",
+        "_queued",
+        "_runtime",
+        "_table",
+        "_wall_ms",
+    )
 
     def __init__(
-        self, runtime: Runtime, table: PartitionTable, metrics: BrokerMetrics, preparation: Preparation
+        self,
+        runtime: Runtime,
+        table: PartitionTable,
+        metrics: BrokerMetrics,
+        preparation: Preparation,
+        adds_partitions: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`adds_partitions`: whether version 2 of transactions is in force."""
+        self._adds_partitions = adds_partitions
         self._runtime = runtime
         self._table = table
         self._metrics = metrics
@@ -101,7 +124,7 @@ class Produce:
             return False
         partition = partitions[index]
         gate = request.gate
-        if gate.is_active and not request.allowed(Operation.WRITE, ResourceKind.TOPIC, partition.topic):
+        if gate.is_active and not may_write_quickly(request, partition.topic):
             return False
         leader, log = partition.leader, partition.log
         if leader is None or log is None or partition.preparing is not None:
@@ -144,6 +167,9 @@ class Produce:
         lookup = self._table.by_id if version >= TOPIC_IDS_FROM else self._table.by_name
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refusal = refusal_of(request, body)
+        transactional_id = body.transactional_id
+        if transactional_id is not None and refusal is None:
+            refusal = refusal_of_producers(view, body)
         wall_ms = self._wall_ms()
         results: TopicResults = []
         waits: list[Wait] = []
@@ -164,7 +190,17 @@ class Produce:
                 elif refusal is not None:
                     outcome.append(Result(index, refusal.code, message=refusal.message))
                 else:
-                    self._append_one(partitions[index], view[start:stop], acks, wall_ms, outcome, waits, len(results))
+                    self._append_one(
+                        partitions[index],
+                        view[start:stop],
+                        acks,
+                        wall_ms,
+                        outcome,
+                        waits,
+                        len(results),
+                        version,
+                        transactional_id,
+                    )
         return results, waits
 
     def _append_one(
@@ -176,15 +212,21 @@ class Produce:
         outcome: list[Result],
         waits: list[Wait],
         topic_number: int,
+        version: int,
+        transactional_id: str | None,
     ) -> None:
         appended: Appended | None = None
+        transactional: TransactionalBatch | None = None
         try:
             flags = batch_flags(records)
             if flags & TRANSACTIONAL_FLAG:
-                # This transaction could never be ended, and would block read_committed readers for ever.
-                raise KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
+                transactional = self._unverified(partition, records, version, transactional_id)
             is_plain = partition.preparing is None and not flags & CODEC_MASK
-            if partition not in self._queued and (is_plain or not self._must_queue(partition, records)):
+            if (
+                transactional is None
+                and partition not in self._queued
+                and (is_plain or not self._must_queue(partition, records))
+            ):
                 try:
                     appended = partition.append(records, acks, wall_ms)
                 except TooLargeForLoop:
@@ -192,7 +234,7 @@ class Produce:
             if appended is None:
                 copy = self._preparation.copy(partition, records, acks)
                 self._queued.add(partition)
-                waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, copy))
+                waits.append(Wait(topic_number - 1, len(outcome), partition, -1, acks, copy, transactional))
                 outcome.append(Result(partition.index, 0))
                 return
         except KafkaError as error:
@@ -209,6 +251,37 @@ class Produce:
         if acks and committed <= last:
             waits.append(Wait(topic_number - 1, len(outcome), partition, last + 1, -1 if duplicate else acks))
         outcome.append(Result(partition.index, 0, first, append_time_ms, log.start_offset))
+
+    def _unverified(
+        self, partition: Partition, records: memoryview, version: int, transactional_id: str | None
+    ) -> TransactionalBatch | None:
+        """A transactional batch that its coordinator must be asked about; None if it need not be. Raises KafkaError."""
+        if transactional_id is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
+            )
+        log = partition.log
+        if log is None or len(records) < HEADER_SIZE:
+            return None  # appending says why that is not possible
+        header = read_header(records)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if producer_id < 0:
+            return None
+        known = log.producers.get(producer_id)
+        if known is not None and (
+            known.has_open_transaction(epoch)
+            or known.epoch > epoch
+            or known.find(epoch, header.base_sequence, header.last_sequence) is not None
+        ):
+            return None
+        return TransactionalBatch(
+            transactional_id,
+            producer_id,
+            epoch,
+            header.base_sequence,
+            adds_partition=version >= ADDS_PARTITIONS_FROM and self._adds_partitions(),
+            knows_abortable=version >= KNOWS_ABORTABLE_FROM,
+        )
 
     def _must_queue(self, partition: Partition, records: memoryview) -> bool:
         """Whether batches cannot be appended at once: others are queued before them, or decompressing takes long."""
@@ -254,8 +327,24 @@ def refusal_of(request: Request, body: Produced) -> KafkaError | None:
     if body.transactional_id is not None:
         if not request.allowed(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, body.transactional_id):
             return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return KafkaError(ErrorCode.INVALID_REQUEST, TRANSACTIONS_ARE_MISSING)
+        if len(body.transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is too long")
     return None if body.acks in (0, 1, -1) else KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+
+
+def refusal_of_producers(view: memoryview, body: Produced) -> KafkaError | None:
+    """Kafka refuses a request with transactional batches of several producers."""
+    found: tuple[int, int] | None = None
+    for _, entries in body.topics:
+        for _, start, stop in entries:
+            if stop - start >= HEADER_SIZE and view[start + ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_FLAG:
+                header = read_header(view, start)
+                producer = (header.producer_id, header.producer_epoch)
+                if found is not None and producer != found:
+                    reason = "the transactional batches of a request must have one producer"
+                    return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
+                found = producer
+    return None
 
 
 def may_write(request: Request, topic: bytes, partitions: list[Partition] | None, version: int) -> bool:
@@ -277,3 +366,10 @@ def batch_flags(records: memoryview) -> int:
     if HEADER_SIZE <= size < len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a request has exactly one batch for each partition")
     return records[ATTRIBUTES_LOW_POSITION]
+
+
+def may_write_quickly(request: Request, topic: str) -> bool:
+    """A "no" is not recorded yet: the request is then read in full, and asks again."""
+    if not request.permits(Operation.WRITE, ResourceKind.TOPIC, topic):
+        return False
+    return request.gate.audit is None or request.allowed(Operation.WRITE, ResourceKind.TOPIC, topic)

@@ -129,6 +129,24 @@ class Coordinator(Generic[S]):
         info = RequestInfo(request.version, request.client_id, f"/{request.host}")
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, body), refused, claim)
 
+    def ask_partition(
+        self,
+        index: int,
+        call: Callable[[S, Turn, Ticket, R], None],
+        body: R,
+        refused: Refused,
+        *,
+        claim: Writer,
+    ) -> PendingReply:
+        """Let the coordinator in this partition of the topic write for a producer or a transaction marker."""
+        host = self._hosts.get(index)
+        if host is None:
+            return nobody(refused)
+        if not host.is_writable:
+            return host.unavailable(refused)
+        shard = host.shard
+        return host.submit(lambda turn, ticket: call(shard, turn, ticket, body), refused, claim)
+
     def hosts(self) -> Iterator[ShardHost[S]]:
         """All hosts, in partition order."""
         for index in sorted(self._hosts):
@@ -145,9 +163,14 @@ class Coordinator(Generic[S]):
         assert isinstance(pending_reply.answer, kind)
         return pending_reply.answer
 
-    def _host_of(self, key: str) -> ShardHost[S] | None:
+    def partition_of(self, key: str) -> int | None:
+        """The partition of this key; None if the topic does not exist yet."""
         topic = self._quorum.image.topic(self.topic)
-        return None if topic is None else self._hosts.get(self.kind.partition_of(key, len(topic.partitions)))
+        return None if topic is None else self.kind.partition_of(key, len(topic.partitions))
+
+    def _host_of(self, key: str) -> ShardHost[S] | None:
+        index = self.partition_of(key)
+        return None if index is None else self._hosts.get(index)
 
     # ---- where coordinators are
 

@@ -49,13 +49,10 @@ class PartitionJournal:
         known = self._log.producers.get(producer.id)
         if known is None:
             return
-        known.check_epoch(producer.id, producer.epoch)
-        if isinstance(writer, EndMarker) and writer.coordinator_epoch < known.coordinator_epoch:
-            raise KafkaError(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"the marker for producer {producer.id} has coordinator epoch {writer.coordinator_epoch}, "
-                f"but a marker with the newer epoch {known.coordinator_epoch} was written already",
-            )
+        if isinstance(writer, EndMarker):
+            known.check_marker(producer.id, producer.epoch, writer.coordinator_epoch, writer.transaction_version)
+        else:
+            known.check_epoch(producer.id, producer.epoch)
 
     def append(self, batch: bytearray) -> int:
         if self._partition.leader is not self._leader:

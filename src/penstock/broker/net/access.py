@@ -35,6 +35,8 @@ class ListenerInfo(NamedTuple):
     """The listener's name. Metadata gives clients the other brokers' listeners of the same name."""
     for_nodes: bool = True
     """Whether other nodes of the cluster use this listener."""
+    protocol: str = "PLAINTEXT"
+    """The security protocol."""
 
 
 class Principal(NamedTuple):
@@ -71,6 +73,11 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """Kafka's principal of an unauthenticated client, on a listener without authentication."""
 
 
+NODE: Final = Principal("Penstock", "node")
+"""The principal of a node's own requests. In an Envelope it stands for the node that sent it: the controller authorises
+such a request by the connection's principal. No login gives a client a principal of this kind."""
+
+
 def address_of_host(host: str) -> bytes:
     """A client's address in the form used in Envelope: 4 or 16 bytes, or empty if it is not an IP address."""
     try:
@@ -92,14 +99,32 @@ def host_of_address(address: bytes) -> str:
 class Client:
     """The sender of the requests of one connection."""
 
-    __slots__ = ("host", "listener_info", "principal", "software_name", "software_version")
+    __slots__ = (
+        "expires_ms",
+        "host",
+        "listener_info",
+        "login",
+        "meters",
+        "principal",
+        "rejected",
+        "software_name",
+        "software_version",
+    )
 
     def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
         self.listener_info = listener_info
         self.principal = principal
         """None until the client has authenticated, on a listener that requires it."""
+        self.login: object = None
+        """The login in progress, on a listener with SASL (`penstock.broker.security.exchange`)."""
+        self.expires_ms: float | None = None
+        """When the client must have logged in again (KIP-368), on the monotonic clock. None: never."""
+        self.rejected = False
+        """Its login has failed: the connection is closed after the answer."""
         self.host = host
         """The address from which it connected, as text."""
+        self.meters: object = None
+        """What `penstock.broker.quotas` found for it last."""
         self.software_name = "unknown"
         """What ApiVersions told of the client library (KIP-511)."""
         self.software_version = "unknown"

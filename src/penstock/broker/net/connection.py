@@ -25,7 +25,7 @@ from penstock.broker.net.receiving import ReceiveBudget
 from penstock.broker.net.request import Request
 from penstock.broker.net.slices import RequestSlices
 from penstock.broker.net.turns import Turns
-from penstock.runtime import BufferedProtocol, DirectSocket, Transport
+from penstock.runtime import BufferedProtocol, DirectSocket, Timer, Transport
 from penstock.runtime.memory import ByteBuffer, byte_buffer
 
 _SIZE = Struct(">i")
@@ -37,9 +37,9 @@ FRAME_BYTES_MIN = 8
 
 NO_KEY = -1
 
-AHEAD, MEMORY, STARTING, TURN = 1, 2, 4, 8
+AHEAD, MEMORY, STARTING, TURN, THROTTLED = 1, 2, 4, 8, 16
 """Reasons why a socket is not read: its client has pipelined too much; the broker's receive budget is used up; the
-broker is not ready to serve; it is the turn of others."""
+broker is not ready to serve; it is the turn of others; its client has exceeded a quota."""
 
 Answer = bytes | bytearray | Sequence[Part]
 
@@ -81,10 +81,20 @@ class Service(Protocol):
     def refused(self, connection: Connection, reason: str) -> None:
         """The peer sent an invalid request; the connection is closed."""
 
+    def secured(self, connection: Connection, subject: str) -> None:
+        """The TLS handshake is done. `subject`: the name in the client's certificate; empty if it has shown none."""
+
+    def logged_in(self, connection: Connection) -> None:
+        """The connection has a principal from now on: requests of any size are read."""
+
+    def may_grow(self, connection: Connection, capacity: int) -> bool:
+        """Whether a client that has not logged in may send a request that needs a buffer of this size."""
+
     def failed(self, connection: Connection, error: Exception) -> None:
         """A handler raised an unexpected exception; the connection is closed."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object: ...
+    def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
         """See `penstock.runtime.Runtime.direct_socket`."""
@@ -135,6 +145,7 @@ class Connection(BufferedProtocol):
         "_read",
         "_service",
         "_serving",
+        "_throttle",
         "_transport",
         "_turn_queued",
         "_turns",
@@ -146,6 +157,7 @@ class Connection(BufferedProtocol):
         "busy_until_ms",
         "closed",
         "deferred",
+        "frame_bytes_max",
         "number",
         "on_lost",
         "owes_answer",
@@ -154,6 +166,7 @@ class Connection(BufferedProtocol):
         "request",
         "sent_ms",
         "served_ms",
+        "throttled_until_ms",
         "view",
         "virtual_ms",
         "weight",
@@ -176,9 +189,14 @@ class Connection(BufferedProtocol):
         self._need = 0
         self._granted = 0
         """Bytes of the buffer that count against the budget: 0 for the small initial buffer."""
+        self.frame_bytes_max = service.request_bytes_max
+        """The largest request; smaller until the client has logged in."""
         self._wanted = 0
         """The buffer capacity that it waits for."""
         self._muted = 0
+        self._throttle: Timer | None = None
+        self.throttled_until_ms = 0.0
+        """Until then no further request is served. 0: its client is within its quotas."""
         self._pending: deque[Slot] = deque()
         self._key = NO_KEY
         """The API of the request that is being served."""
@@ -223,6 +241,19 @@ class Connection(BufferedProtocol):
             self.abort()
         elif not self._service.ready:
             self.mute(STARTING)
+
+    def secured(self, subject: str) -> None:
+        self.active_ms = self._service.now_ms()
+        self._service.secured(self, subject)
+
+    def logged_in(self) -> None:
+        """The client has a principal from now on."""
+        self._service.logged_in(self)
+
+    def handshake_failed(self, reason: str) -> None:
+        if self.admitted:
+            self._service.refused(self, reason)
+        self.closed = True
 
     @property
     def host(self) -> str:
@@ -338,16 +369,16 @@ class Connection(BufferedProtocol):
 
     def _serve_frames(self) -> None:
         service, outbox = self._service, self._outbox
-        while not self.closed:
+        while not self.closed and not self.throttled_until_ms:
             start = self._read
             there = self._filled - start
             self._need = 0
             if there < 4:
                 return
             size = _read_size(self.buffer, start)[0]
-            if size < FRAME_BYTES_MIN or size > service.request_bytes_max:
+            if size < FRAME_BYTES_MIN or size > self.frame_bytes_max:
                 seen = self.view[start : self._filled]
-                service.refused(self, describe_bad_size(seen, size, service.request_bytes_max))
+                service.refused(self, self._describe_bad_size(seen, size))
                 self.abort()
                 return
             if there >= 6:
@@ -369,6 +400,11 @@ class Connection(BufferedProtocol):
             self._key = key
             self._read = start + 4 + size
             service.serve(self, start + 4, start + 4 + size)
+
+    def _describe_bad_size(self, seen: memoryview, size: int) -> str:
+        if self.frame_bytes_max < size <= self._service.request_bytes_max:
+            return f"a request of {size} bytes before login is over sasl.server.max.receive.size={self.frame_bytes_max}"
+        return describe_bad_size(seen, size, self._service.request_bytes_max)
 
     def _make_room(self) -> None:
         """Make room for the next read, by moving the held bytes or with a larger buffer.
@@ -408,6 +444,10 @@ class Connection(BufferedProtocol):
         """Move the held bytes to a buffer of this capacity. False: no memory now; not read until there is."""
         if capacity != len(self.buffer):
             if self._wanted:
+                return False
+            if self.frame_bytes_max < self._service.request_bytes_max and not self._service.may_grow(self, capacity):
+                self._service.refused(self, "memory for clients that have not logged in is used up")
+                self.abort()
                 return False
             if not self._budget.take(self, capacity):
                 self._wanted = capacity
@@ -466,6 +506,25 @@ class Connection(BufferedProtocol):
         if not self._muted:
             self._transport.resume_reading()
         if reason == STARTING:
+            self.drained()
+
+    def throttle(self, throttle_ms: float) -> None:
+        """Serve no further request for this time, not even one that has arrived already, and do not read."""
+        until_ms = self._service.now_ms() + throttle_ms
+        if self.closed or until_ms <= self.throttled_until_ms:
+            return
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self.throttled_until_ms = until_ms
+        self._throttle = self._service.call_later(throttle_ms, self._throttle_over)
+        self.mute(THROTTLED)
+
+    def _throttle_over(self) -> None:
+        self._throttle = None
+        self.throttled_until_ms = 0.0
+        self.active_ms = self._service.now_ms()  # its client was told to be silent
+        self.unmute(THROTTLED)
+        if not self.closed:
             self.drained()
 
     # ---- out
@@ -617,6 +676,9 @@ class Connection(BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._release_unsent()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
         if self.on_lost is not None:
             self.on_lost()
         if self.admitted:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.broker.net.access import NOT_ASKED, Client, ListenerInfo, Principal
 from penstock.broker.refusals import refusal
-from penstock.metadata import ResourceType
+from penstock.metadata import Charge, ResourceType, free
 from penstock.wire.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
 
@@ -45,6 +45,7 @@ class Request:
         "correlation_id",
         "end",
         "gate",
+        "owed_ms",
         "position",
         "row",
         "start",
@@ -67,6 +68,8 @@ class Request:
         self.position = 0
         """The position of the body, which ends with the frame."""
         self.end = 0
+        self.owed_ms = 0
+        """Throttle time that the handler found to be due, for its partitions created and deleted."""
         self.body: Message | None = None
         """The decoded body, if the codec decodes it."""
 
@@ -104,6 +107,11 @@ class Request:
         return copy
 
     # ---- its origin
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether the client sent it over `connection` itself."""
+        return self.end > 0
 
     @property
     def client_id(self) -> str:
@@ -149,23 +157,50 @@ class Request:
         """Whether there is an authorizer. Without one everything is allowed, and handlers skip their loops."""
         return self.gate.authorizer is not None
 
-    def allowed(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+    @property
+    def has_acls(self) -> bool:
+        """Whether ACLs decide, and can be listed and changed."""
         authorizer = self.gate.authorizer
-        if authorizer is None or self.client is self.gate.own:
+        return authorizer is not None and authorizer.has_acls
+
+    def allowed(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Whether the client may do what it asks for. The answer may be recorded in the audit log."""
+        gate = self.gate
+        authorizer = gate.authorizer
+        if authorizer is None or self.client is gate.own:
             return True
-        return authorizer.allows(self, operation, kind, name)
+        allowed = authorizer.allows(self, operation, kind, name)
+        if gate.audit is not None:
+            gate.audit.access(self, operation, kind, name, allowed)
+        return allowed
+
+    def permits(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
+        """Like `allowed`, without a record in the audit log: for lists that show only what the client may see, and
+        where another right is enough. A "no" is then not an attempt to do something forbidden."""
+        authorizer = self.gate.authorizer
+        return authorizer is None or self.client is self.gate.own or authorizer.allows(self, operation, kind, name)
 
     def allowed_on_cluster(self, operation: Operation) -> bool:
         return self.allowed(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
 
     def split(
-        self, operation: Operation, kind: ResourceKind, items: Iterable[T], name: Callable[[T], str]
+        self,
+        operation: Operation,
+        kind: ResourceKind,
+        items: Iterable[T],
+        name: Callable[[T], str],
+        *,
+        listing: bool = False,
     ) -> tuple[list[T], list[T]]:
-        """Split elements into (allowed, denied) for the operation on their resources. Each name is checked once."""
+        """Split elements into (allowed, denied) for the operation on their resources. Each name is checked once.
+
+        `listing`: the client did not name them, so those that it may not see are no attempt to see them.
+        """
         items = list(items)
         if not self.is_restricted:
             return items, []
-        verdicts = {found: self.allowed(operation, kind, found) for found in dict.fromkeys(map(name, items))}
+        allowed = self.permits if listing else self.allowed
+        verdicts = {found: allowed(operation, kind, found) for found in dict.fromkeys(map(name, items))}
         return [item for item in items if verdicts[name(item)]], [item for item in items if not verdicts[name(item)]]
 
     def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
@@ -191,7 +226,7 @@ class Request:
 
     @property
     def may_speak_for_a_broker(self) -> bool:
-        return self.client.listener_info.for_nodes and self.allowed_on_cluster(Operation.CLUSTER_ACTION)
+        return self.client.listener_info.for_nodes and self.permits(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
 
     def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME, *, asked: bool = True) -> int:
         """The operations allowed on a resource, as a bit set (KIP-430)."""
@@ -199,14 +234,28 @@ class Request:
             return NOT_ASKED
         if self.gate.authorizer is None:
             return ALL_OPERATIONS[kind]
-        if kind is ResourceKind.CLUSTER and not self.allowed(Operation.DESCRIBE, kind, name):
+        if kind is ResourceKind.CLUSTER and not self.permits(Operation.DESCRIBE, kind, name):
             return 0
-        return sum(1 << operation for operation in OPERATIONS_OF[kind] if self.allowed(operation, kind, name))
+        return sum(1 << operation for operation in OPERATIONS_OF[kind] if self.permits(operation, kind, name))
 
     def charge(self, data_bytes: int) -> int:
         """The throttle time, for handlers that encode their own answers."""
         gate = self.gate
         return 0 if gate.quotas is None else gate.charge(self, data_bytes)
+
+    def fetch_bytes_max(self, asked: int) -> int:
+        """At most as many bytes of records as the client's quota allows at once."""
+        quotas = self.gate.quotas
+        most = None if quotas is None else quotas.fetch_bytes_max(self)
+        return asked if most is None else min(asked, most)
+
+    @property
+    def mutation_charge(self) -> Charge:
+        """Charges the client for partitions that the controller creates or deletes; refuses those over its quota."""
+        gate = self.gate
+        if gate.quotas is None or self.client is gate.own:
+            return free
+        return gate.quotas.mutation_charge(self) or free
 
     # ---- errors
 

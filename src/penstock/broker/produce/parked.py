@@ -1,8 +1,9 @@
 """Produce requests that cannot be answered yet.
 
 Either their records are appended and wait to be committed (acks=all) or stable (acks=1, if `flush.*` requires a sync).
-Or their batches are still being decompressed, checked or recompressed (`preparing`), and are appended after that. The
-response is sent when the last partition of the request is done, or at the timeout.
+Or their batches are still being decompressed, checked or recompressed, or wait for a transaction coordinator
+(`preparing`), and are appended after that. The response is sent when the last partition of the request is done, or at
+the timeout.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from penstock.broker.net.connection import Slot
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.response import Result, TopicResults, encode, refused
+from penstock.broker.produce.verifying import TransactionalBatch
 from penstock.broker.replicas.partition import Partition
 from penstock.log import Appended
 from penstock.runtime import Runtime, Timer
@@ -30,6 +32,8 @@ class Wait(NamedTuple):
     acks: int
     records: bytearray | None = None
     """Batches to be prepared and appended first."""
+    transactional: TransactionalBatch | None = None
+    """Set if the transaction coordinator must be asked before that."""
 
 
 class ParkedProduce:
@@ -76,7 +80,7 @@ class ParkedProduce:
         for token, wait in enumerate(waits):
             if wait.records is not None:
                 done = partial(self._appended, token)
-                preparation.submit(wait.partition, wait.records, wait.acks, allowance, done)
+                preparation.submit(wait.partition, wait.records, wait.acks, allowance, done, wait.transactional)
             elif wait.partition.await_commit(wait.offset, wait.acks, self, token):
                 self.reached(token, ErrorCode.NONE)
 

@@ -1,8 +1,11 @@
-"""Batches that must be decompressed, checked or recompressed before they are appended to a partition.
+"""Batches that must wait before they are appended: to be decompressed, recompressed, or for a transaction coordinator.
 
 Small batches are decompressed on the loop when they are appended. Others are copied from the receive buffer, wait in
 the queue of their partition, and are prepared one after the other in a thread (`penstock.log.preparing`). While one
 batch of a partition is being prepared, all later ones wait, whatever their codec, so that they are appended in order.
+
+The first batch of a transaction waits in the same queue until the transaction coordinator has been asked (`verifying`).
+All batches in the queue are asked about at the same time.
 
 Whatever happens to a batch, its request is answered and the queue continues.
 
@@ -23,10 +26,11 @@ from typing import NamedTuple
 
 from penstock.broker import limits
 from penstock.broker.observability.metrics import BrokerMetrics
+from penstock.broker.produce.verifying import TransactionalBatch, Verifier, refusal_of
 from penstock.broker.replicas.partition import Partition
 from penstock.broker.service import trace
 from penstock.config import BrokerConfig, TopicConfig
-from penstock.log import Appended, Log
+from penstock.log import Appended, Log, Verification
 from penstock.log.preparing import prepare
 from penstock.runtime import Future, Runtime
 from penstock.runtime.eventlog import EventLog
@@ -65,6 +69,15 @@ class Waiting(NamedTuple):
     leader_epoch: int
     allowance: Allowance
     done: Done
+    question: Question | None = None
+
+
+class Question(NamedTuple):
+    """A question to the transaction coordinator, which must be answered before the batch is appended."""
+
+    batch: TransactionalBatch
+    verification: Verification
+    answer: Future[ErrorCode]
 
 
 class PartitionQueue:
@@ -122,7 +135,15 @@ class WorkBudget:
 class Preparation:
     """Prepares batches for all partitions of a broker."""
 
-    def __init__(self, runtime: Runtime, events: EventLog, metrics: BrokerMetrics, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        events: EventLog,
+        metrics: BrokerMetrics,
+        config: BrokerConfig,
+        verifier: Verifier | None = None,
+    ) -> None:
+        self._verifier = verifier
         self._runtime = runtime
         self._events = events
         self._metrics = metrics
@@ -143,20 +164,46 @@ class Preparation:
         if self.queued_bytes + len(records) > limits.PREPARING_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{self.queued_bytes} bytes of other batches are waiting to be decompressed; retry later",
+                f"{self.queued_bytes} bytes of other batches are waiting to be checked; retry later",
             )
         return bytearray(records)
 
-    def submit(self, partition: Partition, records: bytearray, acks: int, allowance: Allowance, done: Done) -> None:
-        """Append to the partition after everything submitted before, then call `done`."""
+    def submit(
+        self,
+        partition: Partition,
+        records: bytearray,
+        acks: int,
+        allowance: Allowance,
+        done: Done,
+        transactional: TransactionalBatch | None = None,
+    ) -> None:
+        """Append to the partition after everything submitted before, then call `done`. `transactional`: ask the
+        transaction coordinator first."""
+        question = None if transactional is None else self._question(partition, transactional)
         queue = partition.preparing
         if queue is None:
             queue = partition.preparing = PartitionQueue()
         self.queued_bytes += len(records)
-        queue.waiting.append(Waiting(records, acks, partition.leader_epoch, allowance, done))
+        queue.waiting.append(Waiting(records, acks, partition.leader_epoch, allowance, done, question))
         if not queue.is_working:
             queue.is_working = True
             self._runtime.spawn(self._work(partition, queue), f"prepare {partition}")
+
+    def _question(self, partition: Partition, batch: TransactionalBatch) -> Question | None:
+        log = partition.log
+        if log is None or self._verifier is None:
+            return None  # the append is refused
+        verification = log.producers.begin_verification(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.sequence,
+            self._runtime.wall_ms(),
+            is_new_state_expected=batch.adds_partition,
+        )
+        if verification is None:
+            return None
+        answer = self._verifier.ask(partition.topic, partition.index, batch, verification)
+        return Question(batch, verification, answer)
 
     async def _work(self, partition: Partition, queue: PartitionQueue) -> None:
         try:
@@ -190,13 +237,25 @@ class Preparation:
         self._events.error("unexpected error", partition=str(partition), error=repr(error), trace=trace(error))
 
     async def _append(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> Appended:
+        question, verification = waiting.question, None
+        if question is not None:
+            code = await question.answer
+            if code:
+                raise refusal_of(code, question.batch)
+            verification = question.verification
         log, _ = partition.led()
         records, checked = waiting.records, False
         if queue.must_open(codecs_in(records), log):
             records, checked = await self._prepare(partition, queue, waiting), True
-            if partition.leader_epoch != waiting.leader_epoch:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        appended = partition.append(memoryview(records), waiting.acks, self._runtime.wall_ms(), checked=checked)
+        if partition.leader_epoch != waiting.leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        appended = partition.append(
+            memoryview(records),
+            waiting.acks,
+            self._runtime.wall_ms(),
+            checked=checked,
+            verification=verification,
+        )
         partition.wake_soon()
         return appended
 

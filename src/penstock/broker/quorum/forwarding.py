@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from penstock.acls import Acl, acl_id
 from penstock.broker.gate import decided
 from penstock.broker.net.access import ANONYMOUS, address_of_host
 from penstock.broker.net.peers import ANSWER_LIMITS, Peers
 from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode
 from penstock.metadata import MetadataImage, NewTopic
+from penstock.metadata.quotas import entity_key, entity_of
 from penstock.wire.apis import OF_CONTROLLERS, SERVED, ApiKey
 from penstock.wire.codec import Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
+from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from penstock.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -27,6 +31,7 @@ from penstock.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from penstock.wire.messages.delete_acls import DeleteAclsMatchingAcl, DeleteAclsResponse
 from penstock.wire.messages.delete_topics import DeleteTopicsResponse
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -135,6 +140,19 @@ def shows(request: Message | None, response: Message) -> Callable[[MetadataImage
     if isinstance(response, DeleteTopicsResponse):
         deleted = [topic.topic_id for topic in response.responses if topic.error_code == ErrorCode.NONE]
         return lambda image: all(image.topic_by_id(topic_id) is None for topic_id in deleted)
+    if isinstance(response, AlterClientQuotasResponse):
+        assert isinstance(request, AlterClientQuotasRequest)
+        return None if request.validate_only else shows_quotas(request, response)
+    if isinstance(request, CreateAclsRequest) and isinstance(response, CreateAclsResponse):
+        acls = [
+            acl_id(created_acl(creation))
+            for creation, result in zip(request.creations, response.results, strict=True)
+            if result.error_code == ErrorCode.NONE
+        ]
+        return lambda image: all(found_id in image.acls for found_id in acls)
+    if isinstance(response, DeleteAclsResponse):
+        gone = [acl_id(deleted_acl(acl)) for result in response.filter_results for acl in result.matching_acls]
+        return lambda image: not any(found_id in image.acls for found_id in gone)
     if isinstance(request, CreatePartitionsRequest) and not request.validate_only:
         refused = [r.name for r in getattr(response, "results", []) if r.error_code != ErrorCode.NONE]
         wanted = [(topic.name, topic.count) for topic in request.topics if topic.name not in refused]
@@ -142,3 +160,48 @@ def shows(request: Message | None, response: Message) -> Callable[[MetadataImage
             (topic := image.topic(name)) is None or len(topic.partitions) >= count for name, count in wanted
         )
     return None
+
+
+def shows_quotas(
+    request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
+) -> Callable[[MetadataImage], bool]:
+    wanted = [
+        (entity_key(entity_of((part.entity_type, part.entity_name) for part in asked.entity)), operation)
+        for asked, answered in zip(request.entries, response.entries, strict=False)
+        for operation in asked.ops
+        if answered.error_code == ErrorCode.NONE
+    ]
+
+    def is_shown(image: MetadataImage) -> bool:
+        for key, operation in wanted:
+            quota = image.quotas.get(key)
+            value = None if quota is None else quota.values.get(operation.key)
+            if value != (None if operation.remove else operation.value):
+                return False
+        return True
+
+    return is_shown
+
+
+def created_acl(creation: AclCreation) -> Acl:
+    return Acl(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )
+
+
+def deleted_acl(acl: DeleteAclsMatchingAcl) -> Acl:
+    return Acl(
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )

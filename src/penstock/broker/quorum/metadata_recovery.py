@@ -13,8 +13,9 @@ Kept: the cluster's id, the directory's id, topic ids, all records. New: the met
 partition's leader epoch and the next producer id are above all that were seen, so that the new history cannot be
 mistaken for the old. Possibly lost, and then listed: configurations of topics whose records are gone.
 
-Access control is never guessed. There is no authoriser in this release. Metadata with ACLs is not recovered, and
-`recovered.json` next to the new metadata says that ACLs are unknown (`recovered_metadata`, which every start reads).
+Access control is never guessed. Intact records of ACLs, credentials and quotas are kept, but nobody knows whether
+others were lost. So `recovered.json` next to the new metadata says that ACLs are unknown, and while it exists an
+authoriser lets in only super users (`recovered_metadata`, which every start reads).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ from penstock.metadata import (
     salvage_records,
     snapshot_values,
 )
+from penstock.metadata.security_level import level_record
+from penstock.metadata.snapshot import security_records
 from penstock.raft import (
     Endpoint,
     HardState,
@@ -145,11 +148,6 @@ def plan(disk: Disk, new_uuid: Callable[[], bytes], undelete: Sequence[str] = ()
     voters = evidence.voter_set
     _expect_alone(identity, voters)
     found = salvage_records(_values(disk, evidence))
-    if found.acls:
-        raise RecoveryRefused(
-            f"the metadata has {found.acls} ACL records, which this release cannot keep; the recovered "
-            "cluster would be open to everyone"
-        )
     replicas = (one for topic in found.image.topics() for state in topic.partitions for one in state.replicas)
     others = sorted({*found.image.brokers, *replicas} - {identity.node_id})
     if others:
@@ -189,6 +187,11 @@ class _Planner:
         if missing and not damage:
             damage = [f"the metadata lacks partitions of {', '.join(missing)}"]
         self._note_topics_without_data([plan.topic.name for plan in topics])
+        if self._found.acls:
+            self._notes.append(
+                f"ACLs from intact records are kept ({len(self._found.image.acls)}), others may be lost. An authoriser "
+                f"lets in only super.users until you have checked them and removed {MARKER_NAME}"
+            )
         voters = self._evidence.voter_set
         own = voters.get(self._identity.node_id) if voters is not None else None
         endpoints = own.endpoints if own is not None and own.endpoints else (UNKNOWN_ENDPOINT,)
@@ -339,6 +342,8 @@ class _Planner:
                         )
                     )
         delta.replay(r.ProducerIdsRecord(broker_id=-1, next_producer_id=self._next_producer_id()))
+        kept_security = list(security_records(found))
+        delta.replay_all([level_record(), *kept_security] if kept_security else [])
         return delta.apply(0, 0)
 
     def _next_producer_id(self) -> int:

@@ -4,8 +4,8 @@
 start reads it, and its warning names the topics that still have the settings from the recovery. A damaged file prevents
 the start, because its content is unknown. The operator removes the file to end the warnings.
 
-Lost ACLs cannot open access in this release, which has no authoriser: everyone may do everything, and a configuration
-with `authorizer.class.name` is refused. A future authoriser must refuse to start while this file exists.
+ACLs may be among the lost records, and a missing DENY opens access. So while the file exists, an authoriser lets in
+only `super.users`. The operator compares the ACLs with what they should be, and then removes the file.
 """
 
 from __future__ import annotations
@@ -47,8 +47,16 @@ def read_marker(disk: Disk) -> Marker | None:
         ) from None
 
 
-def tell_recovered(events: EventLog, marker: Marker, image: MetadataImage) -> None:
-    """Warn about the topics whose settings have not been set since the recovery."""
+def tell_recovered(events: EventLog, marker: Marker, image: MetadataImage, *, is_closed: bool = False) -> None:
+    """Warn about the topics whose settings have not been set since the recovery, and about an authoriser that is closed
+    because of it."""
+    if is_closed:
+        events.warning(
+            "access is closed",
+            reason="ACLs may have been lost when the metadata was recovered, so only super.users are let in",
+            acls=len(image.acls),
+            hint=f"check the ACLs with `penstock acls list`, then remove {MARKER_PATH} while the broker is stopped",
+        )
     unset = [
         name
         for name in marker.topics_without_configuration

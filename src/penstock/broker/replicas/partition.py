@@ -3,7 +3,9 @@
 Appends go to the log, and the leader state computes the high watermark. When it advances, two kinds of requests are
 woken: produce requests that wait for their commit, and fetches that wait for data. Produce requests are answered
 immediately; fetches are woken later, by `Wakes`, after the acknowledgement was sent. Fetches of followers
-(`FollowerFetch`) wait for the append itself, because the commit depends on them.
+(`FollowerFetch`) wait for the append itself, because the commit depends on them. Fetches of committed records only
+(`read_committed`) wait for the last stable offset, which moves with the high watermark, but not beyond the first
+transaction that is open or whose end is not committed.
 
 A partition leads (`leader` is set), follows (`follower` is set), or does neither: then its log is not open or is being
 truncated, or the partition has no leader.
@@ -16,7 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker import limits
-from penstock.log import Appended, AppendOrigin, Log
+from penstock.coordinators.host import marker_batch
+from penstock.coordinators.shard import EndMarker
+from penstock.log import Appended, AppendOrigin, Log, Verification
 from penstock.metadata import PartitionState
 from penstock.replication import Follower, IsrProposal, Leader, LogEnds
 from penstock.runtime import Future
@@ -77,17 +81,22 @@ class Wakes:
     The number of wakes per turn is limited, so that a write for which thousands wait does not block the loop.
     """
 
-    __slots__ = ("_call_soon", "_dirty", "_grown", "_queued", "_waking")
+    __slots__ = ("_call_soon", "_dirty", "_grown", "_queued", "_stable", "_waking")
 
     def __init__(self, call_soon: Callable[..., object]) -> None:
         self._call_soon = call_soon
         self._dirty: dict[Partition, None] = {}
+        self._stable: dict[Partition, None] = {}
         self._grown: dict[Partition, None] = {}
         self._waking: deque[FetchWaiter] = deque()
         self._queued = False
 
     def mark(self, partition: Partition) -> None:
         self._dirty[partition] = None
+
+    def mark_stable(self, partition: Partition) -> None:
+        """The last stable offset moved, for which fetches of committed records wait."""
+        self._stable[partition] = None
 
     def grown(self, partition: Partition) -> None:
         """Records were appended, for which followers wait."""
@@ -100,6 +109,10 @@ class Wakes:
             for partition in self._dirty:
                 self._waking.extend(partition.fetch_waiters)
             self._dirty.clear()
+        if self._stable:
+            for partition in self._stable:
+                self._waking.extend(partition.committed_waiters or ())
+            self._stable.clear()
         waking = self._waking
         if not waking or self._queued:
             return
@@ -140,8 +153,10 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_known_high_watermark",
+        "_stable_offset",
         "_stable_waiters",
         "_wakes",
+        "committed_waiters",
         "cutting",
         "damaged_at",
         "fetch_waiters",
@@ -196,6 +211,10 @@ class Partition:
         self.preparing: PartitionQueue | None = None
         """Set while batches wait to be prepared, or if the topic has a codec of its own: appends may have to queue."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.committed_waiters: dict[FetchWaiter, None] | None = None
+        """Parked fetches of committed records only."""
+        self._stable_offset = 0
+        """The last stable offset when it was last looked at."""
         # Shared by ten thousand partitions until a request waits: an empty deque takes 600 bytes.
         self._commit_waiters = NOBODY
         self._stable_waiters = NOBODY
@@ -236,6 +255,7 @@ class Partition:
         assert self.follower is None
         self.leader = leader
         self.log.on_durable = self._durable
+        self.log.snapshots.void_verifications()
         if self.follower_fetches:
             # Followers may have learned of this leadership, and fetched, before this broker did.
             self._wakes.grown(self)
@@ -247,6 +267,8 @@ class Partition:
         if self.leader is not None:
             self._known_high_watermark = self.leader.high_watermark
         self.leader = None
+        if self.log is not None:
+            self.log.snapshots.void_verifications()
         self._refuse_waiters(self._commit_waiters, error)
         self._refuse_waiters(self._stable_waiters, error)
         for follower_fetch in list(self.follower_fetches or ()):
@@ -285,7 +307,7 @@ class Partition:
         proposal = leader.on_fetch(replica, offset, now_ms, broker_epoch=broker_epoch, eligible=eligible)
         if leader.high_watermark != before:
             self._advanced(leader.high_watermark)
-            if self.fetch_waiters:
+            if self._has_readers:
                 # A follower's fetch may be processed outside a connection's turn.
                 self._wakes.run_soon()
         return proposal
@@ -323,8 +345,8 @@ class Partition:
         if self.follower is not None:
             self._known_high_watermark = self.follower.high_watermark
             self.follower = None
-            if self.fetch_waiters:
-                self._wakes.mark(self)
+            if self._has_readers:
+                self._wake_fetches()
                 self._wakes.run_soon()
 
     def ends(self) -> LogEnds:
@@ -337,10 +359,11 @@ class Partition:
         follower = self.follower
         if follower is not None:
             before = follower.high_watermark
-            if follower.on_grown(self.ends()) != before and self.fetch_waiters:
+            if follower.on_grown(self.ends()) != before:
                 # For consumers that read from this follower.
-                self._wakes.mark(self)
-                self._wakes.run_soon()
+                self._readers_advanced(follower.high_watermark)
+                if self._has_readers:
+                    self._wakes.run_soon()
 
     def _follower_durable(self, log: Log) -> None:
         if self.follower is not None and not self.follower.is_cutting:
@@ -377,7 +400,15 @@ class Partition:
 
     # ---- writing
 
-    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        wall_ms: int,
+        *,
+        checked: bool = False,
+        verification: Verification | None = None,
+    ) -> Appended:
         """Append a client's batches. Raises the errors of `Writer.append_leader`."""
         leader = self.leader
         if leader is None:
@@ -386,13 +417,43 @@ class Partition:
         assert log is not None
         if acks == -1 and leader.refuses_acks_all:
             raise _refusal_of_acks_all(leader)
-        appended = log.writer.append_leader(records, self.leader_epoch, wall_ms, checked=checked)
+        appended = log.writer.append_leader(
+            records, self.leader_epoch, wall_ms, checked=checked, verification=verification
+        )
         if not appended.duplicate:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
                 self._advanced(leader.high_watermark)
             if self.follower_fetches:
                 self._wakes.grown(self)
+        return appended
+
+    def append_marker(self, marker: EndMarker, wall_ms: int) -> Appended:
+        """Append the control record that ends a transaction. Raises KafkaError if the marker is outdated, or could not
+        be committed soon."""
+        _, leader = self.led()
+        if leader.refuses_acks_all:
+            raise _refusal_of_acks_all(leader)
+        return self._append_coordinated(marker_batch(marker, wall_ms), wall_ms, marker.transaction_version)
+
+    def _append_coordinated(self, records: bytearray | memoryview, wall_ms: int, version: int = 0) -> Appended:
+        """Append what a coordinator has decided."""
+        log, leader = self.led()
+        appended = log.writer.append_leader(
+            memoryview(records),
+            self.leader_epoch,
+            wall_ms,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=version,
+        )
+        before = leader.high_watermark
+        if leader.on_append(log.end_offset, log.stable_end) != before:
+            self._advanced(leader.high_watermark)
+            if self._has_readers:
+                self._wakes.run_soon()
+        if self.follower_fetches:
+            self._wakes.grown(self)
+            self._wakes.run_soon()
         return appended
 
     def check_append(self, acks: int) -> None:
@@ -456,6 +517,54 @@ class Partition:
                     self._wakes.run_soon()
         if self.fetch_waiters:
             self._wakes.mark(self)
+        log = self.log
+        if self.committed_waiters or (log is not None and log.transactions is not None):
+            self._stable_advanced(high_watermark)
+
+    # ---- readers
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what readers of committed records may see, as far as this broker knows it."""
+        assert self.log is not None
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def park(self, waiter: FetchWaiter, committed: bool) -> None:
+        """Wake a fetch when the high watermark advances, or with `committed` the last stable offset."""
+        if not committed:
+            self.fetch_waiters[waiter] = None
+            return
+        if self.committed_waiters is None:
+            self.committed_waiters = {}
+        self.committed_waiters[waiter] = None
+        if self.log is not None:
+            self._stable_offset = self.last_stable_offset
+
+    def unpark(self, waiter: FetchWaiter) -> None:
+        self.fetch_waiters.pop(waiter, None)
+        if self.committed_waiters is not None:
+            self.committed_waiters.pop(waiter, None)
+            if not self.committed_waiters:
+                self.committed_waiters = None
+
+    @property
+    def _has_readers(self) -> bool:
+        return bool(self.fetch_waiters or self.committed_waiters)
+
+    def _readers_advanced(self, high_watermark: int) -> None:
+        if self.fetch_waiters:
+            self._wakes.mark(self)
+        self._stable_advanced(high_watermark)
+
+    def _stable_advanced(self, high_watermark: int) -> None:
+        """The high watermark advanced: does the last stable offset follow? This also lets go of transactions that are
+        no longer of interest."""
+        assert self.log is not None
+        stable = self.log.last_stable_offset(high_watermark)
+        if stable != self._stable_offset:
+            self._stable_offset = stable
+            if self.committed_waiters:
+                self._wakes.mark_stable(self)
 
     def start_moved(self) -> None:
         """Records were deleted at the start: tell the followers."""
@@ -470,6 +579,8 @@ class Partition:
     def _wake_fetches(self) -> None:
         if self.fetch_waiters:
             self._wakes.mark(self)
+        if self.committed_waiters:
+            self._wakes.mark_stable(self)
 
 
 class InternalPartition(Partition):
@@ -483,7 +594,15 @@ class InternalPartition(Partition):
         super().__init__(topic, topic_id, index, wakes)
         self.listener = listener
 
-    def append(self, records: memoryview, acks: int, wall_ms: int, *, checked: bool = False) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        wall_ms: int,
+        *,
+        checked: bool = False,
+        verification: Verification | None = None,
+    ) -> Appended:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {self.topic}")
 
     def check_append(self, acks: int) -> None:
@@ -492,17 +611,12 @@ class InternalPartition(Partition):
     def append_own(self, records: memoryview, wall_ms: int) -> Appended:
         """Append a coordinator's records, even below the minimum ISR: no response depends on them before they are
         committed."""
-        log, leader = self.led()
-        appended = log.writer.append_leader(records, self.leader_epoch, wall_ms, origin=AppendOrigin.COORDINATOR)
-        before = leader.high_watermark
-        if leader.on_append(log.end_offset, log.stable_end) != before:
-            self._advanced(leader.high_watermark)
-            if self.fetch_waiters:
-                self._wakes.run_soon()
-        if self.follower_fetches:
-            self._wakes.grown(self)
-            self._wakes.run_soon()
-        return appended
+        return self._append_coordinated(records, wall_ms)
+
+    def append_marker(self, marker: EndMarker, wall_ms: int) -> Appended:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"only its coordinator ends transactions in internal topic {self.topic}"
+        )
 
     def lead(self, leader: Leader) -> None:
         super().lead(leader)

@@ -22,7 +22,7 @@ from penstock.coordinators.groups.expiry import Expiry
 from penstock.coordinators.groups.offset_requests import OffsetRequests
 from penstock.coordinators.groups.records import key_group
 from penstock.coordinators.groups.table import AnyGroup, GroupTable
-from penstock.coordinators.shard import RequestInfo, Shard, Ticket, TimerKey, Turn
+from penstock.coordinators.shard import EndMarker, RequestInfo, Shard, Ticket, TimerKey, Turn
 from penstock.metadata import MetadataDelta
 from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode
@@ -219,6 +219,12 @@ class GroupShard(Shard):
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed)
+
+    def end_transaction(self, turn: Turn, marker: EndMarker) -> None:
+        """A transaction that committed offsets here ends: they take effect, or are discarded. The marker makes that
+        durable; no answer that depends on it is sent before it is committed."""
+        turn.end_transaction(marker)
+        self.offsets.end_transaction(marker.producer.id, marker.committed)
 
     def on_loaded(self, turn: Turn) -> None:
         self.consumers.on_loaded(turn)
