@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from alerts.samples import NOW_MS, sample
@@ -11,7 +13,7 @@ from penstock.monitor.samples import METRICS, Kind
 from penstock.planning.catalogue import Catalogue
 
 
-def run(engine: Engine, values: list[float | None], *, metric: str = "lag_records", step_s: int = 10) -> list[str]:
+def run(engine: Engine, values: Sequence[float | None], *, metric: str = "lag_records", step_s: int = 10) -> list[str]:
     """`fired RULE` and `resolved RULE`, with the second at which it happened."""
     told = []
     for number, value in enumerate(values):
