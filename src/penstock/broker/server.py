@@ -578,6 +578,7 @@ class Broker:
         served = handlers()
         questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
         self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        self.node.verifier = self.verifier
         preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
         produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
         self.service.add_raw(ApiKey.PRODUCE, produce.serve)

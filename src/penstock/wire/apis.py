@@ -429,6 +429,15 @@ _ROWS: Final = (
         quota=QuotaClass.NONE,
     ),
     ServedApi(
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        5,
+        "Offsets that take effect when the transaction commits, for both group protocols; adds the group's partition "
+        "to the transaction from 5 (KIP-890)",
+        max_elements=IN_ONE_GO,
+        access=(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC),
+    ),
+    ServedApi(
         ApiKey.DESCRIBE_ACLS,
         1,
         3,
