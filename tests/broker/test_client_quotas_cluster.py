@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.clusters import a_cluster, ask, create, run
 from broker.quota_exchanges import entry
 from broker.session import batch, produce_request
@@ -21,7 +23,7 @@ def another_than_the_controller(cluster: SimCluster) -> int:
     return next(node.node_id for node in cluster.nodes if node is not controller)
 
 
-def set_quota(cluster: SimCluster, at: int, entity: dict[str, str | None], **values: float | None) -> None:
+def set_quota(cluster: SimCluster, at: int, entity: Mapping[str, str | None], **values: float | None) -> None:
     answer = ask(cluster, at, AlterClientQuotasRequest(entries=[entry(entity, **values)]), 1)
     assert [one.error_code for one in answer.entries] == [0], answer.entries
 
