@@ -1,4 +1,4 @@
-"""A second, tiny kind of coordinator, in a real broker: accounts in the partitions of `__transaction_state`.
+"""A second, tiny kind of coordinator, in a real broker: accounts in the partitions of `__share_group_state`.
 
 It shows that hosts know nothing of groups, and uses all that a transaction coordinator will need: plain records,
 records in the name of a producer with markers that end them, and orders to another broker (it has the account's balance
@@ -48,7 +48,7 @@ from penstock.wire.messages.offset_commit import (
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-TOPIC = "__transaction_state"
+TOPIC = "__share_group_state"
 PRODUCER = ProducerId(77)
 PAYEE = "payee"
 ORDER, PAID = b"order", b"paid"
@@ -140,7 +140,7 @@ class LedgerShard:
 
 
 class LedgerKind(Kind[LedgerShard]):
-    key_type: CoordinatorType = CoordinatorType.TRANSACTION
+    key_type: CoordinatorType = CoordinatorType.SHARE
     topic: str = TOPIC
 
     def new_topic(self, config: BrokerConfig, live_brokers: int) -> NewTopic:
@@ -196,7 +196,7 @@ def serve(node: Node, request: Request, body: SyncGroupRequest) -> PendingReply:
         coordinator_epoch = CoordinatorEpoch(int(body.group_instance_id or 0))
         claim = EndMarker(producer, body.member_id == "commit", coordinator_epoch)
     order = Order(body.member_id, body.protocol_type or "", claim)
-    ledger = node.coordination.of_type(CoordinatorType.TRANSACTION)
+    ledger = node.coordination.of_type(CoordinatorType.SHARE)
     assert ledger is not None
     return ledger.ask("ledger", LedgerShard.serve, request, order, refused, claim=claim)
 

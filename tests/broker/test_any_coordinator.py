@@ -44,7 +44,7 @@ async def ordered(s: Session, verb: str, text: str = "", epoch: int = 0, coordin
 
 async def opened(s: Session) -> None:
     """The ledger is found and loaded."""
-    answer = await s.call(FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=["ledger"]))
+    answer = await s.call(FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=["ledger"]))
     assert [one.error_code for one in answer.coordinators] == [0], answer
     while await ordered(s, "get", "x") in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
         await s.runtime.sleep(10)
@@ -70,7 +70,7 @@ async def test_a_zombie_is_refused_by_the_log_and_the_coordinator_goes_on(s: Ses
     assert await ordered(s, "commit", epoch=3, coordinator_epoch=5) == "done"
     assert await ordered(s, "get", "a") == "1"
     assert await ordered(s, "commit", epoch=3, coordinator_epoch=4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    coordinator = s.node.served.coordinators.of_type(CoordinatorType.TRANSACTION)
+    coordinator = s.node.served.coordinators.of_type(CoordinatorType.SHARE)
     assert coordinator is not None
     assert coordinator.failures == 0
     assert not s.node.events.named("coordinator restarts")
@@ -111,7 +111,7 @@ async def script(s: Session, history: History) -> None:
 
 
 def shard(node: SimBroker) -> ledger.LedgerShard:
-    coordinator = node.served.coordinators.of_type(CoordinatorType.TRANSACTION)
+    coordinator = node.served.coordinators.of_type(CoordinatorType.SHARE)
     assert coordinator is not None
     return next(host.shard for host in coordinator.hosts())
 
@@ -204,7 +204,7 @@ def at_the_ledger(cluster: SimCluster, verb: str, text: str = "", epoch: int = 0
     """Ask whoever coordinates the ledger, as clients do: again until it is one that does."""
     while True:
         at = next(node.node_id for node in cluster.live)
-        find = FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=["ledger"])
+        find = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=["ledger"])
         (found,) = ask(cluster, at, find, 4).coordinators
         if found.error_code == ErrorCode.NONE:
             answer = ask(cluster, found.node_id, ledger.request_of(verb, text, epoch), VERSION)

@@ -108,8 +108,6 @@ async def test_a_version_that_is_not_served_closes_the_connection(s: Session, ke
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        (24, "AddPartitionsToTxn (24)"),
-        (28, "TxnOffsetCommit (28)"),
         (52, "Vote (52)"),
         (78, "ShareFetch (78)"),
         (88, "StreamsGroupHeartbeat (88)"),
@@ -137,10 +135,12 @@ async def test_the_level_of_a_feature_lies_within_the_range_that_is_supported(s:
         "group.version": 1,
         "kraft.version": 1,
         "metadata.version": 25,
+        "transaction.version": 2,
     }
     supported = {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features}
     # A client that asks in version 3 cannot read a minimum of 0 (KIP-1022).
-    assert set(levels) - set(supported) == ({"eligible.leader.replicas.version"} if version == 3 else set())
+    from_zero = {"eligible.leader.replicas.version", "transaction.version"}
+    assert set(levels) - set(supported) == (from_zero if version == 3 else set())
     assert all(low <= levels.get(name, 0) <= high for name, (low, high) in supported.items())
     assert all(feature.min_version_level == levels[feature.name] for feature in answer.finalized_features)
 

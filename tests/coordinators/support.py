@@ -100,10 +100,10 @@ class FakeTurn:
         raise NotImplementedError("groups do not write transactions yet")
 
     def ask(self, key: Key, recipient: Recipient, request: Message, then: AnswerCallback) -> None:
-        raise NotImplementedError("groups ask nobody")
+        self._driver.asks[key] = (recipient, request, then)
 
     def cancel_ask(self, key: Key) -> None:
-        raise NotImplementedError("groups ask nobody")
+        self._driver.asks.pop(key, None)
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         assert isinstance(response, Message)
@@ -134,6 +134,8 @@ class ShardDriver:
         self.timers: dict[TimerKey, tuple[float, int, TimerCallback]] = {}
         self._heap: list[tuple[float, int, TimerKey]] = []
         self._sequence = 0
+        self.asks: dict[Key, tuple[Recipient, Message, AnswerCallback]] = {}
+        """Requests to other brokers that are not answered yet."""
 
     @property
     def wall_ms(self) -> int:
@@ -154,6 +156,11 @@ class ShardDriver:
         """What was appended since this was last asked. The records stay in `records`' numbering, not in the list."""
         taken, self.records = self.records, []
         return taken
+
+    def answer(self, key: Key, response: Message) -> None:
+        """Another broker answers what the shard asked it."""
+        _, _, then = self.asks.pop(key)
+        then(self.turn(), key, response)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from penstock.metadata import (
     NO_LEADER,
     PRODUCER_ID_BLOCK_SIZE,
     RECORDS_PER_BATCH_MAX,
+    TRANSACTION_VERSION,
     Decision,
     FeatureUpdate,
     MetadataDelta,
@@ -58,6 +59,7 @@ def test_a_new_cluster_begins_with_its_feature_levels() -> None:
     assert cluster.log == [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL),
         FeatureLevelRecord(name=ELR_VERSION, feature_level=1),
+        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
     ]
     cluster.register(registration(1))
     assert cluster.controller.decide_activation().records == []
@@ -68,7 +70,7 @@ def test_a_registration_says_all_about_a_broker() -> None:
     epoch = cluster.register(registration(4, rack="r1"), fenced=True)
     broker = cluster.image.broker(4)
     assert broker is not None
-    assert epoch == broker.epoch == 2
+    assert epoch == broker.epoch == 3
     assert (broker.rack, broker.fenced, broker.active) == ("r1", True, False)
     assert broker.listener("PLAINTEXT") == registration(4).listeners[0]
     assert broker.listener("SSL") is None
@@ -244,7 +246,7 @@ def test_producer_ids_are_given_in_blocks_and_never_twice() -> None:
         (FeatureUpdate(METADATA_VERSION, 25, 9), "does not support the given upgrade type"),
         (FeatureUpdate(KRAFT_VERSION, 0, 2), "Local controller only supports versions 1-1"),
         (FeatureUpdate(GROUP_VERSION, 0, 3), "Local controller only supports versions 1-1"),
-        (FeatureUpdate("transaction.version", 2), "Local controller does not support this feature."),
+        (FeatureUpdate(TRANSACTION_VERSION, 3), "Local controller only supports versions 0-2"),
     ],
 )
 def test_a_feature_level_that_somebody_does_not_know_is_refused(update: FeatureUpdate, message: str) -> None:
@@ -273,6 +275,7 @@ def test_a_level_that_an_older_release_wrote_for_nothing_is_still_read() -> None
     image = delta.apply(cluster.image.offset + 1, cluster.image.epoch)
     assert finalized_features(image.features) == {
         ELR_VERSION: 1, GROUP_VERSION: 1, KRAFT_VERSION: 1, METADATA_VERSION: METADATA_VERSION_LEVEL,
+        TRANSACTION_VERSION: 2,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from penstock.metadata import (
     META_PROPERTIES,
     METADATA_VERSION,
     METADATA_VERSION_LEVEL,
+    TRANSACTION_VERSION,
     MetaProperties,
     MetaPropertiesError,
     check_meta_properties,
@@ -88,9 +89,9 @@ def test_a_new_directory_states_voters_and_features() -> None:
     snapshot = read_snapshot(data)
     assert snapshot.voter_set == voters
     image = image_from_snapshot(BOOTSTRAP_SNAPSHOT, snapshot.values)
-    assert image.features == {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: 1}
+    assert image.features == {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: 1, TRANSACTION_VERSION: 2}
     assert (image.offset, image.epoch) == (-1, 0)
-    assert [header.base_offset for header, _ in iter_batches(data)] == [0, 3, 5]
+    assert [header.base_offset for header, _ in iter_batches(data)] == [0, 3, 6]
     assert parse_meta_properties(files[META_PROPERTIES]) == PROPERTIES
 
 

@@ -219,7 +219,7 @@ def test_features_are_raised_to_the_level_in_force_and_no_further(both: Both) ->
     for step, feature, reason in (
         ("downgrade", "group.version=0", "only supports versions 1-1"),
         ("downgrade", "kraft.version=0", "only supports versions 1-1"),
-        ("upgrade", "transaction.version=2", "does not support this feature"),
+        ("upgrade", "transaction.version=3", "only supports versions 0-2"),
         ("upgrade", "share.version=1", "does not support this feature"),
     ):
         refused = both.run(both.penstock, "kafka-features", step, "--feature", feature)

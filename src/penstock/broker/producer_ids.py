@@ -25,6 +25,19 @@ class ProducerIds:
 
     async def next(self) -> int:
         """Raise KafkaError if no block can be fetched, for all requests that wait for it, so that none waits twice."""
+        await self.available()
+        self._next += 1
+        return self._next - 1
+
+    def take(self) -> int | None:
+        """An id, if one is left. For coordinators, which must not wait: their requests await `available` before."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def available(self) -> None:
+        """Fetch a block unless ids are left. Raises KafkaError."""
         while self._next == self._end:
             if self._fetching is not None:
                 await self._fetching
@@ -43,5 +56,3 @@ class ProducerIds:
             self._fetching = None
             self._next, self._end = block.first, block.first + block.size
             fetching.set_result(None)
-        self._next += 1
-        return self._next - 1

@@ -5,19 +5,24 @@ Properties that are not supported yet, or have no meaning for this broker, are i
 
 from __future__ import annotations
 
-from penstock.config.access_table import Authorization
+from penstock.config.access_table import Audit, Authorization
 from penstock.config.definitions import Definition
 from penstock.config.group_table import ClassicGroups, ConsumerGroups, Offsets, OffsetsTopic
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections, Fetching, Identity, Listeners, Quorum
 from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving, Replication
+from penstock.config.security_table import Logins, Tls, Tokens
 from penstock.config.tables import Section
+from penstock.config.transaction_table import Transactions, TransactionTopic
 
 
 class BrokerProperties(
     Identity,
     Listeners,
+    Tls,
+    Logins,
+    Tokens,
     Quorum,
     Topics,
     Records,
@@ -34,7 +39,10 @@ class BrokerProperties(
     ConsumerGroups,
     Offsets,
     OffsetsTopic,
+    Transactions,
+    TransactionTopic,
     Authorization,
+    Audit,
 ):
     """All broker properties, in the order of the documentation."""
 

@@ -28,6 +28,8 @@ from penstock.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSION_LEVEL,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_LEVEL,
     bootstrap_records,
     finalized_features,
 )
@@ -119,6 +121,8 @@ __all__ = [
     "SHARE_GROUP_STATE",
     "SUPPORTED_FEATURES",
     "TRANSACTION_STATE",
+    "TRANSACTION_VERSION",
+    "TRANSACTION_VERSION_LEVEL",
     "BrokerRegistration",
     "BrokerSessions",
     "Charge",

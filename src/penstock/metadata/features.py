@@ -5,6 +5,8 @@ Names and numbers are Kafka's. A node refuses a level that it does not know: see
 - `metadata.version` 25, Kafka's 4.0-IV3: the records of this release, with directories, fields for eligible leaders
   and registration changes.
 - `eligible.leader.replicas.version` 1 (KIP-966): replicas that left a too small ISR may lead later.
+- `transaction.version` 2 (KIP-890): partition leaders register partitions, and each EndTxn raises the epoch. 1: the
+  records of `__transaction_state` are flexible. 0, the level of a cluster made by an older release: neither.
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
 - `group.version` 1 (KIP-848): the consumer protocol. Every release supports it, so no record states it.
 
@@ -16,7 +18,7 @@ Names and numbers are Kafka's. A node refuses a level that it does not know: see
 `kraft.version` and `group.version` are *implied*: they are in force in every cluster, whatever its log says, and no
 other level is supported. So a cluster needs no record for them, which nodes of an older release would refuse.
 
-Transactions, share groups and streams groups are not features here yet; Kafka expresses that as level 0.
+Share groups and streams groups are not features here yet; Kafka expresses that as level 0.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Final
 from penstock.metadata.image import VersionRange
 from penstock.raft.types import KRAFT_VERSION as KRAFT_VERSION_LEVEL
 from penstock.wire.messages import metadata_records as r
-from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_metadata_record
+from penstock.wire.messages.metadata_records import FeatureLevelRecord
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 25
@@ -36,6 +38,8 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 ELR_VERSION_LEVEL: Final = 1
 GROUP_VERSION: Final = "group.version"
 GROUP_VERSION_LEVEL: Final = 1
+TRANSACTION_VERSION: Final = "transaction.version"
+TRANSACTION_VERSION_LEVEL: Final = 2
 SECURITY_VERSION: Final = "penstock.security.version"
 SECURITY_VERSION_LEVEL: Final = 1
 
@@ -55,11 +59,16 @@ SUPPORTED_FEATURES: Final = {
     GROUP_VERSION: VersionRange(GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
     KRAFT_VERSION: VersionRange(KRAFT_VERSION_LEVEL, KRAFT_VERSION_LEVEL),
     METADATA_VERSION: VersionRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+    TRANSACTION_VERSION: VersionRange(0, TRANSACTION_VERSION_LEVEL),
     SECURITY_VERSION: VersionRange(0, SECURITY_VERSION_LEVEL),
 }
 """The levels that this release supports, as sent in ApiVersions and broker registrations."""
 
-BOOTSTRAP_FEATURES: Final = {METADATA_VERSION: METADATA_VERSION_LEVEL, ELR_VERSION: ELR_VERSION_LEVEL}
+BOOTSTRAP_FEATURES: Final = {
+    METADATA_VERSION: METADATA_VERSION_LEVEL,
+    ELR_VERSION: ELR_VERSION_LEVEL,
+    TRANSACTION_VERSION: TRANSACTION_VERSION_LEVEL,
+}
 """The levels of a new cluster."""
 
 IMPLIED_FEATURES: Final = {GROUP_VERSION: GROUP_VERSION_LEVEL, KRAFT_VERSION: KRAFT_VERSION_LEVEL}
@@ -77,4 +86,4 @@ def bootstrap_records() -> list[FeatureLevelRecord]:
 
 def bootstrap_values() -> list[bytes]:
     """The first records of a new cluster, as stored in its bootstrap snapshot."""
-    return [encode_metadata_record(record) for record in bootstrap_records()]
+    return [r.encode_metadata_record(record) for record in bootstrap_records()]

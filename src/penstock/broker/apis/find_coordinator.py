@@ -3,7 +3,7 @@
 Served: v0–v6. v1 adds the key type (KIP-98), v3 is flexible, v4 asks for many keys at once (KIP-699), v5 KIP-890,
 v6 share groups (KIP-932). Each key type belongs to a declared coordinator (`penstock.broker.coordination`). The first
 request creates the topic in which a coordinator keeps its state, and waits for it. Coordinators that are not supported
-yet (transactions, share groups) are refused as in Kafka, so that a client fails with a reason instead of retrying for
+yet (share groups) are refused as in Kafka, so that a client fails with a reason instead of retrying for
 ever.
 """
 
@@ -29,7 +29,6 @@ RESOURCES: dict[int, ResourceKind] = {
     CoordinatorType.SHARE: ResourceKind.CLUSTER,
 }
 NOT_SERVED: dict[int, str] = {
-    CoordinatorType.TRANSACTION: "transactions are not served by this version of Penstock",
     CoordinatorType.SHARE: "share groups are not served by this version of Penstock",
 }
 

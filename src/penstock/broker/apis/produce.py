@@ -124,7 +124,7 @@ class Produce:
             return False
         partition = partitions[index]
         gate = request.gate
-        if gate.is_active and not request.allowed(Operation.WRITE, ResourceKind.TOPIC, partition.topic):
+        if gate.is_active and not may_write_quickly(request, partition.topic):
             return False
         leader, log = partition.leader, partition.log
         if leader is None or log is None or partition.preparing is not None:
@@ -366,3 +366,10 @@ def batch_flags(records: memoryview) -> int:
     if HEADER_SIZE <= size < len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a request has exactly one batch for each partition")
     return records[ATTRIBUTES_LOW_POSITION]
+
+
+def may_write_quickly(request: Request, topic: str) -> bool:
+    """A "no" is not recorded yet: the request is then read in full, and asks again."""
+    if not request.permits(Operation.WRITE, ResourceKind.TOPIC, topic):
+        return False
+    return request.gate.audit is None or request.allowed(Operation.WRITE, ResourceKind.TOPIC, topic)

@@ -5,10 +5,12 @@ that leads that partition. `penstock.coordinators` explains hosts and their guar
 
     kind          the interface of a kind of coordinator: its topic, its shards, its hash, its settings
     groups        the declaration of the group coordinator
+    transactions  the declaration of the transaction coordinator
     coordinator   all hosts of one kind: started, loaded, restarted and ended as the leadership of partitions moves
     loading       loads shards, one partition at a time, for all kinds
     journal       a partition and its log, as hosts see them
-    courier       requests of shards to other brokers, repeated until they are answered
+    courier       requests of shards to other brokers, repeated until they are answered; with
+      marker_courier  the markers of transactions, combined into one request for each broker
 
 A further kind needs a shard in `penstock.coordinators` and a declaration here, which `KINDS` lists. FindCoordinator,
 the creation of its topic, loading and failover follow from that.
@@ -23,8 +25,10 @@ from penstock.broker.coordination.courier import PeerCourier
 from penstock.broker.coordination.groups import GroupKind, GroupWeighing
 from penstock.broker.coordination.kind import CoordinatorType, Kind
 from penstock.broker.coordination.loading import Loader
+from penstock.broker.coordination.transactions import TransactionKind
 from penstock.config import BrokerConfig
 from penstock.coordinators.groups import GroupShard
+from penstock.coordinators.transactions import TransactionShard
 from penstock.metadata import NewTopic
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
@@ -32,13 +36,14 @@ from penstock.runtime.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from penstock.broker.net.peers import Peers
+    from penstock.broker.producer_ids import ProducerIds
     from penstock.broker.quorum.forwarding import Administration
     from penstock.broker.quorum.shell import MetadataQuorum
     from penstock.broker.replicas.partitions import PartitionManager
 
-__all__ = ["KINDS", "Coordinator", "CoordinatorType", "Coordinators", "GroupKind", "Kind"]
+__all__ = ["KINDS", "Coordinator", "CoordinatorType", "Coordinators", "GroupKind", "Kind", "TransactionKind"]
 
-KINDS: tuple[type[Kind[Any]], ...] = (GroupKind,)
+KINDS: tuple[type[Kind[Any]], ...] = (GroupKind, TransactionKind)
 
 
 class Coordinators:
@@ -53,6 +58,7 @@ class Coordinators:
         manager: PartitionManager,
         administration: Administration,
         peers: Peers,
+        producer_ids: ProducerIds,
     ) -> None:
         self._clock = SteadyClock(runtime)
         loader = Loader(runtime, events)
@@ -64,6 +70,9 @@ class Coordinators:
             )
         self.groups: Coordinator[GroupShard] = self._by_type[CoordinatorType.GROUP]
         assert isinstance(self.groups.kind, GroupKind)
+        self.transactions: Coordinator[TransactionShard] = self._by_type[CoordinatorType.TRANSACTION]
+        assert isinstance(self.transactions.kind, TransactionKind)
+        self.transactions.kind.take_producer_id = producer_ids.take
         GroupWeighing(runtime, self.groups.kind.memory, lambda: [host.shard for host in self.groups.hosts()])
 
     def of_type(self, key_type: int) -> Coordinator[Any] | None:

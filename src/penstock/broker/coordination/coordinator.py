@@ -163,9 +163,14 @@ class Coordinator(Generic[S]):
         assert isinstance(pending_reply.answer, kind)
         return pending_reply.answer
 
-    def _host_of(self, key: str) -> ShardHost[S] | None:
+    def partition_of(self, key: str) -> int | None:
+        """The partition of this key; None if the topic does not exist yet."""
         topic = self._quorum.image.topic(self.topic)
-        return None if topic is None else self._hosts.get(self.kind.partition_of(key, len(topic.partitions)))
+        return None if topic is None else self.kind.partition_of(key, len(topic.partitions))
+
+    def _host_of(self, key: str) -> ShardHost[S] | None:
+        index = self.partition_of(key)
+        return None if index is None else self._hosts.get(index)
 
     # ---- where coordinators are
 

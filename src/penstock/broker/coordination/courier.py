@@ -3,6 +3,9 @@
 A recipient is a broker, or the leader of a partition, which is looked up before every attempt. A failed attempt (no
 leader, no connection, no answer) is repeated after a growing pause. Any answer ends the delivery, even an error code:
 the shard decides how to react.
+
+Markers of transactions are many and small: those for the same broker travel in one request
+(`penstock.broker.coordination.marker_courier`).
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.broker.coordination.marker_courier import MarkerCourier
 from penstock.broker.net.peer_connection import PeerUnavailable
+from penstock.coordinators.clock import Cancellable
 from penstock.coordinators.shard import PartitionLeader, Recipient
 from penstock.metadata import MetadataImage
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
 from penstock.wire.codec import Message
 from penstock.wire.errors import KafkaError
+from penstock.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from penstock.broker.net.peers import Peers
@@ -53,8 +59,11 @@ class PeerCourier:
         self._events = events
         self._peers = peers
         self._image = image
+        self._markers = MarkerCourier(runtime, events, peers, self._broker_of)
 
-    def send(self, recipient: Recipient, request: Message, then: Callable[[Message], None]) -> Delivery:
+    def send(self, recipient: Recipient, request: Message, then: Callable[[Message], None]) -> Cancellable:
+        if isinstance(request, WriteTxnMarkersRequest):
+            return self._markers.send(recipient, request, then)
         delivery = Delivery(recipient, request, then)
         self._runtime.spawn(self._deliver(delivery), "deliver a coordinator's request")
         return delivery
