@@ -45,6 +45,8 @@ DECIDED_TIMEOUT_S: Final = 90.0
 """The workers' transaction timeout, and a failover of its coordinator with room to spare."""
 AUDIT_TIMEOUT_S: Final = 90.0
 DELIVERY_TIMEOUT_MS: Final = 120_000
+LAST_WORDS: Final = 8
+"""Lines of a worker's standard error that are told if it fails."""
 
 
 class Stage(NamedTuple):
@@ -62,6 +64,7 @@ class Worker:
         self._workload = workload
         self.process: subprocess.Popen[str] | None = None
         self._listener: threading.Thread | None = None
+        self._errors: list[str] = []
         self.start_at_s = 0.0
 
     def tend(self, now_s: float) -> None:
@@ -72,16 +75,19 @@ class Worker:
             code, self.process = self.process.returncode, None
             self.start_at_s = now_s + RESTART_AFTER_S
             if code not in (0, -signal.SIGKILL):
-                self._workload.problem(f"worker {self.plan.name} ended with exit code {code}")
+                said = "".join(self._errors[-LAST_WORDS:]).strip().replace("\n", " | ")
+                self._workload.problem(f"worker {self.plan.name} ended with exit code {code}: {said}")
         if now_s >= self.start_at_s:
             # The environment has the packages of this process, whatever the directory.
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.chaos.worker", self.plan.encode()],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 preexec_fn=die_with_parent, env=os.environ.copy(),
             )  # fmt: skip
             self._listener = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
             self._listener.start()
+            self._errors = []
+            threading.Thread(target=self._listen_to_errors, args=(self.process, self._errors), daemon=True).start()
 
     def kill(self) -> bool:
         if self.process is None or self.process.poll() is not None:
@@ -104,6 +110,14 @@ class Worker:
             self.process.wait()
         if self._listener is not None:
             self._listener.join()
+
+    @staticmethod
+    def _listen_to_errors(process: subprocess.Popen[str], errors: list[str]) -> None:
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                errors.append(line)
+                del errors[:-LAST_WORDS]
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -8,7 +8,8 @@ trial's faults cause, it does by itself what networks and applications do:
 - it gives up in the middle of any step and leaves its transaction open, for the coordinator to time out;
 - a second instance takes over its id while the first goes on as a zombie;
 - it keeps copies of requests and sends them again later (a late EndTxn above all);
-- it sends a record after its transaction has ended, as a delayed Produce would arrive.
+- it sends a record after its transaction has ended, as a delayed Produce would arrive;
+- it repeats the marker of its last transaction while the next one is open, as a delayed marker would arrive.
 
 Generation 2 (KIP-890): the leader registers partitions, EndTxn returns the next epoch. Generation 1: AddPartitionsToTxn
 and AddOffsetsToTxn before the first record, the epoch stays. There a late request of the same epoch cannot be told
@@ -29,6 +30,8 @@ from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -40,6 +43,11 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from penstock.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from penstock.wire.records import ControlRecordType, Record, build_batch, iter_batches, iter_records, parse_control_key
 
 __all__ = ["TIMEOUT_MS", "CommittedReader", "OffsetReader", "TransactionalWriter"]
@@ -48,7 +56,7 @@ TIMEOUT_MS: Final = 4_000
 """transaction.timeout.ms of every writer: shorter than some faults, so that coordinators time transactions out."""
 TRANSACTION = 1
 FIND_COORDINATOR_VERSION, INIT_VERSION, OFFSET_FETCH_VERSION = 4, 5, 8
-ADD_PARTITIONS_VERSION, ADD_OFFSETS_VERSION = 3, 3
+ADD_PARTITIONS_VERSION, ADD_OFFSETS_VERSION, DESCRIBE_VERSION, WRITE_MARKERS_VERSION = 3, 3, 0, 2
 PRODUCE_VERSIONS, OFFSET_COMMIT_VERSIONS, END_VERSIONS = {1: 11, 2: 12}, {1: 3, 2: 5}, {1: 4, 2: 5}
 RECORDS_MAX = 3
 ATTEMPTS_MAX = 40
@@ -108,6 +116,8 @@ class Instance:
     producer_id: int
     epoch: int
     sequences: dict[int, int] = field(default_factory=dict)
+    committed: bool | None = None
+    """How its last transaction ended; None before the first."""
 
 
 class TransactionalWriter:
@@ -202,6 +212,8 @@ class TransactionalWriter:
             for _ in range(rng.randint(1, RECORDS_MAX)):
                 self._perhaps_give_up()
                 await self._produce(instance, partition, self._ledger.send(transaction, partition))
+            if self._generation == 2 and instance.committed is not None and rng.random() < 0.2:
+                await self._repeat_marker(instance, partition)
         self._perhaps_give_up()
         await self._commit_offset(instance, transaction)
         self._perhaps_give_up()
@@ -303,9 +315,15 @@ class TransactionalWriter:
             elif transaction.values:
                 raise Violation(f"{transaction}: EndTxn returned the same epoch, {answer.producer_epoch}")
             instance.producer_id, instance.epoch = answer.producer_id, answer.producer_epoch
+            instance.committed = committed
 
     async def _rogue(self, instance: Instance) -> None:
-        """A record of generation 1 that arrives after its transaction: only the leader's verification refuses it."""
+        """A record of generation 1 that arrives after its transaction: only the leader's verification refuses it.
+
+        Until the marker is written it would be taken for a part of the transaction, which no broker can prevent.
+        """
+        if not await self._is_complete():
+            return
         partition = self._runtime.rng.randrange(self._ledger.partitions)
         sequence = instance.sequences.get(partition, 0)
         value = self._ledger.rogue(self._name, partition)
@@ -320,6 +338,48 @@ class TransactionalWriter:
         if code == ErrorCode.NONE:
             raise Violation(f"{self._ledger.topic}-{partition}: {value!r} was accepted outside a transaction")
         self._ledger.seen["record refused outside a transaction"] += 1
+
+    async def _repeat_marker(self, instance: Instance, partition: int) -> None:
+        """The marker of the last transaction arrives once more, now that the next one is open (KIP-1228)."""
+        asked = DescribeProducersRequest(topics=[TopicRequest(name=self._ledger.topic, partition_indexes=[partition])])
+        try:
+            leader = await self._partitions[partition].find_leader()
+            answer = await self._client.call(leader, asked, DESCRIBE_VERSION)
+            producers = answer.topics[0].partitions[0].active_producers
+            known = [one for one in producers if one.producer_id == instance.producer_id]
+            if not known or known[0].current_txn_start_offset < 0 or known[0].producer_epoch != instance.epoch:
+                return  # the coordinator ended the transaction meanwhile
+            marker = WritableTxnMarker(
+                producer_id=instance.producer_id,
+                producer_epoch=instance.epoch,
+                transaction_result=bool(instance.committed),
+                topics=[WritableTxnMarkerTopic(name=self._ledger.topic, partition_indexes=[partition])],
+                coordinator_epoch=max(0, known[0].coordinator_epoch),
+                transaction_version=2,
+            )
+            request = WriteTxnMarkersRequest(markers=[marker])
+            answer = await self._client.call(leader, request, WRITE_MARKERS_VERSION)
+        except OSError:
+            return
+        code = ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+        if code is ErrorCode.NONE:
+            raise Violation(
+                f"{self._ledger.topic}-{partition}: a repeated marker of {self._name}, epoch {instance.epoch}, ended "
+                "the next transaction"
+            )
+        self._ledger.seen["repeated marker refused"] += code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+    async def _is_complete(self) -> bool:
+        request = DescribeTransactionsRequest(transactional_ids=[self._name])
+        for _ in range(5):
+            try:
+                answer = await self._client.call(await self._coordinator(), request, DESCRIBE_VERSION)
+            except OSError:
+                continue
+            if answer.transaction_states[0].transaction_state in ("CompleteCommit", "CompleteAbort"):
+                return True
+            await self._sleep(50)
+        return False
 
     # Late requests
 
