@@ -116,3 +116,25 @@ def test_the_version_of_transactions_is_changed_by_kafkas_tool(both: Both, name:
         raised = both.run(both.penstock, tool, "upgrade", "--feature", f"{feature}=2")
     assert raised.code == 0, raised
     transact(both, both.penstock, f"{name}-2").commit_transaction(TIMEOUT_S)
+
+
+def test_the_java_producer_commits_transactions_of_version_2(both: Both, name: str) -> None:
+    """Each commit raises the producer's epoch."""
+    assert both.run(both.penstock, "kafka-topics", "--create", "--topic", name, "--partitions", "2").code == 0
+    arguments = ("--topic", name, "--num-records", "2000", "--record-size", "10", "--throughput", "2000")
+    produced = both.run(
+        both.penstock,
+        "kafka-producer-perf-test", *arguments, "--transactional-id", name, "--transaction-duration-ms", "50",
+    )  # fmt: skip
+    assert "2000 records sent" in produced.output, produced
+    both_said = both.run(both.penstock, "kafka-transactions", "describe", "--transactional-id", name).output
+    (line,) = [line for line in both_said.splitlines() if name in line]
+    epoch = int(line.split()[3])
+    assert epoch >= 5, both_said
+    assert "CompleteCommit" in line
+    consumed = both.run(
+        both.penstock,
+        "kafka-console-consumer",
+        "--topic", name, "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "5000",
+    )  # fmt: skip
+    assert len(consumed.output.splitlines()) == 2000
