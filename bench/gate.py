@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.metrics_cost import REQUESTS, TOPIC, NoSocket, Silence, frame
+from penstock.broker.quotas.client_quotas import ClientQuotas
+from penstock.broker.quotas.table import QuotaTable
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
-from penstock.metadata import NewTopic
+from penstock.metadata import ClientQuota, NewTopic
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, run
 
@@ -60,6 +62,14 @@ class Unlimited:
         return None
 
 
+def generous(runtime: ProductionRuntime) -> ClientQuotas:
+    """Quotas of every client id that nobody exceeds."""
+    values = {"producer_byte_rate": 1e15, "request_percentage": 1e9}
+    quotas = ClientQuotas(runtime.now_ms)
+    quotas.use(QuotaTable([ClientQuota((("client-id", None),), values)]))
+    return quotas
+
+
 async def measure(runtime: ProductionRuntime) -> dict[str, float]:
     config = BrokerConfig.resolve({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": runtime.disk.root})
     broker = Broker(runtime, config, cast(EventLog, Silence()))
@@ -81,7 +91,11 @@ async def measure(runtime: ProductionRuntime) -> dict[str, float]:
 
     forms: dict[str, dict[str, Any]] = {PLAIN: {}}
     if hasattr(broker, "gate"):
-        forms |= {"with an authorizer": {"authorizer": AllowAll()}, "with quotas": {"quotas": Unlimited()}}
+        forms |= {
+            "with an authorizer": {"authorizer": AllowAll()},
+            "with quotas of nothing": {"quotas": Unlimited()},
+            "with client quotas": {"quotas": generous(runtime)},
+        }
     best = dict.fromkeys(forms, float("inf"))
     for _ in range(ROUNDS):
         for form, policies in forms.items():
