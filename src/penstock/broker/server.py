@@ -47,6 +47,7 @@ from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
+from penstock.broker.observability.transaction_gauges import TransactionGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.verifying import Verifier
 from penstock.broker.producer_ids import Block, ProducerIds
@@ -587,6 +588,7 @@ class Broker:
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
+        self.metrics.add_gauges(TransactionGauges(self.coordinators.transactions).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
         self.metrics.add_gauges(HostGauges(runtime).samples)

@@ -43,6 +43,9 @@ FIRST_RATIO = 4
 GROWTH = 4
 """The decompressed size reserved for the first attempt at a batch, and added for each further attempt."""
 
+QUESTIONS_MAX = 3
+"""How often a coordinator is asked about one batch, if markers of earlier transactions arrive meanwhile."""
+
 CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -237,12 +240,7 @@ class Preparation:
         self._events.error("unexpected error", partition=str(partition), error=repr(error), trace=trace(error))
 
     async def _append(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> Appended:
-        question, verification = waiting.question, None
-        if question is not None:
-            code = await question.answer
-            if code:
-                raise refusal_of(code, question.batch)
-            verification = question.verification
+        verification = None if waiting.question is None else await self._affirmed(partition, waiting.question)
         log, _ = partition.led()
         records, checked = waiting.records, False
         if queue.must_open(codecs_in(records), log):
@@ -258,6 +256,27 @@ class Preparation:
         )
         partition.wake_soon()
         return appended
+
+    async def _affirmed(self, partition: Partition, question: Question | None) -> Verification | None:
+        """Wait for the coordinator. Raises KafkaError unless it affirms that the partition takes part.
+
+        In version 2 the marker of the producer's last transaction has the epoch of the next one. If it arrives while
+        the coordinator is asked about the next one, the answer does not count, and the question is asked again."""
+        verification: Verification | None = None
+        for _ in range(QUESTIONS_MAX):
+            if question is None:
+                return None  # another batch has opened the transaction
+            code = await question.answer
+            if code:
+                raise refusal_of(code, question.batch)
+            verification = question.verification
+            log, _ = partition.led()
+            if not question.batch.adds_partition:
+                break
+            if log.producers.verification_of(question.batch.producer_id) is verification:
+                break
+            question = self._question(partition, question.batch)
+        return verification
 
     async def _prepare(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> bytearray:
         records, allowance = waiting.records, waiting.allowance
