@@ -1,56 +1,63 @@
-"""Metrics of the transaction coordinator: Kafka's names where it has the metric, `penstock_` before the others."""
+"""Metrics of transactions at partition leaders, under Kafka's names where Kafka has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from penstock.broker.coordination import Coordinator, TransactionKind
-from penstock.coordinators.transactions import TransactionShard
+from penstock.broker.produce.verifying import Verifier
+from penstock.broker.replicas.partitions import PartitionManager
+from penstock.config import BrokerConfig
+from penstock.runtime import Runtime
 from penstock.telemetry.samples import Sample, counter, gauge, summary
 
-METRICS = "kafka_server_transaction_coordinator_metrics"
+LATE_AFTER_MS = 5 * 60_000
+"""A transaction that has outlived the longest permitted timeout by this much hangs, as in Kafka."""
 
 
 class TransactionGauges:
-    def __init__(self, coordinators: Coordinator[TransactionShard]) -> None:
-        self._coordinators = coordinators
-        assert isinstance(coordinators.kind, TransactionKind)
-        self._kind = coordinators.kind
+    def __init__(
+        self,
+        runtime: Runtime,
+        manager: PartitionManager,
+        verifier: Verifier,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._runtime = runtime
+        self._manager = manager
+        self._verifier = verifier
+        self._config = config
 
     def samples(self) -> Iterable[Sample]:
-        counts = self._kind.counts
-        yield gauge("penstock_transactions_open", "Open transactions that this broker coordinates", counts.open)
-        yield gauge("penstock_transactional_ids", "Transactional ids that this broker coordinates", counts.ids)
+        now_ms = self._runtime.wall_ms()
+        late_ms = now_ms - self._config().transaction_max_timeout_ms - LATE_AFTER_MS
+        open_ones = late = held_back = 0
+        for partition in self._manager.table.all():
+            log = partition.log
+            if log is None or log.transactions is None:
+                continue
+            open_ones += len(log.transactions)
+            held_back = max(held_back, partition.high_watermark - partition.last_stable_offset)
+            oldest = log.transactions.oldest_open()
+            producer = None if oldest is None else log.producers.get(oldest)
+            late += producer is not None and producer.last_append_ms < late_ms
         yield gauge(
-            "penstock_transaction_markers_pending",
-            "Markers of ended transactions that are not acknowledged by their partitions yet",
-            counts.markers,
+            "kafka_server_replicamanager_partitionswithlatetransactionscount",
+            "Partitions with a transaction that is open for longer than any timeout permits",
+            late,
         )
-        text = "Transactions that have ended, by result"
-        for result, count in (("commit", counts.committed), ("abort", counts.aborted)):
-            yield counter("penstock_transactions_ended_total", text, count, (("result", result),))
-        text = "Transactions that were aborted without their producer, by reason"
-        for reason, count in (("timeout", counts.timed_out), ("fenced", counts.fenced)):
-            yield counter("penstock_transactions_aborted_by_coordinator_total", text, count, (("reason", reason),))
-        for code in sorted(counts.errors):
-            text = "Requests to the transaction coordinator that were refused, by error"
-            yield counter("penstock_transaction_errors_total", text, counts.errors[code], (("error", code.name),))
+        yield gauge("penstock_partition_transactions_open", "Open transactions, summed over all partitions", open_ones)
+        yield gauge(
+            "penstock_last_stable_offset_lag_max",
+            "Records that open transactions hold back from readers of committed records, in the worst partition",
+            held_back,
+        )
+        yield counter(
+            "kafka_server_addpartitionstotxnmanager_verificationfailures_total",
+            "Batches that a transaction coordinator did not accept",
+            self._verifier.failures,
+        )
         yield from summary(
-            "penstock_transaction_duration_ms", "From the first partition to the last marker", self._kind.durations
+            "kafka_server_addpartitionstotxnmanager_verificationtimems",
+            "Time until a transaction coordinator had answered, in ms",
+            self._verifier.times,
         )
-        yield from self._hosts()
-
-    def _hosts(self) -> Iterable[Sample]:
-        hosts = self._coordinators.counts()
-        text = "Partitions of __transaction_state that this broker coordinates, by state"
-        for state, count in (("loading", hosts.loading), ("active", hosts.active), ("failed", hosts.failed)):
-            yield gauge("penstock_transaction_coordinator_partitions", text, count, (("state", state),))
-        times = self._coordinators.load_times
-        yield gauge(f"{METRICS}_partition_load_time_max", "Longest load of a partition, in ms", times.max_ms)
-        average_ms = times.sum_ms / times.count if times.count else 0.0
-        yield gauge(f"{METRICS}_partition_load_time_avg", "Average load of a partition, in ms", average_ms)
-        for name, text, value in (
-            ("batches", "Batches written by transaction coordinators", self._coordinators.batches),
-            ("failures", "Transaction coordinators that failed and were reloaded", self._coordinators.failures),
-        ):
-            yield counter(f"penstock_transaction_coordinator_{name}_total", text, value)
