@@ -22,10 +22,12 @@ from bench.acls import ten_thousand_acls
 from bench.metrics_cost import REQUESTS, TOPIC, NoSocket, Silence, frame
 from penstock.acls import acl_id
 from penstock.broker.authorizer import AclAuthorizer
+from penstock.broker.quotas.client_quotas import ClientQuotas
+from penstock.broker.quotas.table import QuotaTable
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
 from penstock.config.access_table import STANDARD_AUTHORIZER
-from penstock.metadata import NewTopic
+from penstock.metadata import ClientQuota, NewTopic
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, run
 
@@ -71,6 +73,14 @@ def with_acls() -> AclAuthorizer:
     return authorizer
 
 
+def generous(runtime: ProductionRuntime) -> ClientQuotas:
+    """Quotas of every client id that nobody exceeds."""
+    values = {"producer_byte_rate": 1e15, "request_percentage": 1e9}
+    quotas = ClientQuotas(runtime.now_ms)
+    quotas.use(QuotaTable([ClientQuota((("client-id", None),), values)]))
+    return quotas
+
+
 async def measure(runtime: ProductionRuntime) -> dict[str, float]:
     config = BrokerConfig.resolve({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": runtime.disk.root})
     broker = Broker(runtime, config, cast(EventLog, Silence()))
@@ -95,7 +105,8 @@ async def measure(runtime: ProductionRuntime) -> dict[str, float]:
         forms |= {
             "with an authorizer": {"authorizer": AllowAll()},
             "with 10,000 ACLs": {"authorizer": with_acls()},
-            "with quotas": {"quotas": Unlimited()},
+            "with quotas of nothing": {"quotas": Unlimited()},
+            "with client quotas": {"quotas": generous(runtime)},
         }
     best = dict.fromkeys(forms, float("inf"))
     for _ in range(ROUNDS):

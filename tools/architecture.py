@@ -62,13 +62,18 @@ PLATFORM = (
         "watches a cluster through its protocol, keeps figures in topics",
         *("client", "lag", "telemetry", "wire"),
     ),
+    _package(
+        "alerts",
+        "rules, alerts with hysteresis and silences, Prometheus rules, a dashboard",
+        *("client", "monitor", "planning", "telemetry", "wire"),
+    ),
     _package("perf", "what performance tests count and report; pure", "wire"),
     _package("chaos", "breaks clusters under load and accounts for every record", "client", "wire"),
     _package(
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        *("planning", "monitor", "telemetry", "acls"),
+        *("planning", "monitor", "alerts", "telemetry", "acls"),
     ),
 )
 PIPELINE = (

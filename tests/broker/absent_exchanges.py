@@ -112,8 +112,8 @@ async def alter_user_scram_credentials(s: Session, version: int, topic_id: bytes
     )
     answer = await s.call(request, version)
     assert {one.user: one.error_code for one in answer.results} == {
-        "bob": ErrorCode.RESOURCE_NOT_FOUND,
-        "eve": ErrorCode.UNSUPPORTED_VERSION,
+        "bob": ErrorCode.DUPLICATE_RESOURCE,
+        "eve": ErrorCode.UNACCEPTABLE_CREDENTIAL,
         "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
     }
     assert all(one.error_message for one in answer.results)

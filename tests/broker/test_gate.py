@@ -27,7 +27,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.metadata import MetadataRequest
-from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.wire.schema import layout
 
 THROTTLE_MS = 1234
@@ -44,6 +44,18 @@ class Login:
 
     def principal(self, listener_info: ListenerInfo) -> Principal | None:
         return None
+
+    def frame_bytes_max(self, listener_info: ListenerInfo) -> int:
+        return 524_288
+
+    def handshake(self, request: Request, body: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+    def secured(self, client: object, subject: str) -> None:
+        raise AssertionError("there is no TLS here")
+
+    def authenticate(self, request: Request, body: object) -> Any:
+        raise AssertionError("nobody logs in here")
 
 
 @simulated()

@@ -30,7 +30,16 @@ GROUP_DEFAULTS = {BROKER[d.origin].attribute for d in GROUP.values()} | {
     for d in GROUP.values()
     for limit in ("min", "max")
 }
-NOT_PROPERTIES = {"dynamic_broker", "dynamic_default", "static", "topic_defaults", "values", "warnings"}
+NOT_PROPERTIES = {
+    "controller_listener_name",
+    "dynamic_broker",
+    "dynamic_default",
+    "listener_security",
+    "static",
+    "topic_defaults",
+    "values",
+    "warnings",
+}
 
 
 def attributes_read() -> set[str]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
+from penstock.broker.apis import sasl_authenticate, sasl_handshake
 from penstock.broker.apis.api_versions import with_features
 from penstock.broker.apis.controllers import CONTROLLER_HANDLERS
 from penstock.broker.gate import Gate
+from penstock.broker.net.access import ListenerInfo
 from penstock.broker.net.request import Request
 from penstock.broker.node import ControllerNode, advertised
 from penstock.broker.observability.metrics import BrokerMetrics
@@ -20,7 +22,7 @@ from penstock.broker.quorum.forwarding import Decide
 from penstock.broker.replicas.partition import Wakes
 from penstock.broker.service import Service
 from penstock.config import BrokerConfig
-from penstock.runtime import Listener, Runtime, SocketOptions
+from penstock.runtime import Listener, Runtime, SocketOptions, Tls
 from penstock.runtime.eventlog import EventLog
 from penstock.telemetry.samples import Sample, counter
 from penstock.wire.acls import ResourceKind
@@ -43,6 +45,8 @@ class ControllerListener:
         self._service = Service(runtime, config, events, self._metrics, wakes, OF_CONTROLLERS, gate)
         self._service.add(ApiKey.API_VERSIONS, self._tell_versions)
         self._service.add(ApiKey.DESCRIBE_CLUSTER, self._tell_cluster)
+        self._service.add(ApiKey.SASL_HANDSHAKE, partial(sasl_handshake.serve, None))
+        self._service.add(ApiKey.SASL_AUTHENTICATE, partial(sasl_authenticate.serve, None))
         for key, decide in CONTROLLER_HANDLERS.items():
             self._service.add(key, partial(self._serve, decide))
         self.cluster_id = ""
@@ -50,9 +54,11 @@ class ControllerListener:
         self.node: ControllerNode | None = None
         """Set once there is a quorum."""
 
-    async def listen(self, options: SocketOptions) -> Listener:
+    async def listen(self, options: SocketOptions, tls: Tls | None = None) -> Listener:
         endpoint = self._config.controller_listeners[0]
-        listener = await self._runtime.listen(endpoint.host, endpoint.port, self._service.connection, options)
+        listener_info = ListenerInfo(endpoint.name, True, endpoint.security_protocol)
+        connection = partial(self._service.connection, listener_info)
+        listener = await self._runtime.listen(endpoint.host, endpoint.port, connection, options, tls)
         self._service.open()
         return listener
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.broker.net.request import Request
     from penstock.metadata import Charge
     from penstock.wire.acls import Operation, ResourceKind
+    from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+    from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 _pack_throttle = Struct(">i").pack
 _THROTTLE_BYTES = 4
@@ -38,6 +40,17 @@ _THROTTLE_BYTES = 4
 class Authentication(Protocol):
     def principal(self, listener_info: ListenerInfo) -> Principal | None:
         """The principal of a new connection on this listener. None: it must log in first."""
+
+    def secured(self, client: Client, subject: str) -> None:
+        """The TLS handshake is done. Sets the principal, if this listener takes it from the certificate. Raises
+        KafkaError if the certificate names no user."""
+
+    def frame_bytes_max(self, listener_info: ListenerInfo) -> int:
+        """The largest request before a client has logged in."""
+
+    def handshake(self, request: Request, body: SaslHandshakeRequest) -> SaslHandshakeResponse: ...
+    def authenticate(self, request: Request, body: SaslAuthenticateRequest) -> Awaitable[SaslAuthenticateResponse]:
+        """Sets the client's principal once its login has succeeded."""
 
 
 class Authorizer(Protocol):
@@ -111,6 +124,10 @@ class Gate:
         self.quotas = quotas
         self.is_active = self.authentication is not None or self.authorizer is not None or quotas is not None
 
+    def authenticate(self, authentication: Authentication) -> None:
+        """Identify clients from now on; authoriser and quotas stay as they are."""
+        self.configure(authentication, self.authorizer, self.quotas)
+
     def client(self, listener_info: ListenerInfo) -> Client:
         """The client object for a new connection on this listener."""
         policy = self.authentication
@@ -118,9 +135,16 @@ class Gate:
 
     def check_login(self, request: Request) -> None:
         """Raise KafkaError, which closes the connection, if its client has not authenticated yet."""
-        if request.client.principal is None and not request.row.before_login:
-            reason = f"{request.row.name} before the client has authenticated"
-            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason)
+        client = request.client
+        if client.principal is None:
+            if not request.row.before_login or client.rejected:
+                reason = f"{request.row.name} before the client has authenticated"
+                raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason)
+        elif client.expires_ms is not None and not request.row.before_login:
+            # Judged by its arrival: a request that waited for its turn, or behind a throttle, was in time (KIP-368).
+            assert request.connection is not None
+            if request.connection.active_ms > client.expires_ms:
+                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the login has expired, and was not renewed")
 
     def enter(self, request: Request) -> None:
         """Raise KafkaError, which is answered, if the whole request is refused."""

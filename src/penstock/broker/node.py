@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.broker.gate import Gate
     from penstock.broker.net.peers import Peers
     from penstock.broker.observability.loggers import Loggers
+    from penstock.broker.produce.verifying import Verifier
     from penstock.broker.quorum.controlling import ControllerDuties
     from penstock.broker.quorum.forwarding import Administration
     from penstock.broker.quorum.shell import MetadataQuorum
@@ -97,6 +98,8 @@ class Node(ControllerNode):
         self.transactions = coordination.transactions
         """The coordinators of transactional ids."""
         self.producer_ids = producer_ids
+        self.verifier: Verifier
+        """Asks transaction coordinators. Set by the server."""
         self.advertised_apis = advertised(SERVED)
 
     @property

@@ -68,11 +68,15 @@ from penstock.broker.registration import BrokerLifecycle, RegistrationRefused
 from penstock.broker.replicas.partition import Wakes
 from penstock.broker.replicas.partitions import PartitionManager
 from penstock.broker.replicas.remains import NAMED_MAX, remains_in
+from penstock.broker.security.authenticator import Authenticator, NoKeys
+from penstock.broker.security.certificates import Certificates, StoreError
+from penstock.broker.security.outgoing import PLAIN_PEERS, PeerSecurity, node_login
 from penstock.broker.service import Service
 from penstock.broker.starting import Start, StartInterrupted, StartRefused
 from penstock.config import RACK_AWARE_SELECTOR, BrokerConfig, ConfigError
 from penstock.config.access_table import AUDIT_OFF
 from penstock.config.group_table import ConsumerGroups
+from penstock.config.listeners import SECURITY_PROTOCOL_IDS
 from penstock.config.live import LiveConfig
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
 from penstock.config.node_table import Connections
@@ -91,7 +95,7 @@ from penstock.metadata import (
 )
 from penstock.raft import Endpoint, QuorumStateError, RaftConfig, ReplicaKey, Voter, VoterSet
 from penstock.runtime import Listener as ListeningSocket
-from penstock.runtime import Lock, Runtime, SocketOptions, Timer
+from penstock.runtime import Lock, Runtime, SocketOptions, Timer, Tls
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.tasks import keep_running
 from penstock.telemetry.samples import RATE_INTERVAL_MS
@@ -100,7 +104,6 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.uuids import format_uuid
 
-PLAINTEXT = 0
 TRANSACTION_VERSION = "transaction.version"
 VERIFY_AGAIN_MS = 20.0
 VERIFY_AGAIN_MAX_MS = 100.0
@@ -172,6 +175,7 @@ class Broker:
         self.authorizer = AclAuthorizer(config) if config.authorizer_class_name else None
         self.audit: AuditLog | None = None
         self.gate.configure(authorizer=self.authorizer)
+        self.certificates = Certificates(runtime, self._events)
         self.metrics = BrokerMetrics()
         self.metrics_port: int | None = None
         self._bound: dict[str, Address] = {}
@@ -192,6 +196,7 @@ class Broker:
         self._lock = runtime.disk.lock("")
         runtime.on_stop(self._starting.stop)
         self._wakes = Wakes(runtime.call_soon)
+        await self._secure()
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
         if config.penstock_audit_destination != AUDIT_OFF:
@@ -204,7 +209,20 @@ class Broker:
         gauges = QuotaGauges(self.quotas.quotas, runtime.now_ms, self.service.throttled_count)
         self.metrics.add_gauges(gauges.samples)
         self.service.admission.host_rate_limit = self.quotas.connection_rate
-        self.peers = Peers(runtime, config.node_id)
+        self.peers = Peers(
+            runtime,
+            config.node_id,
+            to_brokers=self._peer_security(
+                config.inter_broker_listener_name,
+                config.sasl_mechanism_inter_broker_protocol,
+                "sasl.mechanism.inter.broker.protocol",
+            ),
+            to_controllers=self._peer_security(
+                config.controller_listener_name,
+                config.sasl_mechanism_controller_protocol,
+                "sasl.mechanism.controller.protocol",
+            ),
+        )
         # Listen first: a port in use is detected before anything is written, and the system may choose the port.
         await self._listen()
         try:
@@ -215,7 +233,38 @@ class Broker:
         except REFUSALS as error:
             raise StartRefused(f"{runtime.disk.root}: {error}") from None
 
+    async def _secure(self) -> None:
+        """Load certificates, users and keys. A node that cannot protect its listeners as configured does not start."""
+        config, runtime = self._config, self._runtime
+        own = [endpoint.name for endpoint in (*config.listeners, *config.controller_listeners)]
+        security = {name: config.listener_security[name] for name in own}
+        try:
+            self.authenticator = Authenticator(runtime, self._events, security)
+            if self.authenticator.is_needed:
+                self.gate.authenticate(self.authenticator)
+                await self.authenticator.start(self._starting.is_stopping)
+        except (ValueError, NoKeys) as error:
+            raise StartRefused(str(error)) from None
+
+    def _peer_security(self, listener: str, mechanism: str | None, setting: str) -> PeerSecurity:
+        security = self._config.listener_security.get(listener)
+        if security is None or security.protocol == "PLAINTEXT":
+            return PLAIN_PEERS
+        try:
+            return PeerSecurity(
+                self.certificates.of_peers(security), node_login(self._runtime, security, mechanism, setting)
+            )
+        except (StoreError, ValueError) as error:
+            raise StartRefused(str(error)) from None
+
+    def _listener_tls(self, name: str) -> Tls | None:
+        try:
+            return self.certificates.of_listener(self._config.listener_security[name])
+        except StoreError as error:
+            raise StartRefused(str(error)) from None
+
     async def _start(self) -> None:
+        self.certificates.watch(self._starting.is_stopping)
         self._identity = await self._identify()
         if self._nodes is not None:
             self._nodes.cluster_id = self._identity.cluster_id
@@ -290,9 +339,15 @@ class Broker:
             config.socket_receive_buffer_bytes,
         )
         for endpoint in config.listeners:
-            listener_info = ListenerInfo(endpoint.name, endpoint.name == config.inter_broker_listener_name)
+            listener_info = ListenerInfo(
+                endpoint.name, endpoint.name == config.inter_broker_listener_name, endpoint.security_protocol
+            )
             listener = await self._runtime.listen(
-                endpoint.host, endpoint.port, partial(self.service.connection, listener_info), options
+                endpoint.host,
+                endpoint.port,
+                partial(self.service.connection, listener_info),
+                options,
+                self._listener_tls(endpoint.name),
             )
             self._listeners.append(listener)
             self._bound[endpoint.name] = (endpoint.host, listener.port)
@@ -312,7 +367,7 @@ class Broker:
         endpoint = self._config.controller_listeners[0]
         self._nodes = ControllerListener(self._runtime, self._config, self._events, self._wakes, self.gate)
         self.metrics.add_gauges(self._nodes.samples)
-        listener = await self._nodes.listen(options)
+        listener = await self._nodes.listen(options, self._listener_tls(endpoint.name))
         self._listeners.append(listener)
         named = next((voter for voter in self._config.quorum_voters if voter.id == self._config.node_id), None)
         host = named.host if named is not None else endpoint.host or self.address[0] or "localhost"
@@ -383,6 +438,7 @@ class Broker:
         if self.authorizer is not None:
             self.quorum.add_publisher(self.authorizer.on_image)
         await self.quorum.open(self._directory)
+        self.authenticator.image = lambda: self.quorum.image
         self.stage = Stage.QUORUM
         if self._nodes is not None:
             self._nodes.node = shared
@@ -474,7 +530,8 @@ class Broker:
         for endpoint in self._config.advertised_listeners:
             host, port = self._bound[endpoint.name]
             advertised = endpoint.host or host or "localhost"
-            listeners.append(Listener(endpoint.name, advertised, endpoint.port or port, PLAINTEXT))
+            protocol = SECURITY_PROTOCOL_IDS[endpoint.security_protocol]
+            listeners.append(Listener(endpoint.name, advertised, endpoint.port or port, protocol))
         return tuple(listeners)
 
     async def _start_serving(self) -> None:
@@ -521,6 +578,7 @@ class Broker:
         served = handlers()
         questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
         self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        self.node.verifier = self.verifier
         preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
         produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
         self.service.add_raw(ApiKey.PRODUCE, produce.serve)

@@ -137,6 +137,9 @@ class Service:
         self._apis: list[Api | None] = [None] * (max(served) + 1)
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
+        self._before_login: dict[int, int] = {}
+        """Receive buffers of clients that have not logged in, by connection, as far as they have grown."""
+        self._before_login_bytes = 0
         self.ready = False
         """Until this is set, connections are accepted but their requests wait."""
         self.admission = Admission(runtime.now_ms)
@@ -189,8 +192,40 @@ class Service:
         """The factory that listeners use."""
         self._numbers += 1
         connection = Connection(self, self._chunks, self._numbers)
-        connection.request = Request(self.gate, self.gate.client(listener_info), connection)
+        client = self.gate.client(listener_info)
+        connection.request = Request(self.gate, client, connection)
+        if client.principal is None:
+            assert self.gate.authentication is not None
+            before_login = self.gate.authentication.frame_bytes_max(listener_info)
+            connection.frame_bytes_max = min(before_login, self.request_bytes_max)
         return connection
+
+    # ---- logins
+
+    def secured(self, connection: Connection, subject: str) -> None:
+        client = connection.request.client
+        if client.principal is not None or self.gate.authentication is None:
+            return
+        try:
+            self.gate.authentication.secured(client, subject)
+        except KafkaError as error:
+            connection.fail(error)
+            return
+        if client.principal is not None:
+            self.logged_in(connection)
+
+    def logged_in(self, connection: Connection) -> None:
+        """The connection has a principal from now on: requests of any size are read."""
+        connection.frame_bytes_max = self.request_bytes_max
+        self._before_login_bytes -= self._before_login.pop(connection.number, 0)
+
+    def may_grow(self, connection: Connection, capacity: int) -> bool:
+        held = self._before_login.get(connection.number, 0)
+        if self._before_login_bytes - held + capacity > limits.BEFORE_LOGIN_BYTES_MAX:
+            return False
+        self._before_login[connection.number] = capacity
+        self._before_login_bytes += capacity - held
+        return True
 
     # ---- requests
 
@@ -207,8 +242,8 @@ class Service:
         self._places.when_free(connection.drained)
         return False
 
-    def slices(self) -> RequestSlices:
-        return RequestSlices(self._runtime, self._places)
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
+        return RequestSlices(self._runtime, self._places, took)
 
     def serve(self, connection: Connection, start: int, end: int) -> None:
         if end - start < 10:
@@ -317,7 +352,7 @@ class Service:
     async def _serve_large(self, api: Api, slot: Slot, request: Request, body: bytes) -> None:
         """Serve a large request in slices: decoding, serving and answering may all take long."""
         try:
-            with self.slices() as slices:
+            with self.slices(request.took) as slices:
                 await slices.begin()
                 if request.version < 0:
                     request.body = api.request()
@@ -395,7 +430,7 @@ class Service:
             out = self._head(api, request)
             if self.gate.quotas is not None:
                 self.gate.leave(request, response)
-            with self.slices() as slices:
+            with self.slices(request.took) as slices:
                 await slices.drive(encode_in_slices(response, max(request.version, 0), out))
                 if len(out) > limits.LARGE_ANSWER_BYTES:
                     await connection.answer_room(len(out))
@@ -403,6 +438,8 @@ class Service:
             slot.send(out)
             if connection.owes_answer:
                 connection.settle_answer()
+            if request.client.rejected:
+                connection.close()
         except Exception as error:
             self._request_failed(api, connection, error)
 
@@ -436,7 +473,8 @@ class Service:
         self.metrics.connections_created += 1
         client = connection.request.client
         client.host = connection.host
-        reason = self.admission.refusal(client.host, client.listener_info.listener)
+        listener = client.listener_info
+        reason = self.admission.refusal(client.host, listener.listener, for_nodes=listener.for_nodes)
         if reason:
             self.metrics.connections_refused += 1
             self._events.limited("connection refused", peer=connection.peer, limit=reason)
@@ -449,6 +487,7 @@ class Service:
         del self._connections[connection.number]
         client = connection.request.client
         self.admission.departed(client.host, client.listener_info.listener)
+        self._before_login_bytes -= self._before_login.pop(connection.number, 0)
         self.receive_budget.leave(connection, connection.receiving_bytes)
         self.answer_budget.give(connection)
 

@@ -45,6 +45,7 @@ from penstock.config.describe import (
 )
 from penstock.config.group import GROUP
 from penstock.config.inert_table import INERT, SETTABLE
+from penstock.config.listener_security import ListenerSecurity
 from penstock.config.listeners import Endpoint, listener_of, parse_host_port
 from penstock.config.properties import parse_assignment, parse_properties
 from penstock.config.replication_table import RACK_AWARE_SELECTOR
@@ -70,6 +71,7 @@ __all__ = [
     "Endpoint",
     "Importance",
     "Kind",
+    "ListenerSecurity",
     "Synonym",
     "TopicConfig",
     "UpdateMode",

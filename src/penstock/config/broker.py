@@ -13,21 +13,26 @@ from typing import Self
 from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
 from penstock.config.inert_table import SETTABLE
+from penstock.config.listener_security import ListenerSecurity, listener_security, split_property
 from penstock.config.listeners import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
     Endpoint,
+    ListenerLimits,
     QuorumVoter,
     parse_endpoints,
     parse_host_port,
+    parse_listener_limits,
     parse_protocol_map,
     parse_voters,
 )
+from penstock.config.security_table import MECHANISMS, OF_LISTENER
 from penstock.config.tables import View
 from penstock.config.topic import TopicConfig
 from penstock.config.unserved import NOT_YET, WITHOUT_MEANING, refusal
 from penstock.wire.errors import ErrorCode, KafkaError
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
-LISTENER_PREFIX = "listener.name."
 
 
 class BrokerConfig(BrokerProperties, View):
@@ -36,6 +41,12 @@ class BrokerConfig(BrokerProperties, View):
 
     topic_defaults: TopicConfig
     """The configuration of a topic without settings of its own."""
+    listener_limits: Mapping[str, ListenerLimits]
+    """Limits of single listeners, by name."""
+    listener_security: Mapping[str, ListenerSecurity]
+    """The security of each listener of this node, and of those of others that this node connects to, by name."""
+    controller_listener_name: str
+    """The name of the controllers' listener; empty if there is none."""
     warnings: tuple[str, ...]
     """Warnings for the operator: settings without effect, unknown names."""
     values: Mapping[str, Value]
@@ -64,7 +75,9 @@ class BrokerConfig(BrokerProperties, View):
                 try:
                     values[name] = _dynamic_value(name, text)
                 except ValueError as error:
-                    warnings.append(f"the run-time setting {name}={text} is ignored: {error}")
+                    is_secret = name in SETTABLE and SETTABLE[name].sensitive
+                    shown = name if is_secret else f"{name}={text}"
+                    warnings.append(f"the run-time setting {shown} is ignored: {error}")
                     continue
                 if _is_without_effect(SETTABLE[name], values[name]):
                     warnings.append(f"the run-time setting {name} has no effect here: {SETTABLE[name].no_effect}")
@@ -100,7 +113,8 @@ def validate_broker_config(name: str, text: str | None, *, per_broker: bool) -> 
             raise ValueError("it can only be set for one broker, not for all at once")
     except ValueError as error:
         # The value of an unsupported property is not repeated: it may be a password.
-        shown = f"value {text}" if name in SETTABLE else "setting"
+        definition = SETTABLE.get(name)
+        shown = "setting" if definition is None or definition.sensitive else f"value {text}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid {shown} for configuration {name}: {error}") from None
     return value
 
@@ -127,7 +141,7 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
             try:
                 values[name] = parse(definition, _without_order(name, text))
             except ValueError as error:
-                problems.append(f"{name}={text.strip()}: {error}")
+                problems.append(f"{name}: {error}" if definition.sensitive else f"{name}={text.strip()}: {error}")
             if _is_without_effect(definition, values[name]):
                 warnings.append(f"{name} has no effect here: {definition.no_effect}")
         elif name == "broker.id":
@@ -139,15 +153,30 @@ def _static_values(static: Mapping[str, str], warnings: list[str], problems: lis
         elif name in WITHOUT_MEANING:
             warnings.append(f"{name} has no effect here: {WITHOUT_MEANING[name]}")
         elif name.startswith(LISTENER_PREFIX):
-            problems.append(f"{name} is refused: {_reason_for_listener(name)}")
+            if not is_for_listener(name):
+                problems.append(f"{name} is refused: {_reason_for_listener(name)}")
         else:
             hint = _did_you_mean(name) or " and is ignored, as in Kafka"
             warnings.append(f"{name} is not a known broker property{hint}")
     return values
 
 
+def is_for_listener(name: str) -> bool:
+    """Whether `listener.name.<listener>.<property>` ends with a property that listeners have of their own."""
+    return any(
+        name.endswith("." + own) and len(name) > len(LISTENER_PREFIX) + len(own) + 1
+        for own in (
+            *OF_LISTENER,
+            *LISTENER_LIMITS,
+            *(f"{mechanism.lower()}.sasl.jaas.config" for mechanism in MECHANISMS),
+        )
+    )
+
+
 def _reason_for_listener(name: str) -> str:
     """Why a property with a listener prefix is refused."""
+    if is_for_listener(name):
+        return "it cannot change at run time; set it in the broker's file and restart"
     _, _, of_broker = name.removeprefix(LISTENER_PREFIX).partition(".")
     if of_broker in NOT_YET:
         return NOT_YET[of_broker].reason
@@ -225,8 +254,16 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
     attributes["max_connections_per_ip_overrides"] = _ip_overrides(values, problems)
     attributes["topic_defaults"] = TopicConfig.of_broker(effective)
     attributes.update(_endpoints(values, static, problems))
+    attributes["listener_security"] = _security(values, static, attributes, problems)
     attributes.update(_quorum(values, attributes, problems))
     _check_limits(values, problems)
+    attributes["listener_limits"] = {}
+    try:
+        endpoints = attributes["listeners"]
+        assert isinstance(endpoints, tuple)
+        attributes["listener_limits"] = parse_listener_limits(static, [endpoint.name for endpoint in endpoints])
+    except ValueError as error:
+        problems.append(str(error))
     return attributes
 
 
@@ -313,12 +350,48 @@ def _endpoints(values: Mapping[str, Value], static: Mapping[str, str], problems:
     if inter_broker is not None and advertised and str(inter_broker).upper() not in [e.name for e in advertised]:
         problems.append(f"inter.broker.listener.name={inter_broker} is not one of the advertised listeners")
     if inter_broker is None and advertised:
-        inter_broker = advertised[0].name
+        wanted = str(values["security.inter.broker.protocol"])
+        if wanted == "PLAINTEXT":
+            inter_broker = advertised[0].name
+        else:
+            inter_broker = next((e.name for e in advertised if e.security_protocol == wanted), None)
+            if inter_broker is None:
+                problems.append(f"security.inter.broker.protocol={wanted}, but no advertised listener uses it")
     return {
+        "controller_listener_name": controller_names[0] if controller_names else "",
         "listeners": listeners,
         "controller_listeners": controllers,
         "advertised_listeners": advertised,
         "inter_broker_listener_name": str(inter_broker or "").upper(),
+    }
+
+
+def _security(
+    values: Mapping[str, Value], static: Mapping[str, str], attributes: Mapping[str, object], problems: list[str]
+) -> dict[str, ListenerSecurity]:
+    protocols: dict[str, str] = {}
+    for key in ("listeners", "controller_listeners", "advertised_listeners"):
+        endpoints = attributes[key]
+        assert isinstance(endpoints, tuple)
+        protocols.update((endpoint.name, endpoint.security_protocol) for endpoint in endpoints)
+    # A node connects to listeners of other nodes that it does not have itself, if it lacks the other role.
+    for name in (str(attributes["controller_listener_name"]), str(attributes["inter_broker_listener_name"])):
+        if name and name not in protocols:
+            try:
+                named = parse_protocol_map(str(values["listener.security.protocol.map"]))
+            except ValueError:
+                named = {}
+            protocols[name] = named.get(name, "PLAINTEXT")
+    own: dict[str, dict[str, str]] = {name: {} for name in protocols}
+    for name, text in static.items():
+        if name.startswith(LISTENER_PREFIX) and is_for_listener(name):
+            found = split_property(name, protocols)
+            if found is None:
+                problems.append(f"{name} is for a listener that is not in listeners")
+            else:
+                own[found[0]][found[1]] = text
+    return {
+        name: listener_security(name, protocol, values, own[name], problems) for name, protocol in protocols.items()
     }
 
 

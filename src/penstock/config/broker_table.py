@@ -12,6 +12,7 @@ from penstock.config.log_table import Compaction, Durability, Records, Retention
 from penstock.config.node_table import Connections, Fetching, Identity, Listeners, Quorum
 from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving, Replication
+from penstock.config.security_table import Logins, Tls, Tokens
 from penstock.config.tables import Section
 from penstock.config.transaction_table import Transactions, TransactionTopic
 
@@ -19,6 +20,9 @@ from penstock.config.transaction_table import Transactions, TransactionTopic
 class BrokerProperties(
     Identity,
     Listeners,
+    Tls,
+    Logins,
+    Tokens,
     Quorum,
     Topics,
     Records,

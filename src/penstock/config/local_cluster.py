@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.config.local_security import CLIENT_LISTENER, secure_settings
+
 COPIES_MAX = 3
 
 NODE_SETTINGS = (
@@ -46,12 +48,16 @@ def quorum_size(brokers: int) -> int:
     return 5 if brokers >= 5 else 3 if brokers >= 3 else 1
 
 
-def node_settings(node_id: int, brokers: int, address_of: Callable[[int], NodeAddress]) -> dict[str, str]:
-    """The settings of node `node_id`, from 1 to `brokers`."""
+def node_settings(
+    node_id: int, brokers: int, address_of: Callable[[int], NodeAddress], security: str | None = None
+) -> dict[str, str]:
+    """The settings of node `node_id`, from 1 to `brokers`. `security`: the directory of its certificates, if clients
+    log in and nodes authenticate each other (`penstock.config.local_security`)."""
     voters = range(1, quorum_size(brokers) + 1)
     copies = min(brokers, COPIES_MAX)
     own = address_of(node_id)
-    listeners = [f"PLAINTEXT://{own.host}:{own.clients}", f"INTERNAL://{own.host}:{own.brokers}"]
+    clients = "PLAINTEXT" if security is None else CLIENT_LISTENER
+    listeners = [f"{clients}://{own.host}:{own.clients}", f"INTERNAL://{own.host}:{own.brokers}"]
     if node_id in voters:
         listeners.append(f"CONTROLLER://{own.host}:{own.controllers}")
     return {
@@ -67,4 +73,5 @@ def node_settings(node_id: int, brokers: int, address_of: Callable[[int], NodeAd
         "default.replication.factor": str(copies),
         "offsets.topic.replication.factor": str(copies),
         "min.insync.replicas": str(max(1, copies - 1)),
+        **({} if security is None else secure_settings(security, node_id, range(1, brokers + 1))),
     }

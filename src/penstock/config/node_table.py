@@ -104,7 +104,7 @@ class Listeners(Section, title="Listeners"):
         STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None,
-        "The security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is supported yet.",
+        "The security protocol of each listener name, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
         importance=LOW,
     )
     inter_broker_listener_name: str = prop(

@@ -16,6 +16,12 @@ from penstock.config import BrokerConfig
 from penstock.metadata.acl_control import AclControl
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import ConfigControl
+from penstock.metadata.credentials import (
+    CredentialDeletion,
+    CredentialResult,
+    CredentialUpsertion,
+    alter_credentials,
+)
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.elections import Election
 from penstock.metadata.features import bootstrap_records
@@ -202,6 +208,13 @@ class Controller:
     ) -> Decision[None]:
         records = self._with_consequences(self._brokers.update_features(updates))
         return self._decided(records, None, validate_only=validate_only)
+
+    # -- credentials -------------------------------------------------------------------------------------------------
+
+    def decide_alter_credentials(
+        self, deletions: Sequence[CredentialDeletion], upsertions: Sequence[CredentialUpsertion]
+    ) -> Decision[list[CredentialResult]]:
+        return self._decided(*alter_credentials(self.image.scram, deletions, upsertions))
 
     def _with_consequences(self, records: list[MetadataRecord]) -> list[MetadataRecord]:
         """Adds, in the same batch, the partition changes that new settings or levels cause.

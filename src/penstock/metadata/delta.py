@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.acls.rules import Acl
+from penstock.metadata.credentials import CredentialsDelta
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import (
     BrokerRegistration,
@@ -78,6 +79,7 @@ class MetadataDelta:
         self._quotas: dict[Entity, dict[str, float]] = {}
         self._acls: dict[bytes, Acl | None] = {}
         self._next_producer_id = image.next_producer_id
+        self.credentials = CredentialsDelta()
         # Equal tuples are interned: most partitions share their replicas with others.
         self._interned: dict[tuple[int, ...] | tuple[bytes, ...], tuple[int, ...] | tuple[bytes, ...]] = {}
 
@@ -172,6 +174,10 @@ class MetadataDelta:
                 if self._acls.get(record.id, self.image.acls.get(record.id)) is None:
                     raise MetadataError(f"the removal of an ACL that does not exist, {record.id.hex()}")
                 self._acls[record.id] = None
+            case r.UserScramCredentialRecord():
+                self.credentials.set(record)
+            case r.RemoveUserScramCredentialRecord():
+                self.credentials.remove(record)
             case r.NoOpRecord():
                 pass
             case _:
@@ -366,6 +372,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             partition_count=partition_count,
             reassigning=self._next_reassigning(),
+            scram=self.credentials.apply(base.scram),
             quotas=self._next_quotas(),
         )
 

@@ -29,7 +29,7 @@ from typing import Final
 from penstock.metadata.image import VersionRange
 from penstock.raft.types import KRAFT_VERSION as KRAFT_VERSION_LEVEL
 from penstock.wire.messages import metadata_records as r
-from penstock.wire.messages.metadata_records import FeatureLevelRecord, encode_metadata_record
+from penstock.wire.messages.metadata_records import FeatureLevelRecord
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 25
@@ -86,4 +86,4 @@ def bootstrap_records() -> list[FeatureLevelRecord]:
 
 def bootstrap_values() -> list[bytes]:
     """The first records of a new cluster, as stored in its bootstrap snapshot."""
-    return [encode_metadata_record(record) for record in bootstrap_records()]
+    return [r.encode_metadata_record(record) for record in bootstrap_records()]

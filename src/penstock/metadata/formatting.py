@@ -7,15 +7,21 @@ bootstrap snapshot of the metadata log states the voters and the feature levels 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from crc32c import crc32c
 
 from penstock.config import ConfigError, parse_properties
-from penstock.metadata.features import bootstrap_values
+from penstock.metadata.features import SECURITY_VERSION, SECURITY_VERSION_LEVEL, bootstrap_records
 from penstock.raft.snapshot_file import BOOTSTRAP_SNAPSHOT, snapshot_batches, snapshot_name
 from penstock.raft.types import VoterSet
+from penstock.wire.messages.metadata_records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    UserScramCredentialRecord,
+    encode_metadata_record,
+)
 from penstock.wire.uuids import format_uuid, is_reserved, parse_uuid
 
 META_PROPERTIES = "meta.properties"
@@ -34,13 +40,24 @@ class MetaProperties(msgspec.Struct, frozen=True):
     directory_id: bytes
 
 
-def format_directory(properties: MetaProperties, voter_set: VoterSet, *, timestamp_ms: int) -> Mapping[str, bytes]:
+def format_directory(
+    properties: MetaProperties,
+    voter_set: VoterSet,
+    *,
+    timestamp_ms: int,
+    credentials: Iterable[UserScramCredentialRecord] = (),
+) -> Mapping[str, bytes]:
     """The contents of every file of a new directory, by name. Write `meta.properties` last: it marks completion.
 
     A replica that joins a running cluster gets an empty voter set, and learns the voters and feature levels from the
-    log.
+    log. `credentials`: users that can log in with SCRAM from the very start (KIP-900).
     """
-    values = bootstrap_values() if len(voter_set) else []
+    records: list[MetadataRecord] = []
+    if len(voter_set):
+        records += [*bootstrap_records(), *credentials]
+        if len(records) > len(bootstrap_records()):
+            records.insert(0, FeatureLevelRecord(name=SECURITY_VERSION, feature_level=SECURITY_VERSION_LEVEL))
+    values = [encode_metadata_record(record) for record in records]
     snapshot = b"".join(snapshot_batches(BOOTSTRAP_SNAPSHOT, voter_set, values, timestamp_ms=timestamp_ms))
     return {
         f"{METADATA_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}": snapshot,

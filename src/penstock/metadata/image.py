@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.acls.rules import Acl
+from penstock.metadata.credentials import NO_CREDENTIALS, Credentials
 from penstock.metadata.quotas import ClientQuota
 from penstock.metadata.sharded import ShardedMap
 from penstock.raft.types import OffsetAndEpoch
@@ -142,6 +143,7 @@ class MetadataImage:
         "partition_count",
         "quotas",
         "reassigning",
+        "scram",
         "topics_by_name",
     )
 
@@ -161,6 +163,7 @@ class MetadataImage:
         next_producer_id: int = 0,
         partition_count: int = 0,
         reassigning: Mapping[bytes, int] | None = None,
+        scram: Credentials = NO_CREDENTIALS,
         quotas: ShardedMap[ClientQuota] | None = None,
     ) -> None:
         self.offset = offset
@@ -179,6 +182,8 @@ class MetadataImage:
         self.partition_count = partition_count
         # Topic id → the number of its partitions being reassigned; topics with none are left out.
         self.reassigning: Mapping[bytes, int] = reassigning or {}
+        self.scram = scram
+        """Credentials by user and mechanism."""
         # By `quotas.entity_key`.
         self.quotas = quotas if quotas is not None else ShardedMap[ClientQuota]()
         self._names: list[str] | None = None

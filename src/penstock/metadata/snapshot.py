@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from penstock.metadata.credentials import credential_records
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.metadata.quotas import entity_key
@@ -43,6 +44,7 @@ def security_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     """The records that need `penstock.security.version` (`features.SECURITY_RECORDS`)."""
     for found_id, acl in image.acls.items():
         yield acl_record(found_id, acl)
+    yield from credential_records(image.scram)
     for quota in sorted(image.quotas.values(), key=lambda quota: entity_key(quota.entity)):
         for key, limit in quota.values.items():
             yield quota_record(quota.entity, key, limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from penstock.acls.rules import check_acl
+from penstock.metadata.credentials import check_credential_record
 from penstock.metadata.delta import MetadataError, acl_of
 from penstock.metadata.topic_names import CLUSTER_METADATA, validate_topic_name
 from penstock.raft.types import VoterSet
@@ -51,6 +52,8 @@ def check_record(record: r.MetadataRecord) -> None:
                     _check_registered(at_controller.name, at_controller.host, at_controller.port)
             case r.AccessControlEntryRecord():
                 check_acl(acl_of(record))
+            case r.UserScramCredentialRecord():
+                check_credential_record(record)
             case _:
                 pass
     except KafkaError as error:

@@ -51,6 +51,8 @@ __all__ = [
     "SocketOptions",
     "Task",
     "Timer",
+    "Tls",
+    "TlsSettings",
     "Transport",
 ]
 
@@ -128,6 +130,32 @@ class SocketOptions(NamedTuple):
 
 
 DEFAULT_SOCKET_OPTIONS = SocketOptions()
+
+
+class TlsSettings(NamedTuple):
+    """Certificates and rules for TLS connections, as PEM text. `repr` shows no secret."""
+
+    certificate_chain: str = ""
+    private_key: str = ""
+    key_password: str | None = None
+    trusted: str = ""
+    """The certificates of authorities. Empty: those of the system, for outgoing connections."""
+    client_auth: str = "none"
+    """Listeners: none, requested or required."""
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    ciphers: str = ""
+    check_host: bool = True
+    """Outgoing connections: whether the certificate must be for the host that was connected to."""
+
+    def __repr__(self) -> str:
+        return f"TlsSettings(client_auth={self.client_auth}, versions={self.versions})"
+
+
+class Tls(Protocol):
+    """The certificates in use by a listener, or by outgoing connections (`Runtime.tls`)."""
+
+    def update(self, settings: TlsSettings) -> None:
+        """Use other certificates for new connections; open ones continue. Raises ValueError if they are unusable."""
 
 
 class Transport(Protocol):
@@ -288,6 +316,9 @@ class Runtime(Protocol):
     def uuid(self) -> bytes:
         """16 random bytes, marked as a version 4 UUID and never one of Kafka's reserved ones."""
 
+    def secret_bytes(self, count: int) -> bytes:
+        """Random bytes that nobody can predict: nonces, salts, tokens."""
+
     def call_soon(self, callback: Callable[..., object], *args: object) -> Timer: ...
     def call_later(self, delay_ms: float, callback: Callable[..., object], *args: object) -> Timer: ...
     def future(self) -> Future[Any]: ...
@@ -313,12 +344,27 @@ class Runtime(Protocol):
         port: int,
         factory: Callable[[], BufferedProtocol],
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
-    ) -> Listener: ...
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+        tls: Tls | None = None,
+    ) -> Listener:
+        """With `tls`, the factory's protocols are `penstock.runtime.tls.Secured`, and see plain text."""
+
+    async def connect(self, host: str, port: int, factory: Callable[[], P], tls: Tls | None = None) -> P:
         """Connects and returns the protocol, on which `connection_made` has been called.
 
-        Raises only ConnectionError or TimeoutError, whatever host and port are.
+        Raises only ConnectionError or TimeoutError, whatever host and port are. With `tls` it returns after the
+        handshake.
         """
+
+    def tls(self, settings: TlsSettings, *, server: bool) -> Tls:
+        """Raises ValueError if the settings cannot be used."""
+
+    def read_file(self, path: str) -> bytes:
+        """A small file that the operator's configuration names, outside the data directory. Raises OSError. Blocks: for
+        start-up and `offload`."""
+
+    def fetch_url(self, url: str, bytes_max: int, timeout_ms: float) -> bytes:
+        """A small document at a URL of the operator's configuration. Raises OSError or ValueError. Blocks: for
+        `offload`."""
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
         """The transport's socket; None if bytes must pass through the transport (TLS)."""

@@ -15,6 +15,7 @@ Failures:
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -30,7 +31,7 @@ from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import uvloop
 
@@ -44,8 +45,10 @@ from penstock.runtime import (
     Runtime,
     SocketOptions,
     Timer,
+    TlsSettings,
     Transport,
 )
+from penstock.runtime import Tls as AnyTls
 from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.eventlog import EventLog, StreamEventLog
 from penstock.runtime.exits import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STORAGE
@@ -58,6 +61,7 @@ from penstock.runtime.tasks import end_node, report_failure, watch_task
 __all__ = ["ProductionRuntime", "RealListener", "run"]
 
 OFFLOAD_THREADS = 4
+OPERATOR_FILE_BYTES_MAX = 1024 * 1024
 ACCEPTS_PER_PASS = 8
 """libuv accepts one connection per listening descriptor and loop iteration. On a busy broker that would be a hundred
 per second, so a listening socket gets several descriptors."""
@@ -146,6 +150,9 @@ class ProductionRuntime:
     def uuid(self) -> bytes:
         return random_uuid(os.urandom)
 
+    def secret_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
     def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
         return self._loop.call_soon(callback, *args)
 
@@ -184,8 +191,10 @@ class ProductionRuntime:
         port: int,
         factory: Callable[[], BufferedProtocol],
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+        tls: AnyTls | None = None,
     ) -> RealListener:
         """Raises OSError with `errno.EADDRINUSE` or `EADDRNOTAVAIL` if it cannot bind the address."""
+        factory = self._with_tls(factory, tls)
         server = await self._loop.create_server(
             factory, host or None, port, backlog=options.backlog, reuse_address=True, start_serving=False
         )
@@ -198,14 +207,42 @@ class ProductionRuntime:
                 listener.add(await self._loop.create_server(factory, sock=same, backlog=options.backlog))
         return listener
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+    async def connect(self, host: str, port: int, factory: Callable[[], P], tls: AnyTls | None = None) -> P:
         with only_connection_errors(host, port):
             # uvloop sets TCP_NODELAY itself, here and on accepted connections.
-            _, protocol = await self._loop.create_connection(factory, host, port)
-        return protocol
+            _, protocol = await self._loop.create_connection(self._with_tls(factory, tls, host), host, port)
+        if tls is None:
+            return cast(P, protocol)
+        return cast(P, await secured(protocol))
+
+    def _with_tls(
+        self, factory: Callable[[], BufferedProtocol], tls: AnyTls | None, host: str | None = None
+    ) -> Callable[[], BufferedProtocol]:
+        if tls is None:
+            return factory
+        real: Any = tls
+        return lambda: cast(BufferedProtocol, real.protocol(factory(), host))
+
+    def tls(self, settings: TlsSettings, *, server: bool) -> AnyTls:
+        # Imported here, so that a node without TLS starts without OpenSSL.
+        from penstock.runtime.tls import Tls
+
+        return Tls(self._loop, settings, server=server)
+
+    def fetch_url(self, url: str, bytes_max: int, timeout_ms: float) -> bytes:
+        from penstock.runtime.urls import fetch_url
+
+        return fetch_url(url, bytes_max, timeout_ms)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            data = file.read(OPERATOR_FILE_BYTES_MAX + 1)
+        if len(data) > OPERATOR_FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"larger than {OPERATOR_FILE_BYTES_MAX} bytes", path)
+        return data
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
-        if transport.get_extra_info("sslcontext") is not None:
+        if transport.get_extra_info("tls") is not None:
             return None
         return RealSocket(transport.get_extra_info("socket").fileno())
 
@@ -331,6 +368,12 @@ if TYPE_CHECKING:
 
     def _is_a_runtime(runtime: ProductionRuntime) -> Runtime:
         return runtime
+
+
+async def secured(protocol: Any) -> BufferedProtocol:
+    """Waits for the handshake of an outgoing TLS connection, and returns the engine's protocol."""
+    await protocol.ready
+    return cast(BufferedProtocol, protocol.inner)
 
 
 class RealSocket:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from penstock.broker.server import Broker
 from penstock.broker.starting import StartInterrupted
 from penstock.config import BrokerConfig
-from penstock.runtime import Runtime
+from penstock.runtime import Runtime, Tls
 from penstock.sim.client import FrameClient
 from penstock.sim.host import Host, Process
 from penstock.sim.runtime import SimRuntime
@@ -199,8 +199,10 @@ class ProtocolClient:
         self._correlation_id = 0
 
     @classmethod
-    async def connect(cls, runtime: Runtime, node: SimBroker) -> ProtocolClient:
-        return cls(await FrameClient.connect(runtime, node.name, KAFKA_PORT))
+    async def connect(
+        cls, runtime: Runtime, node: SimBroker, *, port: int = KAFKA_PORT, tls: Tls | None = None
+    ) -> ProtocolClient:
+        return cls(await FrameClient.connect(runtime, node.name, port, tls))
 
     async def call(self, request: Message, version: int) -> Any:
         """Sends the request and returns its typed response."""

@@ -6,7 +6,7 @@ from asyncio import BaseTransport, BufferedProtocol, Future
 from collections import deque
 from typing import Any, cast
 
-from penstock.runtime import Buffer, Runtime, Transport
+from penstock.runtime import Buffer, Runtime, Tls, Transport
 
 __all__ = ["FrameClient"]
 
@@ -31,8 +31,14 @@ class FrameClient(BufferedProtocol):
         self._lost_waiters: list[Future[None]] = []
 
     @classmethod
-    async def connect(cls, runtime: Runtime, host: str, port: int) -> FrameClient:
-        return await runtime.connect(host, port, lambda: cls(runtime))
+    async def connect(cls, runtime: Runtime, host: str, port: int, tls: Tls | None = None) -> FrameClient:
+        return await runtime.connect(host, port, lambda: cls(runtime), tls)
+
+    def secured(self, subject: str) -> None:
+        """The TLS handshake is done."""
+
+    def handshake_failed(self, reason: str) -> None:
+        """`connect` raises ConnectionError."""
 
     async def request(self, frame: Buffer) -> bytes:
         """Sends one frame and waits for the next response. Several may be in flight at once."""

@@ -45,6 +45,8 @@ class Host:
         self.name = name
         self.disk = SimDisk(f"{world.seed}-{name}")
         self.process: Process | None = None
+        self.files: dict[str, bytes] = {}
+        """Files of the operator, outside the data directory: key stores and the like."""
         self.is_powered = True
         self.wall_skew_ms = 0.0
         self.clock_rate = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 from asyncio import BufferedProtocol, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,12 +20,15 @@ from penstock.runtime import (
     Runtime,
     SocketOptions,
     Timer,
+    Tls,
+    TlsSettings,
     Transport,
 )
 from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.identity import random_uuid
 from penstock.runtime.tasks import end_node, report_failure, watch_task
 from penstock.sim.disk import SimulatedCrash
+from penstock.sim.tls import SimTls, SimTlsTransport, with_tls
 from penstock.sim.transport import SimSocket, SimTransport
 
 if TYPE_CHECKING:
@@ -77,6 +81,9 @@ class SimRuntime:
     def uuid(self) -> bytes:
         return random_uuid(self.rng.randbytes)
 
+    def secret_bytes(self, count: int) -> bytes:
+        return self.rng.randbytes(count)
+
     def call_soon(self, callback: Callable[..., object], *args: object) -> Timer:
         timer: Timer = self._loop.call_soon(callback, *args)
         return timer
@@ -110,15 +117,35 @@ class SimRuntime:
         port: int,
         factory: Callable[[], BufferedProtocol],
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+        tls: Tls | None = None,
     ) -> Listener:
-        return self.world.network.listen(self.process, host, port, factory)
+        return self.world.network.listen(self.process, host, port, with_tls(factory, tls))
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+    async def connect(self, host: str, port: int, factory: Callable[[], P], tls: Tls | None = None) -> P:
         with only_connection_errors(host, port):
-            protocol: P = await self.world.network.connect(self.process, host, port, factory)
+            found: Any = await self.world.network.connect(self.process, host, port, with_tls(factory, tls, host))
+        if tls is not None:
+            await found.ready
+            found = found.inner
+        protocol: P = found
         return protocol
 
+    def tls(self, settings: TlsSettings, *, server: bool) -> Tls:
+        return SimTls(self, settings, server=server)
+
+    def read_file(self, path: str) -> bytes:
+        """From `Host.files`, the files of the operator on this simulated machine."""
+        found = self.process.host.files.get(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return found
+
+    def fetch_url(self, url: str, bytes_max: int, timeout_ms: float) -> bytes:
+        return self.read_file(url)
+
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        if isinstance(transport, SimTlsTransport):
+            return None
         assert isinstance(transport, SimTransport)
         return SimSocket(transport)
 

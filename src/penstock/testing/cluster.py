@@ -21,6 +21,8 @@ from penstock.runtime.identity import random_uuid
 from penstock.testing.network import HOST, Network, reserve_port
 from penstock.testing.node import Node
 from penstock.testing.records import Outgoing, Record, RecordClient
+from penstock.testing.security import ClusterSecurity
+from penstock.wire.messages.metadata_records import UserScramCredentialRecord
 from penstock.wire.uuids import format_uuid
 
 __all__ = ["DEFAULTS", "Cluster", "ClusterFailed"]
@@ -57,9 +59,16 @@ class Cluster:
     """
 
     def __init__(
-        self, brokers: int = 1, *, settings: Mapping[str, str] | None = None, directory: Path | str | None = None
+        self,
+        brokers: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
+        secure: bool = False,
     ) -> None:
-        """`directory`: an empty directory for the data, which is kept; a temporary one is used if it is not given."""
+        """`directory`: an empty directory for the data, which is kept; a temporary one is used if it is not given.
+        `secure`: clients log in with SCRAM over TLS, and nodes authenticate each other with certificates;
+        `client_settings` then are the administrator's."""
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers={brokers}: a cluster in one process can have 1 to {BROKERS_MAX}")
         self._keeps_data = directory is not None
@@ -68,6 +77,10 @@ class Cluster:
         self.directory = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="penstock-"))
         self.network = Network()
         self._held: list[socket.socket] = []
+        self.security: ClusterSecurity | None = None
+        """Certificates, if the cluster is `secure`."""
+        if secure:
+            self.security = ClusterSecurity.create(self.directory / "security", HOST, brokers)
         self.nodes = self._make_nodes(brokers, dict(settings or {}))
         self._record_client = RecordClient(self.client_settings)
 
@@ -129,6 +142,7 @@ class Cluster:
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
+            **({} if self.security is None else self.security.client_settings()),
             **{name.replace("_", "."): value for name, value in more.items()},
         }
 
@@ -256,12 +270,14 @@ class Cluster:
             for port in address[1:]:
                 self.network.listens(port, node_id)
             directory = self.directory / f"node-{node_id}"
-            own = node_settings(node_id, count, lambda number: addresses[number - 1])
+            security = None if self.security is None else str(self.security.directory)
+            own = node_settings(node_id, count, lambda number: addresses[number - 1], security)
             fixed = {name: value for name, value in own.items() if name in NODE_SETTINGS}
             given = {**DEFAULTS, **own, **settings, **fixed, "log.dirs": str(directory)}
             nodes.append(Node(node_id, address.clients, directory, given, self.network))
-        if count > 1:
-            _format(nodes, [address.controllers for address in addresses[: quorum_size(count)]])
+        if count > 1 or self.security is not None:
+            credentials = [] if self.security is None else self.security.credentials()
+            _format(nodes, [address.controllers for address in addresses[: quorum_size(count)]], credentials)
         return nodes
 
     # ---- looking
@@ -292,7 +308,7 @@ class Cluster:
         return node if node.is_alive else None
 
 
-def _format(nodes: list[Node], controller_ports: list[int]) -> None:
+def _format(nodes: list[Node], controller_ports: list[int], credentials: list[UserScramCredentialRecord]) -> None:
     """Gives the nodes one cluster id and one voter set, so that they need not find each other first."""
     cluster_id = format_uuid(random_uuid(os.urandom))
     directory_ids = [random_uuid(os.urandom) for _ in nodes]
@@ -303,7 +319,8 @@ def _format(nodes: list[Node], controller_ports: list[int]) -> None:
     for node, directory_id in zip(nodes, directory_ids, strict=True):
         known = voters if node.id in voters.ids else VoterSet()
         identity = MetaProperties(cluster_id, node.id, directory_id)
-        for name, data in format_directory(identity, known, timestamp_ms=time.time_ns() // 1_000_000).items():
+        now_ms = time.time_ns() // 1_000_000
+        for name, data in format_directory(identity, known, timestamp_ms=now_ms, credentials=credentials).items():
             path = node.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

@@ -8,10 +8,10 @@ from asyncio import AbstractEventLoop, BufferedProtocol, Future
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, cast
 
-from penstock.runtime import DEFAULT_SOCKET_OPTIONS, DirectSocket, SocketOptions, Transport
+from penstock.runtime import DEFAULT_SOCKET_OPTIONS, DirectSocket, SocketOptions, Tls, Transport
 from penstock.runtime.dialling import only_connection_errors
 from penstock.runtime.eventlog import EventLog
-from penstock.runtime.production import ProductionRuntime, RealListener
+from penstock.runtime.production import ProductionRuntime, RealListener, secured
 from penstock.testing.disk import FaultyDisk
 from penstock.testing.network import HOST, Gate, GatedSocket, GatedTransport, Network
 
@@ -130,7 +130,9 @@ class NodeRuntime(ProductionRuntime):
         port: int,
         factory: Callable[[], BufferedProtocol],
         options: SocketOptions = DEFAULT_SOCKET_OPTIONS,
+        tls: Tls | None = None,
     ) -> RealListener:
+        factory = self._with_tls(factory, tls)
         server = await self._loop.create_server(
             lambda: self._gate(factory()),
             host,
@@ -146,7 +148,8 @@ class NodeRuntime(ProductionRuntime):
         self._listening.append(listener)
         return listener
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
+    async def connect(self, host: str, port: int, factory: Callable[[], P], tls: Tls | None = None) -> P:
+        make = self._with_tls(factory, tls, host)
         target = self._network.node_at(port)
         while self._is_cut(target):
             healed: Future[None] = self._loop.create_future()
@@ -160,14 +163,16 @@ class NodeRuntime(ProductionRuntime):
         try:
             with only_connection_errors(host, port):
                 await self._loop.sock_connect(own, (host, port))
-                _, gate = await self._loop.create_connection(lambda: self._gate(factory()), sock=own)
+                _, gate = await self._loop.create_connection(lambda: self._gate(make()), sock=own)
         except BaseException:
             self._network.disconnected(own_port)
             own.close()
             raise
-        return cast(P, gate.inner)
+        return cast(P, gate.inner if tls is None else await secured(gate.inner))
 
     def direct_socket(self, transport: Transport) -> DirectSocket | None:
+        if transport.get_extra_info("tls") is not None:
+            return None
         assert isinstance(transport, GatedTransport)
         real = super().direct_socket(transport.real)
         return None if real is None else GatedSocket(real, transport)

@@ -334,7 +334,7 @@ _ROWS: Final = (
         ApiKey.SASL_HANDSHAKE,
         0,
         1,
-        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
+        "The mechanism of a login; ILLEGAL_SASL_STATE on a listener without SASL, and for 0",
         max_frame_bytes=64 * KIB,
         before_login=True,
         quota=QuotaClass.NONE,
@@ -429,6 +429,15 @@ _ROWS: Final = (
         quota=QuotaClass.NONE,
     ),
     ServedApi(
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        5,
+        "Offsets that take effect when the transaction commits, for both group protocols; adds the group's partition "
+        "to the transaction from 5 (KIP-890)",
+        max_elements=IN_ONE_GO,
+        access=(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC),
+    ),
+    ServedApi(
         ApiKey.DESCRIBE_ACLS,
         1,
         3,
@@ -491,8 +500,8 @@ _ROWS: Final = (
         ApiKey.SASL_AUTHENTICATE,
         0,
         2,
-        "ILLEGAL_SASL_STATE, as on a plaintext listener of Kafka: there is no SASL yet",
-        max_frame_bytes=64 * KIB,
+        "The messages of a login, and again to renew it (KIP-368); ILLEGAL_SASL_STATE on a listener without SASL",
+        max_frame_bytes=512 * KIB,
         before_login=True,
         quota=QuotaClass.NONE,
     ),
@@ -576,7 +585,7 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        "There are no credentials yet, so none are found",
+        "Mechanisms and iterations of users, never their keys",
         whole=Operation.DESCRIBE,
         max_elements=IN_ONE_GO,
     ),
@@ -584,8 +593,10 @@ _ROWS: Final = (
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        "UNSUPPORTED_VERSION for a credential that is to be set, RESOURCE_NOT_FOUND for one that is to be deleted",
+        "Credentials are set and deleted by user, all or none of a user's (KIP-554)",
         whole=Operation.ALTER,
+        quota=QuotaClass.CONTROLLER_MUTATION,
+        is_forwarded=True,
         max_elements=IN_ONE_GO,
     ),
     ServedApi(
@@ -788,7 +799,6 @@ _ALSO_OF_CONTROLLERS: Final = (
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 )
 
 OF_CONTROLLERS: Final[dict[ApiKey, ServedApi]] = {

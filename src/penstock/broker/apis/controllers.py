@@ -18,7 +18,7 @@ OF_THE_QUORUM = (
     ApiKey.FETCH,
     ApiKey.FETCH_SNAPSHOT,
 )
-EARLY = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER)
+EARLY = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """Served before there is a quorum, by `penstock.broker.controller_listener`."""
 
 CONTROLLER_HANDLERS: dict[ApiKey, Decide] = {

@@ -35,6 +35,8 @@ class ListenerInfo(NamedTuple):
     """The listener's name. Metadata gives clients the other brokers' listeners of the same name."""
     for_nodes: bool = True
     """Whether other nodes of the cluster use this listener."""
+    protocol: str = "PLAINTEXT"
+    """The security protocol."""
 
 
 class Principal(NamedTuple):
@@ -97,12 +99,28 @@ def host_of_address(address: bytes) -> str:
 class Client:
     """The sender of the requests of one connection."""
 
-    __slots__ = ("host", "listener_info", "meters", "principal", "software_name", "software_version")
+    __slots__ = (
+        "expires_ms",
+        "host",
+        "listener_info",
+        "login",
+        "meters",
+        "principal",
+        "rejected",
+        "software_name",
+        "software_version",
+    )
 
     def __init__(self, listener_info: ListenerInfo, principal: Principal | None, host: str = "") -> None:
         self.listener_info = listener_info
         self.principal = principal
         """None until the client has authenticated, on a listener that requires it."""
+        self.login: object = None
+        """The login in progress, on a listener with SASL (`penstock.broker.security.exchange`)."""
+        self.expires_ms: float | None = None
+        """When the client must have logged in again (KIP-368), on the monotonic clock. None: never."""
+        self.rejected = False
+        """Its login has failed: the connection is closed after the answer."""
         self.host = host
         """The address from which it connected, as text."""
         self.meters: object = None

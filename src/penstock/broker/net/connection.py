@@ -63,7 +63,7 @@ class Service(Protocol):
     def has_room_for(self, connection: Connection, api_key: int) -> bool:
         """Whether a request over `limits.LARGE_REQUEST_BYTES` may be served now. If not, `drained` is called later."""
 
-    def slices(self) -> RequestSlices:
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
         """Slices for work that may take long."""
 
     def answered(self, slot: Slot) -> None:
@@ -80,6 +80,15 @@ class Service(Protocol):
 
     def refused(self, connection: Connection, reason: str) -> None:
         """The peer sent an invalid request; the connection is closed."""
+
+    def secured(self, connection: Connection, subject: str) -> None:
+        """The TLS handshake is done. `subject`: the name in the client's certificate; empty if it has shown none."""
+
+    def logged_in(self, connection: Connection) -> None:
+        """The connection has a principal from now on: requests of any size are read."""
+
+    def may_grow(self, connection: Connection, capacity: int) -> bool:
+        """Whether a client that has not logged in may send a request that needs a buffer of this size."""
 
     def failed(self, connection: Connection, error: Exception) -> None:
         """A handler raised an unexpected exception; the connection is closed."""
@@ -148,6 +157,7 @@ class Connection(BufferedProtocol):
         "busy_until_ms",
         "closed",
         "deferred",
+        "frame_bytes_max",
         "number",
         "on_lost",
         "owes_answer",
@@ -179,6 +189,8 @@ class Connection(BufferedProtocol):
         self._need = 0
         self._granted = 0
         """Bytes of the buffer that count against the budget: 0 for the small initial buffer."""
+        self.frame_bytes_max = service.request_bytes_max
+        """The largest request; smaller until the client has logged in."""
         self._wanted = 0
         """The buffer capacity that it waits for."""
         self._muted = 0
@@ -229,6 +241,19 @@ class Connection(BufferedProtocol):
             self.abort()
         elif not self._service.ready:
             self.mute(STARTING)
+
+    def secured(self, subject: str) -> None:
+        self.active_ms = self._service.now_ms()
+        self._service.secured(self, subject)
+
+    def logged_in(self) -> None:
+        """The client has a principal from now on."""
+        self._service.logged_in(self)
+
+    def handshake_failed(self, reason: str) -> None:
+        if self.admitted:
+            self._service.refused(self, reason)
+        self.closed = True
 
     @property
     def host(self) -> str:
@@ -351,9 +376,9 @@ class Connection(BufferedProtocol):
             if there < 4:
                 return
             size = _read_size(self.buffer, start)[0]
-            if size < FRAME_BYTES_MIN or size > service.request_bytes_max:
+            if size < FRAME_BYTES_MIN or size > self.frame_bytes_max:
                 seen = self.view[start : self._filled]
-                service.refused(self, describe_bad_size(seen, size, service.request_bytes_max))
+                service.refused(self, self._describe_bad_size(seen, size))
                 self.abort()
                 return
             if there >= 6:
@@ -375,6 +400,11 @@ class Connection(BufferedProtocol):
             self._key = key
             self._read = start + 4 + size
             service.serve(self, start + 4, start + 4 + size)
+
+    def _describe_bad_size(self, seen: memoryview, size: int) -> str:
+        if self.frame_bytes_max < size <= self._service.request_bytes_max:
+            return f"a request of {size} bytes before login is over sasl.server.max.receive.size={self.frame_bytes_max}"
+        return describe_bad_size(seen, size, self._service.request_bytes_max)
 
     def _make_room(self) -> None:
         """Make room for the next read, by moving the held bytes or with a larger buffer.
@@ -414,6 +444,10 @@ class Connection(BufferedProtocol):
         """Move the held bytes to a buffer of this capacity. False: no memory now; not read until there is."""
         if capacity != len(self.buffer):
             if self._wanted:
+                return False
+            if self.frame_bytes_max < self._service.request_bytes_max and not self._service.may_grow(self, capacity):
+                self._service.refused(self, "memory for clients that have not logged in is used up")
+                self.abort()
                 return False
             if not self._budget.take(self, capacity):
                 self._wanted = capacity
@@ -583,8 +617,8 @@ class Connection(BufferedProtocol):
         if self.owes_answer:
             self.settle_answer()
 
-    def slices(self) -> RequestSlices:
-        return self._service.slices()
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
+        return self._service.slices(took)
 
     @property
     def unsent_bytes(self) -> int:

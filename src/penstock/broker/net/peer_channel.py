@@ -15,7 +15,7 @@ caller that expects an answer soon sets `silence_ms`: a connection that receives
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.net.peer_connection import PeerConnection, PeerUnavailable
 from penstock.runtime import Future, Runtime, Timer
@@ -24,6 +24,11 @@ from penstock.wire.codec import Limits, Message, decode, encode
 from penstock.wire.errors import ErrorCode, KafkaError, WireError
 from penstock.wire.headers import read_response_header, write_request_header
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from penstock.broker.security.outgoing import NodeLogin, PeerSecurity
 
 CONNECT_TIMEOUT_MS = 2_000
 """To look up a name, and for the handshake of TCP, which kernels answer. Linux repeats that after 1 s and 3 s: the next
@@ -42,6 +47,10 @@ PENDING_MAX = 10_000
 """Maximum of pending requests on one channel."""
 ANSWER_LIMITS = Limits(max_elements=10_000_000)
 API_VERSIONS_VERSION = 3
+SASL_HANDSHAKE_VERSION = 1
+SASL_AUTHENTICATE_VERSION = 2
+SESSION_LIFE_USED = 0.85
+"""A connection is replaced after this share of its login's lifetime."""
 
 _SIZE = Struct(">i")
 
@@ -154,8 +163,13 @@ class Attempts:
 class Channel:
     """One connection to one address, reopened on demand."""
 
-    def __init__(self, runtime: Runtime, address: Address, client_id: str, attempts: Attempts) -> None:
+    def __init__(
+        self, runtime: Runtime, address: Address, client_id: str, attempts: Attempts, security: PeerSecurity
+    ) -> None:
         self._runtime = runtime
+        self._security = security
+        self._expires_ms: float | None = None
+        """When the login must be renewed: the next request then opens a new connection."""
         self._attempts = attempts
         self._address = address
         self._client_id = client_id
@@ -196,6 +210,8 @@ class Channel:
             raise PeerUnavailable(f"{self.name} has {PENDING_MAX} requests to answer already")
         patience = Patience(self._runtime, self, call, timeout_ms, silence_ms)
         try:
+            if self._expires_ms is not None and self._runtime.now_ms() >= self._expires_ms:
+                self._drop_expired()
             while self._connection is None:
                 opened = call.wait()
                 self._openers.append(opened)
@@ -262,12 +278,16 @@ class Channel:
         try:
             if self._closed:
                 raise PeerUnavailable("this node is stopping")
-            connection = await self._runtime.connect(*self._address, lambda: PeerConnection(self.name, self._lost))
+            connection = await self._runtime.connect(
+                *self._address, lambda: PeerConnection(self.name, self._lost), self._security.tls
+            )
             if attempt != self._attempt:
                 raise PeerUnavailable(f"{self.name} took the connection too late")
             timer.cancel()
             timer = self._runtime.call_later(GREETING_TIMEOUT_MS, self._give_up, attempt, "did not greet")
             versions = await self._greet(connection)
+            if self._security.login is not None:
+                await self._log_in(connection, self._security.login)
             if attempt != self._attempt or connection.lost:
                 raise PeerUnavailable(f"{self.name} closed the connection at once")
             self._opened(connection, versions)
@@ -288,19 +308,55 @@ class Channel:
 
     async def _greet(self, connection: PeerConnection) -> dict[int, tuple[int, int]]:
         """Request the peer's supported versions. It answers once it is ready to serve."""
-        api = api_named("ApiVersions")
-        out = bytearray(4)
-        write_request_header(out, api.key, API_VERSIONS_VERSION, 0, self._client_id)
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version="node")
-        encode(request, API_VERSIONS_VERSION, out)
-        _SIZE.pack_into(out, 0, len(out) - 4)
-        self._greeting = self._runtime.future()
-        frame = await connection.request(0, out, self._greeting)
-        _, position = read_response_header(frame, api.key, API_VERSIONS_VERSION)
-        response, _ = decode(ApiVersionsResponse, API_VERSIONS_VERSION, frame, position, limits=ANSWER_LIMITS)
+        response: ApiVersionsResponse = await self._before_use(connection, request, API_VERSIONS_VERSION)
         if response.error_code != ErrorCode.NONE:
             raise PeerUnavailable(f"{self.name} did not say which versions it speaks")
         return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    async def _before_use(self, connection: PeerConnection, request: Message, version: int) -> Any:
+        """Send a request on a connection that is not open for others yet."""
+        api = api_named(type(request).__name__.removesuffix("Request"))
+        out = bytearray(4)
+        write_request_header(out, api.key, version, 0, self._client_id)
+        encode(request, version, out)
+        _SIZE.pack_into(out, 0, len(out) - 4)
+        self._greeting = self._runtime.future()
+        frame = await connection.request(0, out, self._greeting)
+        _, position = read_response_header(frame, api.key, version)
+        response, _ = decode(api.response, version, frame, position, limits=ANSWER_LIMITS)
+        return response
+
+    async def _log_in(self, connection: PeerConnection, login: NodeLogin) -> None:
+        handshake: SaslHandshakeResponse = await self._before_use(
+            connection, SaslHandshakeRequest(mechanism=login.mechanism), SASL_HANDSHAKE_VERSION
+        )
+        if handshake.error_code != ErrorCode.NONE:
+            offered = ", ".join(handshake.mechanisms) or "no mechanism"
+            raise PeerUnavailable(f"{self.name} offers {offered}, and this node wants to log in with {login.mechanism}")
+        lifetime_ms = 0
+
+        async def exchange(message: bytes) -> bytes:
+            nonlocal lifetime_ms
+            answer: SaslAuthenticateResponse = await self._before_use(
+                connection, SaslAuthenticateRequest(auth_bytes=message), SASL_AUTHENTICATE_VERSION
+            )
+            if answer.error_code != ErrorCode.NONE:
+                raise PeerUnavailable(f"{self.name} refused the login of this node: {answer.error_message}")
+            lifetime_ms = answer.session_lifetime_ms
+            return bytes(answer.auth_bytes)
+
+        await login.run(exchange)
+        lasts_ms = lifetime_ms * SESSION_LIFE_USED
+        self._expires_ms = self._runtime.now_ms() + lasts_ms if lifetime_ms > 0 else None
+
+    def _drop_expired(self) -> None:
+        """The login expires soon (KIP-368): the next request opens a new connection. Answers that are due still come,
+        on the old one, which its peer closes when it sees another request or after some idle time."""
+        self._expires_ms = None
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.pending:
+            connection.abort()
 
     def _opened(self, connection: PeerConnection, versions: dict[int, tuple[int, int]]) -> None:
         self._versions = versions

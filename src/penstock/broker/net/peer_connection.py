@@ -71,6 +71,12 @@ class PeerConnection(BufferedProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self._transport = transport
 
+    def secured(self, subject: str) -> None:
+        """The TLS handshake is done; the name in the certificate was checked by it."""
+
+    def handshake_failed(self, reason: str) -> None:
+        """`Runtime.connect` raises ConnectionError with the reason."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._on_lost(self)

@@ -30,6 +30,7 @@ from penstock.broker.net.peer_channel import (
     conclude,
 )
 from penstock.broker.net.peer_connection import PeerUnavailable
+from penstock.broker.security.outgoing import PLAIN_PEERS, PeerSecurity
 from penstock.runtime import Future, Runtime
 from penstock.wire.apis import ServedApi, api_named
 from penstock.wire.codec import Message, decode
@@ -51,7 +52,17 @@ class ControllerLocation(NamedTuple):
 class Peers:
     """All outgoing connections of a node."""
 
-    def __init__(self, runtime: Runtime, node_id: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: int,
+        *,
+        to_brokers: PeerSecurity = PLAIN_PEERS,
+        to_controllers: PeerSecurity = PLAIN_PEERS,
+    ) -> None:
+        """How connections to brokers, and to controllers, are secured."""
+        self._to_brokers = to_brokers
+        self._to_controllers = to_controllers
         self._runtime = runtime
         self._node_id = node_id
         self._channels: dict[tuple[str, int, str], Channel] = {}
@@ -78,8 +89,10 @@ class Peers:
         silence_ms: float | None = None,
         version: int | None = None,
         channel: str = "",
+        is_broker: bool = False,
     ) -> Any:
-        """Send a request to a broker (by its id) or to an address, and return the answer.
+        """Send a request to a broker (by its id) or to an address, and return the answer. An address is a controller's,
+        unless `is_broker`.
 
         `silence_ms`: give up as soon as nothing at all has come from the peer for so long. `version` is the newest the
         caller wants; the peer may speak only an older one. Record data in the answer is
@@ -87,7 +100,13 @@ class Peers:
         """
         api = api_named(type(request).__name__.removesuffix("Request"))
         reply = await self.exchange(
-            target, request, timeout_ms=timeout_ms, silence_ms=silence_ms, version=version, channel=channel
+            target,
+            request,
+            timeout_ms=timeout_ms,
+            silence_ms=silence_ms,
+            version=version,
+            channel=channel,
+            is_broker=is_broker,
         )
         return _decoded(api, reply)
 
@@ -100,13 +119,15 @@ class Peers:
         silence_ms: float | None = None,
         version: int | None = None,
         channel: str = "",
+        is_broker: bool = False,
     ) -> Reply:
         """Like `call`, for callers that parse the answer's bytes themselves."""
         address = self.broker_address(target) if isinstance(target, int) else target
         if address is None:
             raise PeerUnavailable(f"node {target} is not known, or not registered with an address")
         call = Call(self._runtime)
-        return await self._channel(address, channel).exchange(call, request, version, timeout_ms, silence_ms)
+        security = self._to_brokers if is_broker or isinstance(target, int) else self._to_controllers
+        return await self._channel(address, channel, security).exchange(call, request, version, timeout_ms, silence_ms)
 
     async def controller_call(
         self,
@@ -162,7 +183,7 @@ class Peers:
         number = self._controller_call_ids
         self._controller_calls[number] = call
         try:
-            exchange = self._channel(address, channel).exchange
+            exchange = self._channel(address, channel, self._to_controllers).exchange
             return _decoded(api, await exchange(call, request, version, timeout_ms, silence_ms))
         finally:
             del self._controller_calls[number]
@@ -185,14 +206,14 @@ class Peers:
 
     # ---- channels
 
-    def _channel(self, address: Address, name: str) -> Channel:
+    def _channel(self, address: Address, name: str, security: PeerSecurity) -> Channel:
         if self._closed:
             raise PeerUnavailable("this node is stopping")
         key = (*address, name)
         channel = self._channels.get(key)
         if channel is None:
             client_id = f"node-{self._node_id}-{name}" if name else f"node-{self._node_id}"
-            channel = self._channels[key] = Channel(self._runtime, address, client_id, self._attempts)
+            channel = self._channels[key] = Channel(self._runtime, address, client_id, self._attempts, security)
         return channel
 
     def silent_ms(self, address: Address) -> float:

@@ -204,7 +204,9 @@ class ControllerDuties:
         if address is None:
             return None
         try:
-            await self._peers.call(address, request, version=3, timeout_ms=PROBE_TIMEOUT_MS, channel=PROBE_CHANNEL)
+            await self._peers.call(
+                address, request, version=3, timeout_ms=PROBE_TIMEOUT_MS, channel=PROBE_CHANNEL, is_broker=True
+            )
         except PeerUnavailable as error:
             return True if error.refused else None
         except KafkaError:
