@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -57,7 +57,7 @@ def listed(acls: Run, *arguments: str) -> list[tuple[str, ...]]:
     return [tuple(row.values()) for row in json.loads(result.output)]
 
 
-def wait_for(acls: Run, wanted: list[tuple[str, ...]], *arguments: str) -> None:
+def wait_for(acls: Run, wanted: Sequence[tuple[str, ...]], *arguments: str) -> None:
     """Kafka's broker follows its controller, and describes an ACL as soon as it has heard of it."""
     deadline_s = time.monotonic() + WAIT_S
     while (found := listed(acls, *arguments)) != wanted:
