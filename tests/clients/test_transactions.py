@@ -52,7 +52,7 @@ def values(bootstrap: str, topic: str, partitions: int = 2, *, committed: bool =
             error = message.error()
             ended += error is not None and error.code() == KafkaError._PARTITION_EOF
             if error is None:
-                found.append(message.value())
+                found.append(message.value() or b"")
             message = reader.poll(0) if ended < partitions else None
         if ended == partitions:
             break
@@ -91,7 +91,7 @@ def read_process_write(bootstrap: str, source: str, sink: str, name: str) -> Non
     while len(read) < 5:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            read.append(message.value())
+            read.append(message.value() or b"")
     old = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
     old.init_transactions(TIMEOUT_S)
 
