@@ -55,7 +55,7 @@ PLATFORM = (
     _package("client", "producers, consumers and processors for any Kafka cluster", "wire", "config", "telemetry"),
     _package("lag", "how far consumers are behind, and what that means; pure", "wire"),
     _package("balance", "where partitions should be, and moving them there; pure"),
-    _package("ops", "operating any Kafka cluster through its protocol", "balance", "client", "wire"),
+    _package("ops", "operating any Kafka cluster through its protocol", "acls", "balance", "client", "wire"),
     _package("planning", "capacity, cost and settings, computed from rules that are data; pure"),
     _package("forecasting", "load and resources to come, from history; pure", "planning"),
     _package(

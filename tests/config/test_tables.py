@@ -47,6 +47,7 @@ NOT_PROPERTIES = {
     "controller_listener_name",
     "dynamic_broker",
     "dynamic_default",
+    "listener_limits",
     "listener_security",
     "static",
     "topic_defaults",

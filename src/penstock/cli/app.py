@@ -11,6 +11,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    acls,
     alerts,
     brokers,
     cluster,
@@ -150,6 +151,7 @@ app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
 app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
 app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
 app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
+app.add_typer(acls.app, name="acls", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=CLUSTERS)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)

@@ -91,8 +91,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
     (
         TRANSACTIONS,
         {
-            "add.partitions.to.txn.retry.backoff.max.ms": "100",
-            "add.partitions.to.txn.retry.backoff.ms": "20",
             "transaction.two.phase.commit.enable": "false",
         },
     ),

@@ -623,7 +623,7 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_PRODUCERS,
         0,
         0,
-        "Idempotent producers whose state a partition keeps (KIP-664)",
+        "Producers whose state a partition keeps, with their open transactions (KIP-664)",
         access=(READ_TOPIC,),
     ),
     ServedApi(
