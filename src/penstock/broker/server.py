@@ -584,6 +584,9 @@ class Broker:
         for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
+        self.node.client_metrics.load(self.quorum.image)
+        self.quorum.add_publisher(self.node.client_metrics.on_image)
+        self.metrics.add_gauges(self.node.client_metrics.samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
