@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from support.apache_kafka import ApacheKafka
 from support.either import EITHER, server_of
 from support.records import is_decided
 from support.server_process import ServerProcess
@@ -303,6 +304,7 @@ def test_writers_and_brokers_killed_together_at_every_step(kafka: ServerProcess,
             kafka.start()
             if step in decided and not becomes_decided(kafka, scene):
                 assert not marked
+                assert isinstance(kafka, ApacheKafka), "Penstock's brokers mark what they have decided"
                 pytest.xfail("the broker decided a transaction, was killed, and forgot to mark it in some partitions")
             scene.reader.broker_is_down = False
             scene.reader.check()
