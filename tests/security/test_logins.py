@@ -205,3 +205,15 @@ async def test_all_clients_before_login_together_are_limited_in_memory(s: Sessio
     assert s.node.served.service.receiving_bytes <= limits.BEFORE_LOGIN_BYTES_MAX
     assert "memory for clients that have not logged in" in s.node.events.said("connection closed", "reason")[-1]
     assert (await plain_login(await connected(s), "alice", "alice-secret")).error_code == 0
+
+
+@simulated(WITH_LOGINS)
+async def test_logins_are_counted_in_the_metrics(s: Session) -> None:
+    await plain_login(await connected(s), "alice", "alice-secret")
+    await plain_login(await connected(s), "alice", "wrong")
+    counted = {
+        dict(sample.labels)["result"]: sample.value
+        for sample in s.node.served.authenticator.samples()
+        if sample.name == "penstock_logins_total"
+    }
+    assert counted == {"succeeded": 1, "failed": 1}

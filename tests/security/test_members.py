@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.session import Session, batch, produce_request, simulated
+from penstock.broker import limits
 from penstock.config.local_security import AUTHORIZER
 from penstock.runtime import TlsSettings
 from penstock.sim import SimRuntime, World
@@ -182,5 +183,21 @@ def test_slow_handshakes_end_after_a_while_and_are_counted_as_connections_meanwh
             await runtime.sleep(11_000)
             assert nodes[0].served.service.connection_count == 0
             assert client.frames.is_lost
+
+        world.execute(scenario)
+
+
+def test_a_tls_connection_counts_against_the_memory_of_the_broker_until_it_is_closed() -> None:
+    with World(12) as world:
+        nodes = cluster(world, 1)
+
+        async def scenario(runtime: SimRuntime) -> None:
+            service = nodes[0].served.service
+            client = await ProtocolClient.connect(runtime, nodes[0], port=KAFKA_PORT + 2)
+            await runtime.sleep(100)
+            assert service.receiving_bytes == limits.TLS_BYTES
+            client.close()
+            await runtime.sleep(100)
+            assert service.receiving_bytes == 0
 
         world.execute(scenario)

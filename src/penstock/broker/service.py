@@ -474,6 +474,9 @@ class Service:
         client = connection.request.client
         client.host = connection.host
         reason = self.admission.refusal(client.host, client.listener_info.listener)
+        if not reason and client.listener_info.uses_tls and not self.receive_budget.reserve(limits.TLS_BYTES):
+            self.admission.departed(client.host, client.listener_info.listener)
+            reason = "memory for TLS connections (queued.max.request.bytes)"
         if reason:
             self.metrics.connections_refused += 1
             self._events.limited("connection refused", peer=connection.peer, limit=reason)
@@ -486,6 +489,8 @@ class Service:
         del self._connections[connection.number]
         client = connection.request.client
         self.admission.departed(client.host, client.listener_info.listener)
+        if client.listener_info.uses_tls:
+            self.receive_budget.unreserve(limits.TLS_BYTES)
         self._before_login_bytes -= self._before_login.pop(connection.number, 0)
         self.receive_budget.leave(connection, connection.receiving_bytes)
         self.answer_budget.give(connection)

@@ -193,6 +193,13 @@ class Cluster:
 
     def unreachable(self, findings: list[diagnosis.Finding] | None = None) -> CliError:
         """Diagnose each address of the cluster that has not been diagnosed yet."""
+        refused = [reason for reason in self._reasons if "SASL authentication error" in reason]
+        if refused:
+            return CliError(
+                f"could not authenticate: {refused[-1]}",
+                exit_codes.NOT_AUTHORIZED,
+                "check user and password in --command-config, or in the profile",
+            )
         lines = [f"cannot reach a Kafka cluster at {self.bootstrap_server}"]
         advice: list[str] = []
         for finding in findings or self._findings():

@@ -35,8 +35,8 @@ def format_(
         typer.Option(
             "--add-scram",
             metavar="MECHANISM=[…]",
-            help="A user: SCRAM-SHA-512=[name=NAME,password-file=FILE,iterations=4096]. `password=…` works too, but "
-            "other users of the machine can see it. Repeatable.",
+            help="A user that can log in from the start: see the example. Inside the brackets are name, password-file "
+            "(or password, which others on this machine can see) and iterations. Repeatable.",
         ),
     ] = None,
     cluster_id: Annotated[
