@@ -20,7 +20,7 @@ from struct import Struct
 from uuid import uuid4
 
 from bench import wire
-from penstock.sim.broker import request_frame
+from penstock.sim.broker import CLIENT_ID, request_frame
 from penstock.wire.apis import api_named
 from penstock.wire.codec import Message
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -35,6 +35,8 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.wire.records import Record, build_batch
 
 FETCHED_PARTITIONS = 90_000
 MANY_TOPICS = "bench-many"
@@ -59,9 +61,9 @@ class Greed:
     receive_buffer_bytes: int | None = None
 
 
-def frame(request: Message, version: int | None = None) -> bytes:
+def frame(request: Message, version: int | None = None, client_id: str | None = CLIENT_ID) -> bytes:
     name = type(request).__name__.removesuffix("Request")
-    body = request_frame(request, api_named(name).max_version if version is None else version, 1)
+    body = request_frame(request, api_named(name).max_version if version is None else version, 1, client_id)
     return len(body).to_bytes(4, "big") + body
 
 
@@ -231,6 +233,35 @@ KINDS: dict[str, Greed] = {
     "churn": Greed("connections that are made and closed again", 0, bytes),
 }
 
+LIMITED_CLIENT = "greedy"
+"""The client id that `bench.quotas` sets quotas for."""
+
+
+def limited_produce() -> bytes:
+    batch = build_batch([Record(timestamp=1_750_000_000_000, value=bytes(100_000))])
+    data = [TopicProduceData(name="bench-greedy", partition_data=[PartitionProduceData(index=0, records=batch)])]
+    return frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), 9, LIMITED_CLIENT) * 10
+
+
+def limited_fetch() -> bytes:
+    asked = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)]
+    topics = [FetchTopic(topic="bench-filled", partitions=asked)]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1_000_000, session_epoch=-1, topics=topics)
+    return frame(request, 11, LIMITED_CLIENT) * 100
+
+
+def limited_metadata() -> bytes:
+    one = frame(MetadataRequest(topics=[MetadataRequestTopic(name="bench-polite")]), None, LIMITED_CLIENT)
+    return one * (BLOCK_BYTES // len(one))
+
+
+LIMITED: dict[str, Greed] = {
+    "limited-produce": Greed("one producer that sends as fast as it can", 1, limited_produce),
+    "limited-fetch": Greed("one consumer that asks as fast as it can", 1, limited_fetch),
+    "limited-metadata": Greed("one client of pipelined Metadata", 1, limited_metadata),
+}
+"""The greedy clients of `bench.quotas`."""
+
 
 @dataclass(slots=True)
 class Client:
@@ -315,7 +346,7 @@ def main() -> None:
     ends = selectors.DefaultSelector()
     ends.register(sys.stdin, selectors.EVENT_READ)
     begun = False
-    for _ in steps(bootstrap, KINDS[name]):
+    for _ in steps(bootstrap, (KINDS | LIMITED)[name]):
         if not begun:
             print("ready", flush=True)
             begun = True

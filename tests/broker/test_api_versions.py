@@ -108,7 +108,6 @@ async def test_a_version_that_is_not_served_closes_the_connection(s: Session, ke
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        (28, "TxnOffsetCommit (28)"),
         (52, "Vote (52)"),
         (78, "ShareFetch (78)"),
         (88, "StreamsGroupHeartbeat (88)"),

@@ -131,6 +131,7 @@ GIVEN: dict[ApiKey, dict[str, Any]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: {"transactional_id": "x"},
     ApiKey.ADD_OFFSETS_TO_TXN: {"transactional_id": "x"},
     ApiKey.END_TXN: {"transactional_id": "x"},
+    ApiKey.TXN_OFFSET_COMMIT: {"transactional_id": "x"},
     ApiKey.JOIN_GROUP: {"member_id": "", "group_instance_id": None},
     ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
     ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},

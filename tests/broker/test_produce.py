@@ -184,6 +184,37 @@ def test_the_producer_state_survives_a_restart(clean: bool) -> None:
     run_session(scenario)
 
 
+# ---- read-only topics
+
+
+@simulated()
+async def test_a_read_only_topic_refuses_records_for_good_and_is_read_as_before(s: Session) -> None:
+    await s.create("t")
+    producer = await s.producer_id()
+    sent = [batch(b"%d" % n, producer_id=producer, epoch=0, sequence=n) for n in range(3)]
+    for records in sent[:2]:
+        assert (await s.produce("t", records=records)).error_code == 0
+    assert (await s.alter("t", penstock_read_only="true")).error_code == 0
+    for acks in (1, -1):
+        refused = await s.produce("t", b"x", acks=acks)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "penstock.read.only" in (refused.error_message or "")
+    assert (await s.produce("t", records=sent[2])).error_code == ErrorCode.POLICY_VIOLATION
+    # The producer did not hear of the append: it must learn that the record is there, or would send it elsewhere, too.
+    again = await s.produce("t", records=sent[1])
+    assert (again.error_code, again.base_offset) == (0, 1)
+    # Whether a partition is fenced can be asked without writing anything.
+    broken = bytearray(batch(b"probe"))
+    broken[-1] ^= 1
+    assert (await s.produce("t", records=bytes(broken))).error_code == ErrorCode.POLICY_VIOLATION
+    zipped = batch(b"z" * 3000, codec=Codec.GZIP)
+    assert (await s.produce("t", records=zipped)).error_code == ErrorCode.POLICY_VIOLATION
+    assert await s.values("t") == [b"0", b"1"]
+    assert (await s.alter("t", penstock_read_only=None)).error_code == 0
+    assert (await s.produce("t", records=sent[2])).base_offset == 2
+    assert (await s.produce("t", records=bytes(broken))).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
 # ---- waiting for the commit
 
 

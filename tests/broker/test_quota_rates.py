@@ -178,3 +178,31 @@ def test_an_address_opens_connections_no_faster_than_its_quota() -> None:
     assert admission.refusal("polite", "L") == ""
     clock.now_ms += 3_000
     assert admission.refusal("greedy", "L") == ""
+
+
+def test_a_listener_has_limits_of_its_own_and_that_of_brokers_is_not_used_up_by_clients() -> None:
+    clock = Clock()
+    admission = Admission(clock)
+    admission.configure(
+        BrokerConfig.resolve(
+            {
+                "listeners": "OUTSIDE://127.0.0.1:1,INSIDE://127.0.0.1:2,MORE://127.0.0.1:3",
+                "advertised.listeners": "OUTSIDE://127.0.0.1:1,INSIDE://127.0.0.1:2,MORE://127.0.0.1:3",
+                "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,MORE:PLAINTEXT",
+                "inter.broker.listener.name": "INSIDE",
+                "max.connections": "5",
+                "quota.window.num": "2",
+                "listener.name.outside.max.connections": "3",
+                "listener.name.more.max.connection.creation.rate": "1",
+            }
+        )
+    )
+    outcomes = [admission.refusal("h", "OUTSIDE") for _ in range(4)]
+    assert outcomes == ["", "", "", "max.connections=3 of OUTSIDE"]
+    assert [admission.refusal("h", "MORE") for _ in range(2)] == ["", "max.connection.creation.rate=1 of MORE"]
+    clock.now_ms += 10_000
+    assert [admission.refusal("h", "MORE") for _ in range(2)] == ["", "max.connections=5"]
+    assert admission.refusal("h", "INSIDE", for_nodes=True) == ""
+    admission.departed("h", "OUTSIDE")
+    admission.departed("h", "INSIDE")
+    assert admission.refusal("h", "OUTSIDE") == ""

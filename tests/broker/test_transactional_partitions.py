@@ -17,9 +17,10 @@ from broker.transactional import (
     transactional_request,
 )
 from penstock.wire.errors import ErrorCode
+from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
-NO_DATA: list[bytes] = []
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.wire.records import seal
 
 
 async def begun(s: Session) -> ScriptedCoordinator:
@@ -181,9 +182,21 @@ async def test_questions_to_one_coordinator_share_a_request(s: Session) -> None:
     assert [(await one).error_code for one in waiting] == [0, 0, 0, 0]
     assert len(coordinator.asked) == 2
     assert coordinator.verified[1:] == [
-        ("ledger", 7, 0, True, [("t", [1, 2])]),
-        ("other", 9, 0, True, [("t", [1])]),
+        ("ledger", 7, 0, False, [("t", [1, 2])]),
+        ("other", 9, 0, False, [("t", [1])]),
     ]
+
+
+@simulated()
+async def test_produce_adds_partitions_only_under_version_2_of_transactions(s: Session) -> None:
+    coordinator = await begun(s)
+    await send(s, b"one", version=12)
+    await send(s, b"one", partition=1, version=11)
+    lower = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    answer = await s.call(UpdateFeaturesRequest(timeout_ms=5_000, feature_updates=[lower]), 1)
+    assert answer.error_code == 0, answer
+    await send(s, b"one", partition=2, version=12)
+    assert [verify_only for _, _, _, verify_only, _ in coordinator.verified] == [False, True, True]
 
 
 @simulated()
@@ -195,9 +208,27 @@ async def test_a_marker_voids_a_verification_that_is_under_way(s: Session) -> No
     waiting = s.runtime.spawn(send(s, b"late", client=client), "late")
     await s.until(lambda: bool(coordinator.asked))
     assert await end(s, committed=False) == ErrorCode.NONE
+    coordinator.answers = [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
     coordinator.release()
     assert (await waiting).error_code == ErrorCode.INVALID_TXN_STATE
+    assert len(coordinator.asked) == 2, "the first answer may be that of the aborted transaction"
     assert (await s.fetch("t", 0)).last_stable_offset == 1
+
+
+@simulated()
+async def test_a_batch_that_arrives_while_the_last_transaction_is_completed_is_appended(s: Session) -> None:
+    """The marker is written while the coordinator is asked about the next transaction."""
+    coordinator = await begun(s)
+    await send(s, b"one")
+    coordinator.is_held = True
+    client = await s.connect()
+    waiting = s.runtime.spawn(send(s, b"two", epoch=1, client=client), "next")
+    await s.until(lambda: len(coordinator.asked) == 2)
+    assert await end(s, committed=True, epoch=1, transaction_version=2) == ErrorCode.NONE
+    coordinator.release()
+    assert (await waiting).error_code == 0
+    assert await end(s, committed=True, epoch=2, transaction_version=2) == ErrorCode.NONE
+    assert await read_committed(s) == [b"one", b"two"]
 
 
 @simulated()
@@ -327,7 +358,63 @@ async def test_a_marker_is_written_whatever_the_largest_message_of_the_topic_is(
     assert await end(s, committed=True, topic="small") == ErrorCode.NONE
 
 
+# ---- what operators see
+
+
+@simulated()
+async def test_open_transactions_are_described_and_measured(s: Session) -> None:
+    await begun(s)
+    await s.produce("t", b"before")
+    await send(s, b"one", b"two", epoch=3)
+    await send(s, b"ended", producer_id=8, transactional_id="other")
+    assert await end(s, committed=True, producer_id=8, coordinator_epoch=6) == ErrorCode.NONE
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    (part,) = (await s.call(request)).topics[0].partitions
+    assert [
+        (one.producer_id, one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
+        for one in part.active_producers
+    ] == [(7, 3, 1, -1, 1), (8, 0, 0, 6, -1)]
+    assert measured(s.node, "penstock_partition_transactions_open") == 1
+    assert measured(s.node, "penstock_last_stable_offset_lag_max") == 4
+    late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+    assert measured(s.node, late) == 0
+    await s.runtime.sleep(900_000 + 300_001)
+    await s.reconnect()
+    assert measured(s.node, late) == 1
+    assert await end(s, committed=False, epoch=3) == ErrorCode.NONE
+    assert (measured(s.node, late), measured(s.node, "penstock_partition_transactions_open")) == (0, 0)
+
+
+@simulated()
+async def test_a_restart_keeps_open_and_aborted_transactions(s: Session) -> None:
+    await begun(s)
+    await send(s, b"aborted")
+    await end(s, committed=False)
+    await send(s, b"open", producer_id=8, transactional_id="other")
+    for _ in range(2):
+        await s.restarted()
+        data = await s.fetch("t", 0, isolation_level=1)
+        assert (data.high_watermark, data.last_stable_offset) == (3, 2)
+        assert [(one.producer_id, one.first_offset) for one in data.aborted_transactions] == [(7, 0)]
+    assert await end(s, committed=True, producer_id=8) == ErrorCode.NONE
+    assert await read_committed(s) == [b"open"]
+
+
 # ---- bad input
+
+
+@simulated(
+    {
+        "listeners": "CLIENTS://broker:9092,NODES://broker:9095",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,NODES:PLAINTEXT",
+        "inter.broker.listener.name": "NODES",
+    }
+)
+async def test_a_marker_from_a_listener_for_clients_is_refused(s: Session) -> None:
+    await begun(s)
+    await send(s, b"one")
+    assert await end(s, committed=True) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await s.fetch("t", 0)).last_stable_offset == 0
 
 
 @simulated()
@@ -369,8 +456,6 @@ async def test_a_client_cannot_write_a_control_batch(s: Session) -> None:
     await send(s, b"one")
     forged = bytearray(transactional(b"x", sequence=1))
     forged[22] |= 0x20
-    from penstock.wire.records import seal
-
     seal(forged)
     request = transactional_request("t", bytes(forged))
     (part,) = (await s.call(request, 12)).responses[0].partition_responses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.group_session import committed, find
 from broker.session import Session
 from penstock.broker.coordination import CoordinatorType
 from penstock.wire.apis import ApiKey
@@ -19,6 +20,11 @@ from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 TIMEOUT_MS = 60_000
 RETRIABLE = (
@@ -149,10 +155,40 @@ async def list_transactions(s: Session, version: int, topic_id: bytes) -> None:
         assert [one.transactional_id for one in only.transaction_states] == ["x"]
 
 
+async def txn_offset_commit(s: Session, version: int, topic_id: bytes) -> None:
+    await find(s, "g")
+    producer = await started(s)
+    if version < 5:
+        unverified = await commit_offset(s, producer, 5, version=version)
+        assert unverified is (ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE)
+        assert (await s.call(AddOffsetsToTxnRequest("x", *producer, "g"), 4)).error_code == 0
+    assert await commit_offset(s, producer, 5, version=version) is ErrorCode.NONE
+    assert await commit_offset(s, producer, 5, version=version, partition=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await committed(s.client, "g")).get(("t", 0)) is None, "not before the transaction commits"
+    assert (await s.call(EndTxnRequest("x", *producer, True), 5 if version >= 5 else 4)).error_code == 0
+    assert await settled(s) == "CompleteCommit"
+    assert (await committed(s.client, "g"))["t", 0][0] == 5
+
+
+async def commit_offset(
+    s: Session, producer: Producer, offset: int, *, version: int = 5, partition: int = 0, **member: Any
+) -> ErrorCode:
+    """The error of the partition."""
+    commit = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    topic = TxnOffsetCommitRequestTopic(name="t", partitions=[commit])
+    while True:
+        answer = await s.call(TxnOffsetCommitRequest("x", "g", *producer, topics=[topic], **member), version)
+        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        if code not in RETRIABLE:
+            return code
+        await s.runtime.sleep(20)
+
+
 TRANSACTION_EXCHANGES = {
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     ApiKey.END_TXN: end_txn,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
     ApiKey.LIST_TRANSACTIONS: list_transactions,
 }

@@ -128,7 +128,9 @@ def test_all_problems_are_reported_together() -> None:
         ("authorizer.class.name", "org.example.Authorizer", "StandardAuthorizer"),
         ("super.users", "admin", "such as User:admin"),
         ("remote.log.storage.system.enable", "true", "tiered storage"),
-        ("listener.name.plaintext.max.connections", "5", "set it for the whole broker"),
+        ("listener.name.plaintext.message.max.bytes", "5", "set it for the whole broker"),
+        ("listener.name.plaintext.max.connections", "many", "must be a number"),
+        ("listener.name.other.max.connections", "5", "there is no listener OTHER"),
         ("metadata.log.dir", "elsewhere", "in the data directory"),
     ],
 )
@@ -271,7 +273,8 @@ def test_a_stored_dynamic_setting_that_no_longer_passes_does_not_stop_the_broker
         ("quota.window.num", "3", "cannot change at run time"),
         ("no.such", "3", "no such broker property"),
         ("log.cleaner.thread", "3", "did you mean log.cleaner.threads?"),
-        ("listener.name.plaintext.max.connections", "3", "settings for a single listener are not supported yet"),
+        ("listener.name.plaintext.max.connections", "3", "cannot change at run time"),
+        ("listener.name.plaintext.num.partitions", "3", "settings for a single listener are not supported yet"),
         ("listener.name.plaintext.ssl.keystore.location", "/x", "cannot change at run time"),
     ],
 )

@@ -47,6 +47,7 @@ NOT_PROPERTIES = {
     "controller_listener_name",
     "dynamic_broker",
     "dynamic_default",
+    "listener_limits",
     "listener_security",
     "static",
     "topic_defaults",
@@ -81,8 +82,10 @@ def test_every_property_has_its_attribute() -> None:
 def test_every_topic_property_has_its_attribute_and_its_broker_property() -> None:
     attributes = {d.attribute for d in TOPIC.values() if not d.only_default and not d.hidden}
     assert attributes == set(vars(TopicConfig)["__slots__"])
-    # Which replicas are throttled is a matter of the topic alone.
-    own = {"leader_replication_throttled_replicas", "follower_replication_throttled_replicas"}
+    # Which replicas are throttled, and whether it may be written to, is a matter of the topic alone.
+    own = {
+        "leader_replication_throttled_replicas", "follower_replication_throttled_replicas", "penstock_read_only",
+    }  # fmt: skip
     assert {d.attribute for d in TOPIC.values() if d.origin in BROKER} == attributes - own
     assert {d.origin for d in TOPIC.values()} <= {*BROKER, *INERT, ""}
 

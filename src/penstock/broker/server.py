@@ -47,6 +47,8 @@ from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
+from penstock.broker.observability.transaction_coordinator_gauges import TransactionCoordinatorGauges
+from penstock.broker.observability.transaction_gauges import TransactionGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.verifying import Verifier
 from penstock.broker.producer_ids import Block, ProducerIds
@@ -84,6 +86,7 @@ from penstock.config.quota_table import ClientQuotas
 from penstock.config.replication_table import Moving
 from penstock.log import CheckpointDamaged, LogDirectory
 from penstock.metadata import (
+    TRANSACTION_VERSION,
     Controller,
     Listener,
     MetadataDelta,
@@ -104,10 +107,6 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.uuids import format_uuid
 
-TRANSACTION_VERSION = "transaction.version"
-VERIFY_AGAIN_MS = 20.0
-VERIFY_AGAIN_MAX_MS = 100.0
-"""Defaults of add.partitions.to.txn.retry.backoff.ms and .max.ms."""
 DRAIN_MS = 5_000
 """How long a stopping broker waits for requests in progress."""
 PRODUCER_IDS_MS = 10_000
@@ -578,7 +577,8 @@ class Broker:
             self._fetch.replicas.sessions.tells_high_watermarks = True
         served = handlers()
         questions = TransactionQuestions(self.node, served.get(ApiKey.ADD_PARTITIONS_TO_TXN))
-        self.verifier = Verifier(runtime, self._events, questions, VERIFY_AGAIN_MS, VERIFY_AGAIN_MAX_MS)
+        self.verifier = Verifier(runtime, self._events, questions)
+        self.node.verifier = self.verifier
         preparation = Preparation(runtime, self._events, self.metrics, self._config, self.verifier)
         produce = Produce(runtime, self.manager.table, self.metrics, preparation, self._adds_partitions)
         self.service.add_raw(ApiKey.PRODUCE, produce.serve)
@@ -586,9 +586,14 @@ class Broker:
         for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
+        self.node.client_metrics.load(self.quorum.image)
+        self.quorum.add_publisher(self.node.client_metrics.on_image)
+        self.metrics.add_gauges(self.node.client_metrics.samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
+        self.metrics.add_gauges(TransactionCoordinatorGauges(self.coordinators.transactions).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
+        self.metrics.add_gauges(TransactionGauges(runtime, self.manager, self.verifier, lambda: self._config).samples)
         self.metrics.add_gauges(HostGauges(runtime).samples)
         self._tick()
         self.stage = Stage.SERVING

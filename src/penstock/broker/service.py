@@ -242,8 +242,8 @@ class Service:
         self._places.when_free(connection.drained)
         return False
 
-    def slices(self) -> RequestSlices:
-        return RequestSlices(self._runtime, self._places)
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
+        return RequestSlices(self._runtime, self._places, took)
 
     def serve(self, connection: Connection, start: int, end: int) -> None:
         if end - start < 10:
@@ -352,7 +352,7 @@ class Service:
     async def _serve_large(self, api: Api, slot: Slot, request: Request, body: bytes) -> None:
         """Serve a large request in slices: decoding, serving and answering may all take long."""
         try:
-            with self.slices() as slices:
+            with self.slices(request.took) as slices:
                 await slices.begin()
                 if request.version < 0:
                     request.body = api.request()
@@ -430,7 +430,7 @@ class Service:
             out = self._head(api, request)
             if self.gate.quotas is not None:
                 self.gate.leave(request, response)
-            with self.slices() as slices:
+            with self.slices(request.took) as slices:
                 await slices.drive(encode_in_slices(response, max(request.version, 0), out))
                 if len(out) > limits.LARGE_ANSWER_BYTES:
                     await connection.answer_room(len(out))
@@ -473,9 +473,10 @@ class Service:
         self.metrics.connections_created += 1
         client = connection.request.client
         client.host = connection.host
-        reason = self.admission.refusal(client.host, client.listener_info.listener)
-        if not reason and client.listener_info.uses_tls and not self.receive_budget.reserve(limits.TLS_BYTES):
-            self.admission.departed(client.host, client.listener_info.listener)
+        listener = client.listener_info
+        reason = self.admission.refusal(client.host, listener.listener, for_nodes=listener.for_nodes)
+        if not reason and listener.uses_tls and not self.receive_budget.reserve(limits.TLS_BYTES):
+            self.admission.departed(client.host, listener.listener)
             reason = "memory for TLS connections (queued.max.request.bytes)"
         if reason:
             self.metrics.connections_refused += 1

@@ -336,6 +336,9 @@ def _other_files(disk: Disk, name: str, *, indexes: bool, producers: bool) -> It
         if disk.exists(names.path_of(name, base, names.TIME_INDEX_SUFFIX)):
             for time_entry in tools.dump_time_index(disk, name, base):
                 yield {"kind": "time index", **_fields(time_entry)}
+        if disk.exists(names.path_of(name, base, names.ABORTED_INDEX_SUFFIX)):
+            for aborted in tools.dump_aborted(disk, name, base):
+                yield {"kind": "aborted transaction", **_fields(aborted)}
     for file in disk.list(name) if producers else []:
         offset = names.offset_in(file, names.SNAPSHOT_SUFFIX)
         if offset is not None:

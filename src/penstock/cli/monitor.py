@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,10 +22,12 @@ from penstock.cli.options import (
     examples,
 )
 from penstock.cli.output import note, print_json, print_table
+from penstock.cli.plan_answers import ValuesFile, catalogue_of
 
 if TYPE_CHECKING:
+    from penstock import client
     from penstock.client import ClientSettings
-    from penstock.monitor.running import Monitor
+    from penstock.monitor.running import Follower, Monitor
 
 EXAMPLES = examples(
     ("penstock monitor", "every 10 s, to the topic penstock.metrics"),
@@ -63,6 +66,12 @@ def monitor(
         list[str],
         typer.Option(metavar="NAME=HOST:PORT", help="The Prometheus endpoint of a pipeline. Repeatable."),
     ] = [],  # noqa: B006
+    webhook: Annotated[
+        list[str],
+        typer.Option(metavar="URL", help="POST alerts there, in the format of Alertmanager's webhooks. Repeatable."),
+    ] = [],  # noqa: B006
+    values: ValuesFile = None,
+    no_alerts: Annotated[bool, typer.Option("--no-alerts", help="Evaluate no alert rules.")] = False,
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Do not write to topics; only serve or show the figures.")
     ] = False,
@@ -91,6 +100,8 @@ def monitor(
             say=note,
         )
         stop = stack.enter_context(stop_on_signals(StopFlag()))
+        if not (once or no_alerts):
+            watching.followers = [_alerts(cluster, webhook, values, stack, writes=not no_write)]
         if once:
             _once(watching, stop, json=json, address=bootstrap_server)
             return
@@ -119,6 +130,30 @@ def _once(watching: Monitor, stop: object, *, json: bool, address: str) -> None:
         return
     rows = [[one.kind.value, one.name, one.metric, f"{one.value:g}", one.unit] for one in watching.newest]
     print_table("", ("kind", "name", "metric", "value", "unit"), rows)
+
+
+def _alerts(
+    cluster: client.Cluster, urls: list[str], values: Path | None, stack: ExitStack, *, writes: bool
+) -> Follower:
+    from penstock.alerts.board import Board
+    from penstock.alerts.following import AlertFollower
+    from penstock.alerts.sinks import Webhook, WebhookRefused
+
+    hooks = []
+    for url in urls:
+        try:
+            hook = Webhook(url, note)
+        except (WebhookRefused, ValueError) as error:
+            raise CliError(f"--webhook {error}", exit_codes.USAGE) from None
+        stack.callback(hook.close)
+        hooks.append(hook.put)
+    return AlertFollower(
+        Board(cluster) if writes else None,
+        catalogue=catalogue_of(values),
+        tell=lambda notice: note(notice.line()),
+        also=hooks,
+        say=note,
+    )
 
 
 def _serve(watching: Monitor, metrics: str, stack: ExitStack) -> None:

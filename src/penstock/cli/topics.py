@@ -1,4 +1,4 @@
-"""`penstock topics`: create, list, describe, alter, trim, delete."""
+"""`penstock topics`: create, list, describe, alter, trim, repartition, delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import exit_codes, impact, topics_trim
+from penstock.cli import exit_codes, impact, topics_repartition, topics_trim
 from penstock.cli.asking import confirm, failure_of, raise_first
 from penstock.cli.commands import Commands
 from penstock.cli.connection import Cluster, parse_settings
@@ -28,7 +28,7 @@ from penstock.cli.plan_presets import PresetName, topic_preset
 if TYPE_CHECKING:
     from penstock.cli.library import TopicDescription
 
-app = Commands(help="Create, list, describe, alter, trim and delete topics.")
+app = Commands(help="Create, list, describe, alter, trim, repartition and delete topics.")
 
 SAMPLE_RECORDS_DEFAULT = 10_000
 TOPIC_CONFIG_SOURCE = 1
@@ -273,6 +273,7 @@ def alter(
 
 
 app.command(epilog=topics_trim.EXAMPLES)(topics_trim.trim)
+app.command(epilog=topics_repartition.EXAMPLES)(topics_repartition.repartition)
 
 
 @app.command(
@@ -330,7 +331,7 @@ def increase_partitions(
         raise CliError(
             f"{name} has {plural(now, 'partition')}, and a topic cannot lose partitions: their records would be lost",
             exit_codes.REFUSED,
-            f"create a new topic with {partitions}, and move producers and consumers to it",
+            f"move it to a new topic: penstock topics repartition {name} --partitions {partitions}",
         )
     groups, unknown = dependent_groups(cluster, name)
     report = impact.report(name, now, partitions, newest_keys(cluster, name, now, sample), groups, unknown)

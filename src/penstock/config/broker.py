@@ -13,12 +13,16 @@ from typing import Self
 from penstock.config.broker_table import BROKER, BrokerProperties
 from penstock.config.definitions import ConfigError, Definition, UpdateMode, Value, parse
 from penstock.config.inert_table import SETTABLE
-from penstock.config.listener_security import LISTENER_PREFIX, ListenerSecurity, listener_security, split_property
+from penstock.config.listener_security import ListenerSecurity, listener_security, split_property
 from penstock.config.listeners import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
     Endpoint,
+    ListenerLimits,
     QuorumVoter,
     parse_endpoints,
     parse_host_port,
+    parse_listener_limits,
     parse_protocol_map,
     parse_voters,
 )
@@ -37,6 +41,8 @@ class BrokerConfig(BrokerProperties, View):
 
     topic_defaults: TopicConfig
     """The configuration of a topic without settings of its own."""
+    listener_limits: Mapping[str, ListenerLimits]
+    """Limits of single listeners, by name."""
     listener_security: Mapping[str, ListenerSecurity]
     """The security of each listener of this node, and of those of others that this node connects to, by name."""
     controller_listener_name: str
@@ -159,7 +165,11 @@ def is_for_listener(name: str) -> bool:
     """Whether `listener.name.<listener>.<property>` ends with a property that listeners have of their own."""
     return any(
         name.endswith("." + own) and len(name) > len(LISTENER_PREFIX) + len(own) + 1
-        for own in (*OF_LISTENER, *(f"{mechanism.lower()}.sasl.jaas.config" for mechanism in MECHANISMS))
+        for own in (
+            *OF_LISTENER,
+            *LISTENER_LIMITS,
+            *(f"{mechanism.lower()}.sasl.jaas.config" for mechanism in MECHANISMS),
+        )
     )
 
 
@@ -247,6 +257,13 @@ def _derive(values: dict[str, Value], static: Mapping[str, str], problems: list[
     attributes["listener_security"] = _security(values, static, attributes, problems)
     attributes.update(_quorum(values, attributes, problems))
     _check_limits(values, problems)
+    attributes["listener_limits"] = {}
+    try:
+        endpoints = attributes["listeners"]
+        assert isinstance(endpoints, tuple)
+        attributes["listener_limits"] = parse_listener_limits(static, [endpoint.name for endpoint in endpoints])
+    except ValueError as error:
+        problems.append(str(error))
     return attributes
 
 

@@ -32,7 +32,6 @@ from penstock.config.unserved import (
     SHARE,
     STREAMS,
     TIERED,
-    TRANSACTIONS,
 )
 
 BOOLEAN, DOUBLE, INT, LIST, LONG, SHORT, STRING = (
@@ -75,7 +74,11 @@ _INERT: tuple[tuple[str, UpdateMode, tuple[Row, ...]], ...] = (
     ),
     (SHARE, CLUSTER_WIDE, (("group.share.assignment.interval.ms", INT, 1_000, at_least(0)),)),
     (STREAMS, CLUSTER_WIDE, (("group.streams.assignment.interval.ms", INT, 1_000, at_least(0)),)),
-    (TRANSACTIONS, CLUSTER_WIDE, (("transaction.partition.verification.enable", BOOLEAN, True, None),)),
+    (
+        "partition leaders always verify: otherwise a late batch could hold back readers of committed records for ever",
+        CLUSTER_WIDE,
+        (("transaction.partition.verification.enable", BOOLEAN, True, None),),
+    ),
     (
         "a broker has one data directory, so replicas never move between directories",
         CLUSTER_WIDE,

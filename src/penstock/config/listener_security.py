@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 
 from penstock.config.definitions import Value, parse
 from penstock.config.jaas import Login, parse_jaas
+from penstock.config.listeners import LISTENER_PREFIX
 from penstock.config.security_table import MECHANISMS, OF_LISTENER, Logins, Tls, Tokens
 from penstock.config.tables import View, fresh
 
-LISTENER_PREFIX = "listener.name."
 JAAS = "sasl.jaas.config"
 
 

@@ -7,7 +7,7 @@ was bound to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from penstock.wire.errors import KafkaError
@@ -17,6 +17,8 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's numbers, in registrations."""
 NODE_ID_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
+LISTENER_PREFIX = "listener.name."
 
 
 class Endpoint(NamedTuple):
@@ -38,6 +40,37 @@ class QuorumVoter(NamedTuple):
     id: int
     host: str
     port: int
+
+
+class ListenerLimits(NamedTuple):
+    """Limits of one listener (`listener.name.NAME.max.connections` …)."""
+
+    max_connections: int = INT32_MAX
+    max_connection_creation_rate: int = INT32_MAX
+
+
+LISTENER_LIMITS = {
+    "max.connections": "max_connections",
+    "max.connection.creation.rate": "max_connection_creation_rate",
+}
+
+
+def parse_listener_limits(static: Mapping[str, str], names: Collection[str]) -> dict[str, ListenerLimits]:
+    """The limits of each listener that has some. Raises ValueError."""
+    limits: dict[str, ListenerLimits] = {}
+    listeners = {name.lower(): name for name in names}
+    for key, text in static.items():
+        lowered, _, setting = key.removeprefix(LISTENER_PREFIX).partition(".")
+        if not key.startswith(LISTENER_PREFIX) or setting not in LISTENER_LIMITS:
+            continue
+        listener = listeners.get(lowered)
+        if listener is None:
+            raise ValueError(f"{key}: there is no listener {lowered.upper()}; the name in the key is in lower case")
+        if not text.strip().isascii() or not text.strip().isdigit() or int(text) > INT32_MAX:
+            raise ValueError(f"{key}={text.strip()}: must be a number from 0 to {INT32_MAX}")
+        known = limits.get(listener, ListenerLimits())
+        limits[listener] = known._replace(**{LISTENER_LIMITS[setting]: int(text)})
+    return limits
 
 
 def parse_endpoints(entries: tuple[str, ...], protocol_of: Mapping[str, str]) -> tuple[Endpoint, ...]:

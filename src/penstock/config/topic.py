@@ -137,6 +137,15 @@ class TopicConfig(View):
     min_compaction_lag_ms: int = of_broker("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
     min_insync_replicas: int = of_broker("min.insync.replicas", "min.insync.replicas")
     penstock_produce_validation: str = of_broker("penstock.produce.validation", "penstock.produce.validation")
+    penstock_read_only: bool = prop(
+        "penstock.read.only",
+        Kind.BOOLEAN,
+        False,
+        None,
+        "Refuse every Produce to the topic with POLICY_VIOLATION, which producers do not retry. Reading, retention and "
+        "compaction go on. `penstock topics repartition` fences a topic with it before producers switch to another.",
+        CLUSTER_WIDE,
+    )
     preallocate: NoAttribute = folded(
         "preallocate",
         Kind.BOOLEAN,

@@ -47,6 +47,23 @@ class Transactions(Section, title="Transactions"):
         "How often coordinators look for transactional ids that have expired, and forget them.",
         importance=LOW,
     )
+    add_partitions_to_txn_retry_backoff_ms: int = prop(
+        "add.partitions.to.txn.retry.backoff.ms",
+        INT,
+        20,
+        at_least(1),
+        "The pause before a partition leader asks the transaction coordinator again, while the producer's previous "
+        "transaction is still being completed.",
+        importance=HIGH,
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = prop(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        INT,
+        100,
+        at_least(0),
+        "For how long a partition leader does so. After that the producer is told to retry the batch.",
+        importance=HIGH,
+    )
     penstock_transactions_open_max: int = prop(
         "penstock.transactions.open.max",
         INT,

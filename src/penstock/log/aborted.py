@@ -49,8 +49,9 @@ class SegmentAborted:
         """Flat, FIELDS per entry; None unless in memory."""
 
     @property
-    def is_resident(self) -> bool:
-        return self._numbers is not None
+    def numbers(self) -> array[int] | None:
+        """All entries, flat; None unless they are in memory."""
+        return self._numbers
 
     @property
     def memory_bytes(self) -> int:
@@ -112,27 +113,22 @@ class SegmentAborted:
             file.pwrite(encode_aborted(transactions), kept * ABORTED_ENTRY_BYTES)
         file.close()
 
-    def truncate(self, end_offset: int) -> None:
-        """Drop entries whose markers are not below `end_offset`. The index must be in memory."""
-        numbers = self._numbers
-        assert numbers is not None
+    def truncate(self, numbers: array[int], end_offset: int) -> None:
+        """Drop entries whose markers are not below `end_offset`. `numbers` are all entries."""
         kept = first_from(numbers, end_offset)
-        if kept < self.count:
+        if kept * FIELDS < len(numbers):
             self.replace(kept, [])
-            self._numbers = numbers[: kept * FIELDS]
 
-    def find(self, from_offset: int, upto: int, found: list[AbortedTransaction]) -> bool:
-        """Add transactions that overlap these offsets to `found`. True if no later segment can have more. The index
-        must be in memory."""
-        numbers = self._numbers
-        assert numbers is not None
-        for at in range(first_from(numbers, from_offset) * FIELDS, len(numbers), FIELDS):
-            transaction = AbortedTransaction(*numbers[at : at + FIELDS])
-            if transaction.first_offset < upto:
-                found.append(transaction)
-            if transaction.last_stable_offset >= upto:
-                return True
-        return False
+
+def find_in(numbers: array[int], from_offset: int, upto: int, found: list[AbortedTransaction]) -> bool:
+    """Add the entries of one segment that overlap these offsets to `found`. True if no later segment can have more."""
+    for at in range(first_from(numbers, from_offset) * FIELDS, len(numbers), FIELDS):
+        transaction = AbortedTransaction(*numbers[at : at + FIELDS])
+        if transaction.first_offset < upto:
+            found.append(transaction)
+        if transaction.last_stable_offset >= upto:
+            return True
+    return False
 
 
 def first_from(numbers: array[int], offset: int) -> int:
@@ -168,10 +164,10 @@ class AbortedTransactions:
         began before `upto` must have ended. None if an index must be read from the device; then `await find(…)`."""
         found: list[AbortedTransaction] = []
         for segment in self._relevant(from_offset):
-            index = segment.aborted
-            if not index.is_resident:
+            numbers = segment.aborted.numbers
+            if numbers is None:
                 return None
-            if index.find(from_offset, upto, found):
+            if find_in(numbers, from_offset, upto, found):
                 break
         return found
 
@@ -181,18 +177,18 @@ class AbortedTransactions:
             version = self._log.version
             found: list[AbortedTransaction] = []
             for segment in self._relevant(from_offset):
-                await self.load(segment)
+                numbers = await self.load(segment)
                 if self._log.version != version:
                     break  # truncated or compacted meanwhile: search again
-                if segment.aborted.find(from_offset, upto, found):
+                if find_in(numbers, from_offset, upto, found):
                     return found
             else:
                 return found
 
-    async def load(self, segment: Segment) -> None:
-        """Read the index of a segment into memory; rebuild it if the file is damaged."""
+    async def load(self, segment: Segment) -> array[int]:
+        """The entries of a segment, flat; read into memory, and rebuilt if the file is damaged."""
         index = segment.aborted
-        while not index.is_resident and not segment.is_removed:
+        while index.numbers is None and not segment.is_removed:
             count, end_offset = index.count, min(segment.end_offset, self._log.end_offset)
             try:
                 numbers = await self._log.runtime.offload(index.read, end_offset)
@@ -200,22 +196,24 @@ class AbortedTransactions:
                 self._log.damage += (f"{index.path}: {error}; rebuilt from the log",)
                 await self._rebuild(segment)
                 continue
-            # Entries that were written meanwhile are in the file, but not in what was read.
+            # Entries that were written meanwhile may be missing in what was read.
             if index.count in (count, len(numbers) // FIELDS):
                 index.use(numbers)
                 self.changed()
-        if not index.is_resident:
-            index.use(array("q"))
+                return numbers
+        return index.numbers or array("q")
 
     async def _rebuild(self, segment: Segment) -> None:
         """Rebuild the index of a segment from the batches of the log."""
-        version = self._log.version
+        log, index = self._log, segment.aborted
+        version, count = log.version, index.count
         aborted = await self._snapshots.aborted_in(segment)
-        if self._log.version == version and not segment.is_removed:
-            segment.aborted.replace(0, aborted)
-            self._log.flusher.names_changed()
+        if log.version == version and index.count == count and not segment.is_removed:
+            index.replace(0, aborted)
+            index.use(array("q", [number for one in aborted for number in one]))
+            log.flusher.names_changed()
             if aborted:
-                await self._log.runtime.disk.open(segment.aborted.path).sync()
+                await log.runtime.disk.open(index.path).sync()
 
     def _relevant(self, from_offset: int) -> Iterable[Segment]:
         log = self._log

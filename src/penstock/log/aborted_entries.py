@@ -38,7 +38,7 @@ def decode_aborted(data: bytes, base_offset: int, end_offset: int) -> array[int]
             or producer_id < 0
             or not known < last_offset < end_offset
             or not 0 <= first_offset < last_offset
-            or stable_offset < first_offset
+            or not 0 <= stable_offset <= last_offset + 1
         ):
             raise IndexDamaged(f"the entry after offset {known} is not plausible")
         known = last_offset

@@ -26,6 +26,7 @@ from penstock.wire.records import (
     RECORD_SIZE_MIN,
     SEQUENCE_MODULUS,
     TRANSACTIONAL_FLAG,
+    batch_crc,
     read_header,
 )
 
@@ -91,7 +92,8 @@ class Writer:
         self._is_plain = not config.log_append_time and config.timestamp_before_max_ms >= NEVER and not config.compacts
         # Compressed batches that must be decompressed go through `_append_checked`.
         self._plain_codec_max = Codec.NONE if config.opens_batches else Codec.ZSTD
-        self._message_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        # A read-only log refuses in `_append_checked`: no batch is small enough for the fast path.
+        self._message_bytes_max = -1 if config.read_only else min(config.max_message_bytes, config.segment_bytes)
         self._after_max_ms = config.timestamp_after_max_ms
         self._segment_bytes = config.segment_bytes
         self._index_interval_bytes = config.index_interval_bytes
@@ -254,6 +256,8 @@ class Writer:
         """`append_leader` with full validation, for batches that did not pass its fast checks."""
         log = self._log
         config = log.config
+        if config.read_only and origin is CLIENT:
+            return self._found_again(records)
         batches = validate(records, config, origin, wall_ms, checked=checked)
         if len(records) > config.segment_bytes:
             raise KafkaError(
@@ -292,6 +296,24 @@ class Writer:
             self._producers.state.adopt(staged)
             self._follow_transactions()
         return Appended(first_offset, offset - 1, append_time_ms, False)
+
+    def _found_again(self, records: memoryview) -> Appended:
+        """The offsets of a batch that was appended before the log became read-only; raises KafkaError for a new one.
+
+        Its producer did not hear of the first append. Refused now, it would send the records elsewhere a second time.
+        """
+        header = read_header(records, 0) if len(records) >= HEADER_SIZE else None
+        if header is not None and header.producer_id >= 0 and header.crc == batch_crc(records):
+            known = self._producers.state.get(header.producer_id)
+            if known is not None and (
+                found := known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
+            ):
+                first, last, append_ms = found
+                return Appended(first, last, append_ms if self._log.config.log_append_time else -1, True)
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            "the topic is read-only (penstock.read.only=true): write to the topic that replaces it",
+        )
 
     def _staged(
         self,

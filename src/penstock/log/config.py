@@ -22,6 +22,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     max_message_bytes: int = 1_048_588
+    read_only: bool = False
+    """Refuse what clients send, but not what leaders replicate or coordinators write."""
     validates_records: bool = True
     """Check every record that a client sends; otherwise only the records that other settings require."""
     timestamp_type: str = "CreateTime"

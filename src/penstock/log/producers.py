@@ -325,9 +325,9 @@ class ProducerState:
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, is_new_state_expected: bool
     ) -> Verification | None:
         """Note that the coordinator is asked about a producer's batch. None if it need not be: the transaction is open
-        in this log."""
+        in this log, or the producer's epoch is outdated."""
         entry = self._entries.get(producer_id)
-        if entry is not None and entry.has_open_transaction(epoch):
+        if entry is not None and (entry.has_open_transaction(epoch) or entry.epoch > epoch):
             return None
         if self._verifications is None:
             self._verifications = {}

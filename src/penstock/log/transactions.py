@@ -113,9 +113,9 @@ class Transactions:
         if ended:
             self._queue = deque(sorted([*ended, *self._queue], key=lambda one: one.first_offset))
 
-    def open_ones(self) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the open transactions, the oldest first."""
-        return [(one.producer_id, one.first_offset) for one in self._open.values()]
+    def oldest_open(self) -> int | None:
+        """The producer whose transaction is open for longest."""
+        return next(iter(self._open), None)
 
     def take_aborted(self) -> list[AbortedTransaction]:
         """Aborted transactions since the last call."""

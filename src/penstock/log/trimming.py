@@ -13,6 +13,8 @@ A power loss may follow any step, so the order of syncs matters:
 
 from __future__ import annotations
 
+from array import array
+
 from penstock.log import names
 from penstock.log.aborted import AbortedTransactions
 from penstock.log.appending import Writer
@@ -175,13 +177,13 @@ class Trimmer:
         log.is_frozen = True
         try:
             found = await self._reader.locate(offset)
+            aborted = await self._aborted.load(found.segment)
             await log.load_index(found.segment)
-            await self._aborted.load(found.segment)
             if found.base_offset > offset:
                 # The offset and those before it are in a gap: after a restart the log would end where its last batch
                 # ends.
                 found = found._replace(base_offset=await self._end_before(found))
-            await self._cut(found)
+            await self._cut(found, aborted)
         except OSError as error:
             log.fail("truncating", error)
         finally:
@@ -220,7 +222,7 @@ class Trimmer:
         finally:
             log.is_frozen = False
 
-    async def _cut(self, found: Found) -> None:
+    async def _cut(self, found: Found, aborted: array[int]) -> None:
         log = self._log
         disk = log.runtime.disk
         segment, position, end_offset = found
@@ -245,7 +247,7 @@ class Trimmer:
             self.remove(later)
         segment.file.truncate(position)
         segment.index.truncate(position, end_offset)
-        segment.aborted.truncate(end_offset)
+        segment.aborted.truncate(aborted, end_offset)
         self._producers.remove_above(end_offset)
         await segment.file.sync()
         await disk.sync_dir(log.directory)

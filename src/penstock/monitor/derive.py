@@ -106,6 +106,7 @@ class _Maker:
     def cluster(self) -> Iterator[MetricSample]:
         observed, shape = self._observed, self._observed.shape
         seconds = observed.ends.interval_s
+        under_replicated = shape.under_replicated()
         known = [one for row in self._rates.values() for one in row if one is not None]
         bytes_in = [one for one in starmap(self._bytes_in, self._rates.items()) if one is not None]
         figures: tuple[tuple[str, float | None, float], ...] = (
@@ -114,7 +115,8 @@ class _Maker:
             ("topics", len(shape.topics), 0),
             ("partitions", shape.partition_count, 0),
             ("offline_partitions", len(shape.offline()), 0),
-            ("under_replicated_partitions", len(shape.under_replicated()), 0),
+            ("under_replicated_partitions", len(under_replicated), 0),
+            ("under_replicated_unexplained", sum(place not in shape.reassigning for place in under_replicated), 0),
             ("under_min_isr_partitions", None if shape.under_min_isr is None else len(shape.under_min_isr), 0),
             ("reassigning_partitions", len(shape.reassigning), 0),
             ("active_controllers", int(shape.controller_id >= 0), 0),

@@ -68,6 +68,7 @@ _CLUSTER = (
     ("partitions", "partitions", "Partitions"),
     ("offline_partitions", "partitions", "Partitions without a leader"),
     ("under_replicated_partitions", "partitions", "Partitions with replicas outside the ISR"),
+    ("under_replicated_unexplained", "partitions", "Of these, those that no reassignment explains"),
     ("under_min_isr_partitions", "partitions", "Partitions below min.insync.replicas: acks=all fails"),
     ("reassigning_partitions", "partitions", "Partitions whose replicas are being moved"),
     ("active_controllers", "controllers", "Active controllers; 1 in a healthy cluster"),

@@ -44,6 +44,7 @@ SUBJECTS: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
             tables.CONSUMERS,
             tables.REGISTRY,
             tables.REGIONS_RULE,
+            tables.ALERTING,
         ),
         "Durability and trade-offs": (
             tables.REPLICATION,

@@ -109,6 +109,23 @@ CONSUMERS: Final = Rule(
     ),
 )
 
+ALERTING: Final = Rule(
+    name="alerting",
+    source="000, Alerting Rules; 000, Key Metrics",
+    formula="a table: metric, bound, severity",
+    text="The bounds of `penstock alerts rules`, beside the thresholds of 002. Values that only mean that a broker is "
+    "idle inform and do not alarm.",
+    values=tuple(
+        f"alert.{name}"
+        for name in (
+            *("offline_partitions", "under_replicated_partitions", "under_replicated_any", "under_min_isr_partitions"),
+            *("active_controllers", "brokers_down", "lag_records_critical", "lag_records_warning", "request_p99_ms"),
+            *("replica_lag_ms", "disk_used", "cpu", "messages_in_healthy", "bytes_in_healthy", "bytes_out_healthy"),
+            "pipeline_up",
+        )
+    ),
+)
+
 
 class Level(StrEnum):
     LOW = "low"

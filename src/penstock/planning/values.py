@@ -208,6 +208,34 @@ def _thresholds() -> Iterator[Value]:
         yield Value(name=f"band.{name}_high", value=high, unit=unit, source=source, text="High above this.")
 
 
+def _alerts() -> Iterator[Value]:
+    """000's alerting rules."""
+    alerting = "000, Alerting Rules"
+    for name, bound, unit, text in (
+        ("offline_partitions", 0, "partitions", "More partitions without a leader are critical."),
+        ("under_replicated_partitions", 10, "partitions", "More under-replicated partitions are critical."),
+        ("under_replicated_any", 0, "partitions", "More under-replicated partitions are a warning."),
+        ("pipeline_up", 1, "boolean", "Less means that a pipeline does not answer."),
+        ("under_min_isr_partitions", 0, "partitions", "More partitions below min.insync.replicas are critical."),
+        ("active_controllers", 1, "controllers", "Any other number is critical."),
+        ("brokers_down", 0, "brokers", "More brokers down for five minutes are critical."),
+        ("lag_records_critical", 100_000, "records", "More unread records of a group are critical."),
+        ("lag_records_warning", 10_000, "records", "More unread records of a group are a warning."),
+        ("request_p99_ms", 20, "ms", "A longer time of Produce requests is a warning."),
+        ("replica_lag_ms", 10_000, "ms", "A replica that is behind for longer is a warning."),
+        ("disk_used", 0.8, "share", "A fuller disk is a warning."),
+        ("cpu", 0.8, "share", "A busier CPU is a warning."),
+        ("messages_in_healthy", 10_000, "records/s", "Fewer mean that a broker is idle, not that it is ill."),
+        ("bytes_in_healthy", 10_000_000, "bytes/s", "Fewer mean that a broker is idle, not that it is ill."),
+        ("bytes_out_healthy", 100_000_000, "bytes/s", "Fewer mean that a broker is idle, not that it is ill."),
+    ):
+        ours = ("under_min_isr_partitions", "under_replicated_any", "pipeline_up")
+        source = "Penstock: added to 000's rules" if name in ours else alerting
+        if name.endswith("_healthy"):
+            source = "000, Key Metrics"
+        yield Value(name=f"alert.{name}", value=bound, unit=unit, source=source, text=text)
+
+
 def _prices() -> Iterator[Value]:
     """In US dollars a month."""
     yield Value(name="price.broker", value=500, unit="$ per broker", source=_COST_001, text="Compute.")
@@ -238,4 +266,4 @@ def _prices() -> Iterator[Value]:
     )  # fmt: skip
 
 
-VALUES: Final[tuple[Value, ...]] = (*_partitions(), *_storage(), *_brokers(), *_thresholds(), *_prices())
+VALUES: Final[tuple[Value, ...]] = (*_partitions(), *_storage(), *_brokers(), *_thresholds(), *_alerts(), *_prices())

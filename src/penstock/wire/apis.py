@@ -429,6 +429,15 @@ _ROWS: Final = (
         quota=QuotaClass.NONE,
     ),
     ServedApi(
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        5,
+        "Offsets that take effect when the transaction commits, for both group protocols; adds the group's partition "
+        "to the transaction from 5 (KIP-890)",
+        max_elements=IN_ONE_GO,
+        access=(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC),
+    ),
+    ServedApi(
         ApiKey.DESCRIBE_ACLS,
         1,
         3,
@@ -614,7 +623,7 @@ _ROWS: Final = (
         ApiKey.DESCRIBE_PRODUCERS,
         0,
         0,
-        "Idempotent producers whose state a partition keeps (KIP-664)",
+        "Producers whose state a partition keeps, with their open transactions (KIP-664)",
         access=(READ_TOPIC,),
     ),
     ServedApi(
@@ -655,6 +664,19 @@ _ROWS: Final = (
         1,
         "Groups of the consumer protocol (KIP-848)",
         access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    ),
+    ServedApi(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        0,
+        0,
+        "The metrics that a client should push (KIP-714), by the subscriptions of the resource type client-metrics",
+    ),
+    ServedApi(
+        ApiKey.PUSH_TELEMETRY,
+        0,
+        0,
+        "Gauges and sums in OTLP's format, exported on the Prometheus endpoint; at most `telemetry.max.bytes`, and "
+        "4 MiB decompressed",
     ),
     ServedApi(
         ApiKey.LIST_CONFIG_RESOURCES,

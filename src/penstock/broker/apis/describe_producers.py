@@ -1,7 +1,8 @@
 """DescribeProducers (61): the producers whose state a partition keeps (KIP-664).
 
 Served: v0. Any replica that this broker has can be asked, as in Kafka: `kafka-transactions --broker-id` compares them.
-Without transactions all of them are idempotent producers, and none has a transaction open.
+`current_txn_start_offset` is the first offset of a producer's open transaction in this partition, -1 if none is open;
+`coordinator_epoch` is that of the last marker.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Fetch:
 
     async def _serve_large(self, request: Request, connection: Connection, slot: Slot, data: bytes) -> None:
         version = request.version
-        with connection.slices() as slices:
+        with connection.slices(request.took) as slices:
             await slices.begin()
             body, _ = await slices.drive(decode_in_slices(FetchRequest, version, data, limits=REQUEST_LIMITS))
             replica_id = asking_replica(body)
@@ -357,7 +357,7 @@ class PendingFetch:
         while self._again and not self._done and not connection.closed:
             prefetched = await self._read_from_device() if cold else {}
             # A place for each look: whoever is woken again and again does not keep other large requests from theirs.
-            with connection.slices() as slices:
+            with connection.slices(None if self._charged is None else self._charged.took) as slices:
                 cold = await self._look_in_slices(slices, prefetched)
         self._working = False
 

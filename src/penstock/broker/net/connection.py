@@ -63,7 +63,7 @@ class Service(Protocol):
     def has_room_for(self, connection: Connection, api_key: int) -> bool:
         """Whether a request over `limits.LARGE_REQUEST_BYTES` may be served now. If not, `drained` is called later."""
 
-    def slices(self) -> RequestSlices:
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
         """Slices for work that may take long."""
 
     def answered(self, slot: Slot) -> None:
@@ -617,8 +617,8 @@ class Connection(BufferedProtocol):
         if self.owes_answer:
             self.settle_answer()
 
-    def slices(self) -> RequestSlices:
-        return self._service.slices()
+    def slices(self, took: Callable[[float], None] | None = None) -> RequestSlices:
+        return self._service.slices(took)
 
     @property
     def unsent_bytes(self) -> int:

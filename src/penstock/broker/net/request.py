@@ -11,6 +11,7 @@ broker. A node's own request has no connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -148,7 +149,13 @@ class Request:
     def slices(self) -> RequestSlices:
         """For a handler that may take long: `with request.slices() as slices: … await slices.breathe()`."""
         assert self.connection is not None
-        return self.connection.slices()
+        return self.connection.slices(self.took)
+
+    @property
+    def took(self) -> Callable[[float], None] | None:
+        """Counts time that the loop worked for this request, in milliseconds; None if nobody counts it."""
+        gate = self.gate
+        return None if gate.quotas is None else partial(gate.took, self)
 
     # ---- authorisation
 

@@ -121,13 +121,15 @@ class Places:
 class RequestSlices(Slices):
     """The slices of one request; a context manager that releases its place at the end."""
 
-    __slots__ = ("_has_place", "_places")
+    __slots__ = ("_has_place", "_places", "_took")
 
     slice_ms = REQUEST_SLICE_MS
 
-    def __init__(self, runtime: Runtime, places: Places) -> None:
+    def __init__(self, runtime: Runtime, places: Places, took: Callable[[float], None] | None = None) -> None:
+        """`took` is told how many milliseconds each slice took, if somebody counts the time of the client."""
         super().__init__(runtime)
         self._places = places
+        self._took = took
         self._has_place = False
 
     def __enter__(self) -> Self:
@@ -148,6 +150,8 @@ class RequestSlices(Slices):
             self._began_ms = self._runtime.now_ms()
 
     async def _pause(self) -> None:
+        if self._took is not None:
+            self._took(self._runtime.now_ms() - self._began_ms)
         if self._has_place:
             await super()._pause()
         else:

@@ -5,7 +5,12 @@ the queue of their partition, and are prepared one after the other in a thread (
 batch of a partition is being prepared, all later ones wait, whatever their codec, so that they are appended in order.
 
 The first batch of a transaction waits in the same queue until the transaction coordinator has been asked (`verifying`).
-All batches in the queue are asked about at the same time.
+All batches in the queue are asked about at the same time. Two answers lead to another question:
+
+- CONCURRENT_TRANSACTIONS: the markers of the producer's last transaction are still being written. That takes
+  milliseconds, so the question is repeated for a short time before the producer is told to retry.
+- Yes, but a marker was appended while the question was under way. The answer may be that of the transaction which the
+  marker has ended, or of the next one.
 
 Whatever happens to a batch, its request is answered and the queue continues.
 
@@ -42,6 +47,9 @@ FIRST_BYTES_MIN = 1024 * 1024
 FIRST_RATIO = 4
 GROWTH = 4
 """The decompressed size reserved for the first attempt at a batch, and added for each further attempt."""
+
+QUESTIONS_MAX = 3
+"""How often a coordinator's consent may turn out to be outdated before the batch is refused."""
 
 CODECS = {
     "uncompressed": Codec.NONE,
@@ -144,6 +152,8 @@ class Preparation:
         verifier: Verifier | None = None,
     ) -> None:
         self._verifier = verifier
+        self._verify_again_ms = config.add_partitions_to_txn_retry_backoff_ms
+        self._verify_again_max_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         self._runtime = runtime
         self._events = events
         self._metrics = metrics
@@ -205,6 +215,31 @@ class Preparation:
         answer = self._verifier.ask(partition.topic, partition.index, batch, verification)
         return Question(batch, verification, answer)
 
+    async def _verified(self, partition: Partition, waiting: Waiting, question: Question) -> Verification | None:
+        """The verification with which the batch may be appended; None if the transaction is open meanwhile. Raises
+        KafkaError."""
+        batch = question.batch
+        retry_until_ms = self._runtime.now_ms() + self._verify_again_max_ms
+        asked = 1
+        while True:
+            code = await question.answer
+            if partition.leader_epoch != waiting.leader_epoch:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            log, _ = partition.led()
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS and self._runtime.now_ms() < retry_until_ms:
+                await self._runtime.sleep(self._verify_again_ms)
+            elif code:
+                raise refusal_of(code, batch)
+            else:
+                is_current = log.producers.verification_of(batch.producer_id) is question.verification
+                if is_current or asked == QUESTIONS_MAX:
+                    return question.verification
+                asked += 1
+            again = self._question(partition, batch)
+            if again is None:
+                return None
+            question = again
+
     async def _work(self, partition: Partition, queue: PartitionQueue) -> None:
         try:
             await self._empty(partition, queue)
@@ -237,12 +272,7 @@ class Preparation:
         self._events.error("unexpected error", partition=str(partition), error=repr(error), trace=trace(error))
 
     async def _append(self, partition: Partition, queue: PartitionQueue, waiting: Waiting) -> Appended:
-        question, verification = waiting.question, None
-        if question is not None:
-            code = await question.answer
-            if code:
-                raise refusal_of(code, question.batch)
-            verification = question.verification
+        verification = None if waiting.question is None else await self._verified(partition, waiting, waiting.question)
         log, _ = partition.led()
         records, checked = waiting.records, False
         if queue.must_open(codecs_in(records), log):

@@ -8,9 +8,7 @@ block readers of committed records for ever. A leader therefore asks the coordin
     version 1                                                                                verify that it was added
 
 Questions for the same broker travel in one request. While a request is under way further questions wait for the next.
-If this broker is the coordinator, its handler is called without a connection. CONCURRENT_TRANSACTIONS means that the
-markers of the producer's last transaction are still being written. That takes milliseconds, so the question is repeated
-for a short time before the producer is told to retry.
+If this broker is the coordinator, its handler is called without a connection.
 
 `penstock.broker.produce.preparing` keeps the batch, and all later ones of the partition, until the answer is there.
 `penstock.log.producers.Verification` decides whether the answer still counts.
@@ -103,15 +101,10 @@ class Question:
 class Verifier:
     """The questions of one broker to transaction coordinators."""
 
-    def __init__(
-        self, runtime: Runtime, events: EventLog, coordination: Coordination, retry_ms: float, retry_max_ms: float
-    ) -> None:
+    def __init__(self, runtime: Runtime, events: EventLog, coordination: Coordination) -> None:
         self._runtime = runtime
         self._events = events
         self.coordination = coordination
-        self.retry_ms = retry_ms
-        """The pause before a question that met a concurrent transaction is repeated; `retry_max_ms`: for how long."""
-        self.retry_max_ms = retry_max_ms
         self._questions: dict[Verification, Question] = {}
         self._queues: dict[int, list[Question]] = {}
         """By broker. An entry exists while a request is under way or about to be sent."""
@@ -147,11 +140,7 @@ class Verifier:
         while queues[broker_id]:
             batch, queues[broker_id] = _next_request(queues[broker_id])
             for question, code in await self._attempt(broker_id, batch):
-                waited_ms = self._runtime.now_ms() - question.started_ms
-                if code == ErrorCode.CONCURRENT_TRANSACTIONS and waited_ms < self.retry_max_ms:
-                    self._runtime.call_later(self.retry_ms, self._enqueue, question)
-                else:
-                    self._settle(question, code)
+                self._settle(question, code)
         del queues[broker_id]
 
     async def _attempt(self, broker_id: int, batch: list[Question]) -> list[tuple[Question, ErrorCode]]:

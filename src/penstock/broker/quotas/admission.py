@@ -16,10 +16,11 @@ from typing import Final
 
 from penstock.broker.quotas.rates import WindowedRate
 from penstock.config import BrokerConfig
-from penstock.config.definitions import INT32_MAX
+from penstock.config.listeners import INT32_MAX, ListenerLimits
 
 RATES_MAX: Final = 10_000
 OTHERS: Final = ""
+NO_LIMITS: Final = ListenerLimits()
 
 
 class Admission:
@@ -29,6 +30,7 @@ class Admission:
         self._per_host: dict[str, int] = {}
         self._per_listener: dict[str, int] = {}
         self._rate: WindowedRate | None = None
+        self._listener_rates: dict[str, WindowedRate] = {}
         self._host_rates: dict[str, WindowedRate] = {}
         self.host_rate_limit: Callable[[str], float | None] = lambda host: None
         """The quota of an address."""
@@ -38,21 +40,34 @@ class Admission:
         if self._rate is None:
             self._rate = WindowedRate(config.quota_window_num, config.quota_window_size_seconds * 1000)
 
-    def refusal(self, host: str, listener: str) -> str:
-        """The limit that a new connection would exceed; empty if it is admitted, and counted from now on."""
+    def refusal(self, host: str, listener: str, *, for_nodes: bool = False) -> str:
+        """The limit that a new connection would exceed; empty if it is admitted, and counted from now on.
+
+        `for_nodes`: other brokers use this listener. If clients have another one, they cannot use up the connections
+        of brokers with theirs: `max.connections` does not apply to it.
+        """
         config, whole = self._config, self._rate
         assert whole is not None
         most_of_host = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
-        if self._count >= config.max_connections:
+        of_listener = config.listener_limits.get(listener, NO_LIMITS)
+        is_protected = for_nodes and len(config.listeners) > 1
+        if self._count >= config.max_connections and not is_protected:
             return f"max.connections={config.max_connections}"
         if self._per_host.get(host, 0) >= most_of_host:
             return f"max.connections.per.ip={most_of_host}"
+        if self._per_listener.get(listener, 0) >= of_listener.max_connections:
+            return f"max.connections={of_listener.max_connections} of {listener}"
         now_ms = self._now_ms()
         rates: list[WindowedRate] = []
         if (limit := config.max_connection_creation_rate) < INT32_MAX:
             if exceeds(whole, limit, now_ms):
                 return f"max.connection.creation.rate={limit}"
             rates.append(whole)
+        if (limit := of_listener.max_connection_creation_rate) < INT32_MAX:
+            rate = self._listener_rates.setdefault(listener, WindowedRate(whole.count, whole.window_ms))
+            if exceeds(rate, limit, now_ms):
+                return f"max.connection.creation.rate={limit} of {listener}"
+            rates.append(rate)
         host_limit = self.host_rate_limit(host)
         if host_limit is not None:
             rate = self._host_rate(host, whole, now_ms)

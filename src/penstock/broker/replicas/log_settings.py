@@ -36,6 +36,7 @@ def log_config(topic: TopicConfig, broker: BrokerConfig) -> LogConfig:
         flush_messages=topic.flush_messages,
         flush_ms=topic.flush_ms,
         max_message_bytes=topic.max_message_bytes,
+        read_only=topic.penstock_read_only,
         validates_records=topic.penstock_produce_validation == "full",
         timestamp_type=topic.message_timestamp_type,
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,

@@ -153,8 +153,11 @@ class Authenticator:
             lifetimes.append(max(0.0, outcome.expires_wall_ms - self._runtime.wall_ms()))
         now_ms = self._runtime.now_ms()
         client.expires_ms = now_ms + min(lifetimes) if lifetimes else None
+        is_renewal = client.principal is not None
         client.principal = principal
         self.successes += 1
+        if not is_renewal:
+            self._tell_audit(request, login.mechanism, str(principal))
         if request.connection is not None:
             request.connection.logged_in()
 
@@ -172,6 +175,8 @@ class Authenticator:
             user=failure.user or None,
             reason=failure.reason,
         )
+        claimed = str(Principal("User", failure.user)) if failure.user else ""
+        self._tell_audit(request, login.mechanism, claimed, failure.reason)
         delay_ms = self._security[client.listener_info.listener].connection_failed_authentication_delay_ms
         if delay_ms and self._failed_waiting < FAILED_WAITING_MAX:
             self._failed_waiting += 1
@@ -180,6 +185,19 @@ class Authenticator:
             finally:
                 self._failed_waiting -= 1
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=FAILED)
+
+    def _tell_audit(self, request: Request, mechanism: str, principal: str, reason: str = "") -> None:
+        """`reason`: why the login failed; empty if it succeeded."""
+        audit = request.gate.audit
+        if audit is not None:
+            audit.login(
+                principal=principal,
+                host=request.host,
+                listener=request.listener_info.listener,
+                mechanism=mechanism,
+                succeeded=not reason,
+                reason=reason,
+            )
 
     # ---- where users are
 

@@ -15,6 +15,7 @@ of one kind can become one of the other while its members stay.
     consumer         the consumer protocol (a package)
     offsets          the committed offsets, as the bytes of the log; with
       offset_requests  OffsetCommit, OffsetFetch, OffsetDelete
+      transactional_commits  TxnOffsetCommit
       deletion         tombstones, written in portions
       expiry           removal of expired offsets (KIP-211)
     records          bytes ↔ offsets and classic groups

@@ -22,6 +22,7 @@ from penstock.coordinators.groups.expiry import Expiry
 from penstock.coordinators.groups.offset_requests import OffsetRequests
 from penstock.coordinators.groups.records import key_group
 from penstock.coordinators.groups.table import AnyGroup, GroupTable
+from penstock.coordinators.groups.transactional_commits import TransactionalCommits
 from penstock.coordinators.shard import EndMarker, RequestInfo, Shard, Ticket, TimerKey, Turn
 from penstock.metadata import MetadataDelta
 from penstock.wire.commits import PlainCommit
@@ -38,6 +39,7 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 GROUPS_DECODED_PER_TURN_MAX: Final = 100
 
@@ -57,6 +59,7 @@ class GroupShard(Shard):
         self.consumers = ConsumerGroups(self.table, self.classic.rebalances)
         self._deletion = OffsetDeletion(self.table)
         self._offset_requests = OffsetRequests(self.table, self._deletion, self.classic)
+        self._transactional_commits = TransactionalCommits(self.table)
         self._expiry = Expiry(self.table, self._deletion, self._remove)
 
     @property
@@ -124,6 +127,9 @@ class GroupShard(Shard):
     def offset_commit_plain(self, turn: Turn, ticket: Ticket, info: RequestInfo, commit: PlainCommit) -> None:
         """OffsetCommit for a request in its plain form."""
         self._offset_requests.commit_plain(turn, ticket, info, commit)
+
+    def txn_offset_commit(self, turn: Turn, ticket: Ticket, info: RequestInfo, request: TxnOffsetCommitRequest) -> None:
+        self._transactional_commits.commit(turn, ticket, info, request)
 
     def offset_fetch_group(
         self,

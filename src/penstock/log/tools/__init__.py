@@ -4,6 +4,7 @@ All functions are generators that read a megabyte at a time, so that logs of any
 """
 
 from penstock.log.tools.dumping import (
+    AbortedDump,
     BatchDump,
     IndexEntryDump,
     ProducerDump,
@@ -11,6 +12,7 @@ from penstock.log.tools.dumping import (
     TimeIndexEntryDump,
     as_json,
     dump,
+    dump_aborted,
     dump_index,
     dump_snapshot,
     dump_time_index,
@@ -19,6 +21,7 @@ from penstock.log.tools.verifying import Verdict, verify
 from penstock.log.tools.walking import Problem, Severity, segment_bases
 
 __all__ = [
+    "AbortedDump",
     "BatchDump",
     "IndexEntryDump",
     "Problem",
@@ -29,6 +32,7 @@ __all__ = [
     "Verdict",
     "as_json",
     "dump",
+    "dump_aborted",
     "dump_index",
     "dump_snapshot",
     "dump_time_index",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 
 from penstock.log import names
+from penstock.log.aborted_entries import ABORTED_ENTRY, ABORTED_ENTRY_BYTES
 from penstock.log.producers import ProducerState, decode_snapshot
 from penstock.log.tools.walking import Found, Problem, offset_entries, segment_files, time_entries, walk
 from penstock.runtime import Disk
@@ -70,6 +71,19 @@ class TimeIndexEntryDump:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortedDump:
+    """An entry of `.txnindex`: an aborted transaction."""
+
+    file: str
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The offset of its marker."""
+    last_stable_offset: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerDump:
     file: str
     producer_id: int
@@ -109,6 +123,15 @@ def dump_time_index(disk: Disk, directory: str, base_offset: int) -> Iterator[Ti
     path = names.path_of(directory, base_offset, names.TIME_INDEX_SUFFIX)
     for timestamp, offset in time_entries(disk, path, base_offset):
         yield TimeIndexEntryDump(path, timestamp, offset)
+
+
+def dump_aborted(disk: Disk, directory: str, base_offset: int) -> Iterator[AbortedDump]:
+    """The entries as they are in the file, plausible or not."""
+    path = names.path_of(directory, base_offset, names.ABORTED_INDEX_SUFFIX)
+    data = disk.read_bytes(path)
+    whole = data[: len(data) - len(data) % ABORTED_ENTRY_BYTES]
+    for version, producer_id, first_offset, last_offset, stable_offset in ABORTED_ENTRY.iter_unpack(whole):
+        yield AbortedDump(path, producer_id, first_offset, last_offset, stable_offset, version)
 
 
 def dump_snapshot(disk: Disk, directory: str, offset: int) -> Iterator[ProducerDump]:

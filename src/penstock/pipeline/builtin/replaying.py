@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,10 @@ from penstock.wire.records import Record, iter_batches, iter_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from confluent_kafka import Producer
     from pyspark.sql import SparkSession
+
+    from penstock.spark.producing import Deliveries
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +170,7 @@ class _Job:
             while not plan.is_done:
                 interrupted = plan.chunk is not None
                 if not interrupted:
-                    plan = plan.next_chunk(self._records_per_chunk, _ends(target, target_topic))
+                    plan = plan.next_chunk(self._records_per_chunk, topic_ends(target, target_topic))
                 written = self._write(plan, target, target_topic, interrupted)
                 plan = plan.chunk_done(written)
                 self._file.save(plan)
@@ -208,35 +212,13 @@ class _Job:
     def _look(plan: ReplayPlan, target: Cluster, topic: TopicMetadata) -> set[tuple[int, int]]:
         """Which records of the chunk the target has."""
         assert plan.chunk is not None
-        ends = _ends(target, topic)
-        ranges = [
-            PartitionRange(topic.name, partition, plan.chunk.target_ends.get(partition, 0), end)
-            for partition, end in ends.items()
-            if end > plan.chunk.target_ends.get(partition, 0)
-        ]
-        found: set[tuple[int, int]] = set()
-        for fetched in fetch_ranges(target, ranges) if ranges else ():
-            for _, batch in iter_batches(fetched.records):
-                for record in iter_records(batch, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX):
-                    found.update(_places(record, plan.replay_id))
-        return found
+        return arrived_places(target, topic, plan.chunk.target_ends, plan.replay_id)
 
     def _write_once(self, plan: ReplayPlan, arrived: set[tuple[int, int]]) -> int:
         assert plan.chunk is not None
-        wanted = [partition for partition, end in plan.chunk.ends.items() if end > plan.positions[partition]]
-        topic = self._order.source
-        records = (
-            topic_reader(self._spark.read, self._reading)
-            .option("assign", json.dumps({topic: wanted}))
-            .option("startingOffsets", _offsets(topic, {one: plan.positions[one] for one in wanted}))
-            .option("endingOffsets", _offsets(topic, {one: plan.chunk.ends[one] for one in wanted}))
-            .option("includeHeaders", "true")
-            .load()
-            .selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp) AS time_ms", "headers")
-        )
         until_s = plan.chunk.leased_until_ms / 1000 if self._order.trace else None
         task = ReplayTask(self._order, self._writing, plan.replay_id, frozenset(arrived), until_s)
-        return sum(row.written for row in records.mapInArrow(task.run, _RESULT).collect())
+        return copy_ranges(self._spark, self._reading, plan.positions, plan.chunk.ends, task)
 
 
 @dataclass(frozen=True)
@@ -263,36 +245,47 @@ class ReplayTask:
         deliveries = Deliveries()
         producer = open_producer(self._own_properties(), deliveries)
         written = 0
-        for batch in batches:
-            for partition, offset, key, value, time_ms, headers in zip(
-                *(batch.column(index).to_pylist() for index in range(6)), strict=True
-            ):
-                if (partition, offset) in self.arrived:
-                    continue
-                self._check_lease()
-                pairs = [(header["key"], header["value"]) for header in headers or ()]
-                if self.order.trace:
-                    pairs.append((HEADER, header_of(self.replay_id, partition, offset)))
-                extra: dict[str, Any] = {"headers": pairs}
-                if self.order.keep_timestamps:
-                    extra["timestamp"] = time_ms
-                if self.order.keep_partitions:
-                    extra["partition"] = partition
-                while True:
-                    try:
-                        producer.produce(self.order.target, value, key, **extra)
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
-                        deliveries.check()
-                        self._check_lease()
-                written += 1
-            producer.poll(0)
+        with self.guard(producer):
+            for batch in batches:
+                written += self._send(producer, deliveries, batch)
+            while producer.flush(1.0):
+                deliveries.check()
             deliveries.check()
-        while producer.flush(1.0):
-            deliveries.check()
-        deliveries.check()
         yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.int64())})
+
+    def guard(self, producer: Producer) -> AbstractContextManager[None]:
+        """What surrounds the use of the producer."""
+        return nullcontext()
+
+    def _send(self, producer: Producer, deliveries: Deliveries, batch: pa.RecordBatch) -> int:
+        """Hands the records of a batch to the producer, but for those that arrived before; how many these were."""
+        sent = 0
+        for partition, offset, key, value, time_ms, headers in zip(
+            *(batch.column(index).to_pylist() for index in range(6)), strict=True
+        ):
+            if (partition, offset) in self.arrived:
+                continue
+            self._check_lease()
+            pairs = [(header["key"], header["value"]) for header in headers or ()]
+            if self.order.trace:
+                pairs.append((HEADER, header_of(self.replay_id, partition, offset)))
+            extra: dict[str, Any] = {"headers": pairs}
+            if self.order.keep_timestamps:
+                extra["timestamp"] = time_ms
+            if self.order.keep_partitions:
+                extra["partition"] = partition
+            while True:
+                try:
+                    producer.produce(self.order.target, value, key, **extra)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+                    deliveries.check()
+                    self._check_lease()
+            sent += 1
+        producer.poll(0)
+        deliveries.check()
+        return sent
 
     def _own_properties(self) -> dict[str, str]:
         if self.until_s is None:
@@ -303,6 +296,45 @@ class ReplayTask:
     def _check_lease(self) -> None:
         if self.until_s is not None and time.time() >= self.until_s - DELIVERY_S:
             raise ReplayError(f"the chunk was not written within {LEASE_S - DELIVERY_S} s: the rest of it follows")
+
+
+def copy_ranges(
+    spark: SparkSession,
+    reading: Mapping[str, str],
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    task: ReplayTask,
+) -> int:
+    """Runs a task for each partition that has something to copy; how many records they wrote."""
+    topic = task.order.source
+    wanted = [partition for partition, end in ends.items() if end > starts[partition]]
+    records = (
+        topic_reader(spark.read, reading)
+        .option("assign", json.dumps({topic: wanted}))
+        .option("startingOffsets", _offsets(topic, {one: starts[one] for one in wanted}))
+        .option("endingOffsets", _offsets(topic, {one: ends[one] for one in wanted}))
+        .option("includeHeaders", "true")
+        .load()
+        .selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp) AS time_ms", "headers")
+    )
+    return sum(row.written for row in records.mapInArrow(task.run, _RESULT).collect())
+
+
+def arrived_places(
+    target: Cluster, topic: TopicMetadata, after: Mapping[int, int], replay_id: str
+) -> set[tuple[int, int]]:
+    """(partition, offset) in the source of each record that this replay wrote behind these offsets of the target."""
+    ranges = [
+        PartitionRange(topic.name, partition, after.get(partition, 0), end)
+        for partition, end in topic_ends(target, topic).items()
+        if end > after.get(partition, 0)
+    ]
+    found: set[tuple[int, int]] = set()
+    for fetched in fetch_ranges(target, ranges) if ranges else ():
+        for _, batch in iter_batches(fetched.records):
+            for record in iter_records(batch, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX):
+                found.update(_places(record, replay_id))
+    return found
 
 
 def offset_range(cluster: Cluster, topic: TopicMetadata, start_ms: int, end_ms: int) -> tuple[Positions, Positions]:
@@ -340,7 +372,8 @@ def _target_topic(target: Cluster, order: Order, source: TopicMetadata) -> Topic
     return found
 
 
-def _ends(cluster: Cluster, topic: TopicMetadata) -> Positions:
+def topic_ends(cluster: Cluster, topic: TopicMetadata) -> Positions:
+    """The high watermark of each partition."""
     places = {(topic.name, one.partition): LATEST for one in topic.partitions}
     return {place.partition: listed.offset for place, listed in cluster.list_offsets(places).items()}
 
