@@ -213,6 +213,10 @@ class Recorded:
     def __init__(self) -> None:
         self.logins: list[tuple[str, bool]] = []
 
+    def access(self, *rest: object) -> None: ...
+
+    def answered(self, *rest: object) -> None: ...
+
     def login(self, *, principal: str, succeeded: bool, **rest: object) -> None:
         self.logins.append((principal, succeeded))
 

@@ -34,6 +34,8 @@ from penstock.cli import (
     transactions,
     users,
 )
+from penstock.cli.advise import EXAMPLES as ADVISE_EXAMPLES
+from penstock.cli.advise import advise
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
 from penstock.cli.commands import BROKERS, CLUSTERS, PIPELINES, RECORDS, TOOLS, Commands, usage_error
@@ -161,6 +163,7 @@ app.add_typer(users.app, name="users", rich_help_panel=CLUSTERS)
 app.add_typer(security.app, name="security", rich_help_panel=CLUSTERS)
 app.add_typer(acls.app, name="acls", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
+app.command(epilog=ADVISE_EXAMPLES, rich_help_panel=CLUSTERS)(advise)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=CLUSTERS)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
