@@ -43,7 +43,7 @@ every_way = pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 def server() -> Iterator[SecuredServer]:
     with SecuredServer() as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        wanted = [
+        wanted: list[Any] = [
             UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
