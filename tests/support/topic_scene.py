@@ -45,6 +45,7 @@ class Scene:
     batches: int = 4
     topic: str = field(default_factory=lambda: f"out-{uuid.uuid4().hex[:8]}")
     reader: CommittedReader = field(init=False)
+    _drivers: list[Driver] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self._create(self.topic, PARTITIONS)
@@ -56,6 +57,8 @@ class Scene:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.reader.__exit__(kind, error, trace)
+        for driver in self._drivers:
+            driver.kill()
 
     def driver(self, module: str = "support.topic_driver", **plan: object) -> Driver:
         """A whole Spark driver."""
@@ -68,7 +71,8 @@ class Scene:
             "marker_topic": self.marker_topic,
             **plan,
         }
-        return Driver(module, plan, self.directory / "driver.log")
+        self._drivers.append(Driver(module, plan, self.directory / "driver.log"))
+        return self._drivers[-1]
 
     def process(self, **plan: object) -> Driver:
         """A writer without Spark: see `support.topic_process`."""
