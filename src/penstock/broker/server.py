@@ -241,6 +241,7 @@ class Broker:
             self.authenticator = Authenticator(runtime, self._events, security)
             if self.authenticator.is_needed:
                 self.gate.authenticate(self.authenticator)
+                self.metrics.add_gauges(self.authenticator.samples)
                 await self.authenticator.start(self._starting.is_stopping)
         except (ValueError, NoKeys) as error:
             raise StartRefused(str(error)) from None
