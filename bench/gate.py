@@ -1,6 +1,6 @@
 """What the gate costs a one-message produce request, from received bytes to written answer.
 
-    python -m bench.gate                      # the gate without policies, with an authorizer, with quotas
+    python -m bench.gate                      # the gate without policies, with an authorizer, with ACLs, with quotas
     python -m bench.gate --against ../other   # beside another checkout, in turns
 
 One connection without a socket hands requests to a broker in this process, as in `bench.metrics_cost`. The best of many
@@ -18,11 +18,15 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from bench.acls import ten_thousand_acls
 from bench.metrics_cost import REQUESTS, TOPIC, NoSocket, Silence, frame
+from penstock.acls import acl_id
+from penstock.broker.authorizer import AclAuthorizer
 from penstock.broker.quotas.client_quotas import ClientQuotas
 from penstock.broker.quotas.table import QuotaTable
 from penstock.broker.server import Broker
 from penstock.config import BrokerConfig
+from penstock.config.access_table import STANDARD_AUTHORIZER
 from penstock.metadata import ClientQuota, NewTopic
 from penstock.runtime.eventlog import EventLog
 from penstock.runtime.production import ProductionRuntime, run
@@ -62,6 +66,13 @@ class Unlimited:
         return None
 
 
+def with_acls() -> AclAuthorizer:
+    """An authoriser with 10,000 ACLs, of which one allows this producer: literal and prefixed, of many principals."""
+    authorizer = AclAuthorizer(BrokerConfig.resolve({"authorizer.class.name": STANDARD_AUTHORIZER}))
+    authorizer.decisions.load((acl_id(acl), acl) for acl in ten_thousand_acls(TOPIC.decode()))
+    return authorizer
+
+
 def generous(runtime: ProductionRuntime) -> ClientQuotas:
     """Quotas of every client id that nobody exceeds."""
     values = {"producer_byte_rate": 1e15, "request_percentage": 1e9}
@@ -93,6 +104,7 @@ async def measure(runtime: ProductionRuntime) -> dict[str, float]:
     if hasattr(broker, "gate"):
         forms |= {
             "with an authorizer": {"authorizer": AllowAll()},
+            "with 10,000 ACLs": {"authorizer": with_acls()},
             "with quotas of nothing": {"quotas": Unlimited()},
             "with client quotas": {"quotas": generous(runtime)},
         }

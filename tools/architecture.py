@@ -55,8 +55,9 @@ PLATFORM = (
     _package("client", "producers, consumers and processors for any Kafka cluster", "wire", "config", "telemetry"),
     _package("lag", "how far consumers are behind, and what that means; pure", "wire"),
     _package("balance", "where partitions should be, and moving them there; pure"),
-    _package("ops", "operating any Kafka cluster through its protocol", "balance", "client", "wire"),
+    _package("ops", "operating any Kafka cluster through its protocol", "acls", "balance", "client", "wire"),
     _package("planning", "capacity, cost and settings, computed from rules that are data; pure"),
+    _package("forecasting", "load and resources to come, from history; pure", "planning"),
     _package(
         "monitor",
         "watches a cluster through its protocol, keeps figures in topics",
@@ -73,13 +74,17 @@ PLATFORM = (
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        *("planning", "monitor", "alerts", "telemetry", "acls"),
+        *("planning", "monitor", "forecasting", "alerts", "telemetry", "acls"),
     ),
 )
 PIPELINE = (
     _package("arrow", "record batches to Arrow", "wire"),
     _package("spark", "the Spark data source and sink", "client", "arrow", "wire", "telemetry"),
-    _package("pipeline", "declared pipelines and tables on Spark", "spark", "client", "arrow", "wire", "telemetry"),
+    _package(
+        "pipeline",
+        "declared pipelines and tables on Spark",
+        *("spark", "client", "arrow", "wire", "telemetry", "forecasting", "monitor"),
+    ),
     _package("demo", "the web shop of `make run`", "pipeline", "spark", "client", "monitor"),
 )
 LAYERS = {"engine": ENGINE, "rehearsal": REHEARSAL, "platform": PLATFORM, "pipeline": PIPELINE}

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.acls import ANY, Acl
 from penstock.broker.net.access import Principal
+from penstock.broker.quotas.admission import lower
 from penstock.config.access_table import STANDARD_AUTHORIZER
 from penstock.sim import SimRuntime
 from penstock.sim.broker import ProtocolClient, SimBroker
@@ -31,6 +32,9 @@ async def login(runtime: SimRuntime, node: SimBroker, user: str, host: str = "10
     (number,) = set(connections) - known
     of_connection = connections[number].request.client
     of_connection.principal = Principal("User", user)
+    counts = node.served.service.admission._per_host
+    counts[host] = counts.get(host, 0) + 1
+    lower(counts, of_connection.host)
     of_connection.host = host
     return client
 

@@ -16,6 +16,7 @@ from broker.group_exchanges import GROUP_EXCHANGES
 from broker.group_session import QUICK
 from broker.quota_exchanges import QUOTA_EXCHANGES
 from broker.session import BROKER, TOPIC, Session, batch, fetch_request, produce_request, records_of, simulated
+from broker.telemetry_exchanges import TELEMETRY_EXCHANGES
 from broker.transaction_exchanges import TRANSACTION_EXCHANGES, started
 from penstock.sim.broker import KAFKA_PORT
 from penstock.wire.apis import SERVED, ApiKey
@@ -345,6 +346,7 @@ EXCHANGES: dict[ApiKey, Exchange] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     **ABSENT_EXCHANGES,
     **QUOTA_EXCHANGES,
+    **TELEMETRY_EXCHANGES,
     **GROUP_EXCHANGES,
     **CONTROL_EXCHANGES,
     **TRANSACTION_EXCHANGES,

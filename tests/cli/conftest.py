@@ -40,7 +40,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         pytest.skip("there is no broker in this tree")
     else:
         settings = [part for name, value in KEPT_FOR_EVER.items() for part in ("--set", f"{name}={value}")]
-        with _penstock(tmp_path_factory.mktemp("penstock"), *settings) as address:
+        with penstock_server(tmp_path_factory.mktemp("penstock"), *settings) as address:
             yield address
 
 
@@ -53,12 +53,12 @@ def no_profiles_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatc
 @pytest.fixture
 def misadvertised(tmp_path: Path) -> Iterator[str]:
     """The address of a broker that tells its clients to connect where nothing is."""
-    with _penstock(tmp_path, "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as address:
+    with penstock_server(tmp_path, "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as address:
         yield address
 
 
 @contextmanager
-def _penstock(directory: Path, *options: str) -> Iterator[str]:
+def penstock_server(directory: Path, *options: str) -> Iterator[str]:
     command = [sys.executable, "-m", "penstock", "server", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
     command += options
     with (directory / "events.log").open("wb") as events:

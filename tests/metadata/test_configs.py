@@ -110,7 +110,12 @@ def test_resources_of_one_request_do_not_depend_on_each_other() -> None:
         (BROKER, "7", ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 7 found."),
         (ResourceType.GROUP, "", ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
         (ResourceType.GROUP, "g", ErrorCode.INVALID_CONFIG, "Unknown group config name: segment.ms"),
-        (ResourceType.CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST, "Client metrics are not served"),
+        (
+            ResourceType.CLIENT_METRICS,
+            "m",
+            ErrorCode.INVALID_REQUEST,
+            "Unknown client metrics config",
+        ),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_CONFIG, "Logger segment.ms does not exist!"),
         (99, "x", ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),
     ],

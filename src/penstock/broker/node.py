@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.client_metrics.manager import ClientMetrics
 from penstock.broker.net.access import ListenerInfo
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.replicas.partition_table import PartitionTable
@@ -98,6 +99,8 @@ class Node(ControllerNode):
         self.transactions = coordination.transactions
         """The coordinators of transactional ids."""
         self.producer_ids = producer_ids
+        self.client_metrics = ClientMetrics(shared.runtime.now_ms, shared.runtime.uuid)
+        """Metrics that clients push."""
         self.verifier: Verifier
         """Asks transaction coordinators. Set by the server."""
         self.advertised_apis = advertised(SERVED)

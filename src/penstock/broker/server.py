@@ -47,6 +47,7 @@ from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
+from penstock.broker.observability.transaction_coordinator_gauges import TransactionCoordinatorGauges
 from penstock.broker.observability.transaction_gauges import TransactionGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.verifying import Verifier
@@ -584,7 +585,11 @@ class Broker:
         for key, serve in served.items():
             self.service.add(key, partial(serve, self.node))
         self.metrics.add_gauges(Gauges(runtime, self.node, self.service, sessions).samples)
+        self.node.client_metrics.load(self.quorum.image)
+        self.quorum.add_publisher(self.node.client_metrics.on_image)
+        self.metrics.add_gauges(self.node.client_metrics.samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
+        self.metrics.add_gauges(TransactionCoordinatorGauges(self.coordinators.transactions).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
         self.metrics.add_gauges(TransactionGauges(runtime, self.manager, self.verifier, lambda: self._config).samples)

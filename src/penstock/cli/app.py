@@ -11,6 +11,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    acls,
     alerts,
     brokers,
     cluster,
@@ -41,6 +42,8 @@ from penstock.cli.demo import demo
 from penstock.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import CliError
+from penstock.cli.forecast import EXAMPLES as FORECAST_EXAMPLES
+from penstock.cli.forecast import forecast
 from penstock.cli.monitor import EXAMPLES as MONITOR_EXAMPLES
 from penstock.cli.monitor import monitor
 from penstock.cli.options import examples
@@ -148,11 +151,13 @@ app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
 app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
 app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
 app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
+app.add_typer(acls.app, name="acls", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=CLUSTERS)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
 app.add_typer(tables.app, name="tables", rich_help_panel=PIPELINES)
+app.command(epilog=FORECAST_EXAMPLES, rich_help_panel=PIPELINES)(forecast)
 app.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=PIPELINES)(doctor)
 app.add_typer(plan.app, name="plan", rich_help_panel=TOOLS)
 app.add_typer(host.app, name="host", rich_help_panel=TOOLS)

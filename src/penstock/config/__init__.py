@@ -30,7 +30,14 @@ properties they use.
 Everything here is pure; the caller reads the file.
 """
 
-from penstock.config.alter import Alteration, AlterOperation, alter_broker, alter_group, alter_topic
+from penstock.config.alter import (
+    Alteration,
+    AlterOperation,
+    alter_broker,
+    alter_client_metrics,
+    alter_group,
+    alter_topic,
+)
 from penstock.config.broker import BrokerConfig, validate_broker_config, validate_broker_configs
 from penstock.config.broker_table import BROKER
 from penstock.config.definitions import ConfigError, Definition, Importance, Kind, UpdateMode, Value
@@ -40,6 +47,7 @@ from penstock.config.describe import (
     Synonym,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
     describe_group,
     describe_topic,
 )
@@ -77,10 +85,12 @@ __all__ = [
     "UpdateMode",
     "Value",
     "alter_broker",
+    "alter_client_metrics",
     "alter_group",
     "alter_topic",
     "describe_broker",
     "describe_broker_defaults",
+    "describe_client_metrics",
     "describe_group",
     "describe_topic",
     "listener_of",

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig, validate_broker_configs
+from penstock.config.client_metrics import CLIENT_METRICS, subscription
 from penstock.config.definitions import Definition, Kind, render
 from penstock.config.group import GROUP, validate_group_configs
 from penstock.config.inert_table import SETTABLE
@@ -49,6 +50,13 @@ def alter_group(settings: Mapping[str, str], alterations: Iterable[Alteration], 
     """A group's own settings after the alterations."""
     altered = _apply(settings, alterations, GROUP)
     validate_group_configs(altered, broker)
+    return altered
+
+
+def alter_client_metrics(name: str, settings: Mapping[str, str], alterations: Iterable[Alteration]) -> dict[str, str]:
+    """The settings of a subscription to client metrics after the alterations."""
+    altered = _apply(settings, alterations, CLIENT_METRICS)
+    subscription(name, altered)
     return altered
 
 

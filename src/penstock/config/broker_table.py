@@ -6,6 +6,7 @@ Properties that are not supported yet, or have no meaning for this broker, are i
 from __future__ import annotations
 
 from penstock.config.access_table import Audit, Authorization
+from penstock.config.client_metrics import Telemetry
 from penstock.config.definitions import Definition
 from penstock.config.group_table import ClassicGroups, ConsumerGroups, Offsets, OffsetsTopic
 from penstock.config.log_table import Compaction, Durability, Records, Retention, Segments, Topics
@@ -32,6 +33,7 @@ class BrokerProperties(
     Durability,
     Connections,
     ClientQuotas,
+    Telemetry,
     Fetching,
     Replication,
     Moving,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.broker_table import BROKER, SYNONYM_CHAIN
+from penstock.config.client_metrics import CLIENT_METRICS
 from penstock.config.definitions import Definition, Kind, UpdateMode, Value, parse, render
 from penstock.config.group import GROUP
 from penstock.config.inert_table import SETTABLE
@@ -97,6 +98,19 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[D
             value = parse(definition, overrides[name])
             synonyms = (Synonym(name, render(value), ConfigSource.GROUP_CONFIG), *synonyms)
         described.append(_describe(definition, value, synonyms, read_only=False))
+    return described
+
+
+def describe_client_metrics(settings: Mapping[str, str]) -> list[DescribedConfig]:
+    """The settings of a subscription to client metrics; none if there is no such subscription."""
+    if not settings:
+        return []
+    described = []
+    for name, definition in CLIENT_METRICS.items():
+        synonyms: tuple[Synonym, ...] = ()
+        if name in settings:
+            synonyms = (Synonym(name, settings[name], ConfigSource.CLIENT_METRICS_CONFIG),)
+        described.append(_describe(definition, parse(definition, settings.get(name)), synonyms, read_only=False))
     return described
 
 

@@ -33,7 +33,6 @@ _SECURITY = "it belongs to parts of TLS and SASL that are not supported yet: Jav
 TIERED = "tiered storage is not supported yet"
 SASL = "it tunes SASL logins, which are not supported yet"
 _JAVA = "it names a Java class, which this broker cannot load"
-_TELEMETRY = "client telemetry is not supported yet"
 STREAMS = "streams groups are not supported yet"
 
 _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
@@ -237,7 +236,6 @@ _NOT_YET: tuple[tuple[str, dict[str, str | None]], ...] = (
         "only stable protocol versions and features are supported",
         {"unstable.api.versions.enable": "false", "unstable.feature.versions.enable": "false"},
     ),
-    (_TELEMETRY, {"telemetry.max.bytes": "1048576"}),
 )
 
 _ONE_COPY: dict[str, tuple[str, str]] = {

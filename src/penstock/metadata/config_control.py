@@ -10,6 +10,7 @@ from penstock.config import (
     AlterOperation,
     BrokerConfig,
     alter_broker,
+    alter_client_metrics,
     alter_group,
     alter_topic,
 )
@@ -21,7 +22,7 @@ from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.metadata_records import ConfigRecord, MetadataRecord
 
 KNOWN_TYPES = tuple(ResourceType)
-ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP)
+ALTERED_TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
 BROKER_ID_MAX = 2**31 - 1
 BROKER_NAME_LENGTH_MAX = 11
 """The digits of the number above, with a sign. Python refuses to parse thousands of digits."""
@@ -80,8 +81,8 @@ class ConfigControl:
         return records, list(results.values())
 
     def _alter(self, resource_type: int, resource_name: str, alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
-        if resource_type not in ALTERED_TYPES:
-            return _refuse(resource_type, alterations)
+        if resource_type == ResourceType.BROKER_LOGGER:
+            return _refuse_loggers(alterations)
         before = self._image.config(resource_type, resource_name)
         if resource_type == ResourceType.TOPIC:
             self._check_topic(resource_name)
@@ -90,6 +91,10 @@ class ConfigControl:
             if not resource_name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             after = alter_group(before, alterations, self._config)
+        elif resource_type == ResourceType.CLIENT_METRICS:
+            if not resource_name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default client-metrics resources are not allowed.")
+            after = alter_client_metrics(resource_name, before, alterations)
         else:
             self._check_broker(resource_name)
             after = alter_broker(before, alterations, self._config, per_broker=resource_name != "")
@@ -118,19 +123,12 @@ class ConfigControl:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
 
 
-def _refuse(resource_type: int, alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
-    """Resource types without settings here: setting a value is refused; removing an absent one succeeds."""
-    if resource_type == ResourceType.BROKER_LOGGER:
-        if alterations:
-            logger = alterations[0].name
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"Logger {logger} does not exist! Loggers belong to one broker: send the request to that broker.",
-            )
-    elif any(alteration.operation != AlterOperation.DELETE for alteration in alterations):
+def _refuse_loggers(alterations: tuple[Alteration, ...]) -> list[ConfigRecord]:
+    if alterations:
+        logger = alterations[0].name
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "Client metrics are not served by this version of Penstock, so clients would not be asked for any.",
+            ErrorCode.INVALID_CONFIG,
+            f"Logger {logger} does not exist! Loggers belong to one broker: send the request to that broker.",
         )
     return []
 

@@ -666,6 +666,19 @@ _ROWS: Final = (
         access=(DESCRIBE_GROUP, DESCRIBE_TOPIC),
     ),
     ServedApi(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        0,
+        0,
+        "The metrics that a client should push (KIP-714), by the subscriptions of the resource type client-metrics",
+    ),
+    ServedApi(
+        ApiKey.PUSH_TELEMETRY,
+        0,
+        0,
+        "Gauges and sums in OTLP's format, exported on the Prometheus endpoint; at most `telemetry.max.bytes`, and "
+        "4 MiB decompressed",
+    ),
+    ServedApi(
         ApiKey.LIST_CONFIG_RESOURCES,
         0,
         1,

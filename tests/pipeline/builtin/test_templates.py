@@ -17,7 +17,18 @@ from support.records import create_topic, read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAMES = {"archive", "windows", "top-k", "deduplicate", "sessions", "join", "roll-up", "replay", "repartition"}
+NAMES = {
+    "archive",
+    "windows",
+    "top-k",
+    "deduplicate",
+    "sessions",
+    "join",
+    "roll-up",
+    "metrics",
+    "replay",
+    "repartition",
+}
 
 
 def test_each_built_in_pipeline_has_one() -> None:

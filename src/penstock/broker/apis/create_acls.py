@@ -19,5 +19,7 @@ async def decide(node: ControllerNode, request: Request, body: CreateAclsRequest
     acls = [created_acl(creation) for creation in body.creations]
     outcomes = await node.quorum.submit(lambda controller: controller.decide_create_acls(acls))
     return CreateAclsResponse(
-        results=[AclCreationResult(error_code=outcome.error, error_message=outcome.message) for outcome in outcomes]
+        results=[
+            AclCreationResult(error_code=outcome.error, error_message=outcome.message or "") for outcome in outcomes
+        ]
     )

@@ -41,7 +41,6 @@ async def serve(node: ControllerNode, request: Request, body: DescribeAclsReques
                 by_pattern.setdefault(pattern, []).append(acl)
             await slices.breathe()
     return DescribeAclsResponse(
-        error_message=None,
         resources=[
             DescribeAclsResource(
                 resource_type=resource_type,

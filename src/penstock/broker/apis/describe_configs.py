@@ -19,6 +19,7 @@ from penstock.config import (
     Kind,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
     describe_group,
     describe_topic,
 )
@@ -96,7 +97,7 @@ def look_up(node: ControllerNode, resource: DescribeConfigsResource) -> list[Des
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return []
+        return describe_client_metrics(node.image.config(ResourceType.CLIENT_METRICS, name))
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

@@ -1,7 +1,7 @@
 """ListConfigResources (74): which resources have settings of their own.
 
 Served: v0–v1. v0 lists client metrics only (KIP-714), v1 any type that is asked for (KIP-1142). Of those, this broker
-has topics, brokers and the groups that have settings of their own; client metrics have none here yet.
+has topics, brokers, and the groups and subscriptions to client metrics that have settings.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ async def serve(node: Node, request: Request, body: ListConfigResourcesRequest) 
 def listed(
     node: Node, request: Request, body: ListConfigResourcesRequest
 ) -> Generator[None, None, ListConfigResourcesResponse]:
-    if request.version == 0:
-        return ListConfigResourcesResponse()
-    wanted = body.resource_types or list(LISTED)
+    wanted = [ResourceType.CLIENT_METRICS] if request.version == 0 else body.resource_types or list(LISTED)
     if any(kind not in LISTED for kind in wanted):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found: list[ConfigResource] = []
@@ -44,9 +42,10 @@ def listed(
             found += [
                 ConfigResource(resource_name=str(broker.id), resource_type=kind) for broker in node.live_brokers()
             ]
-    if ResourceType.GROUP in wanted:
+    stored = [kind for kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP) if kind in wanted]
+    if stored:
         for resource_type, name in node.image.config_resources():
             yield
-            if resource_type == ResourceType.GROUP:
+            if resource_type in stored:
                 found.append(ConfigResource(resource_name=name, resource_type=resource_type))
     return ListConfigResourcesResponse(config_resources=found)

@@ -15,6 +15,7 @@ _SUMMARIES: Final = {
     "sessions.py": "events of one key that follow each other closely, as one row",
     "join.sql": "a stream with what a table knows about its keys",
     "roll_up.sql": "metrics by the minute out of metrics by the second",
+    "metrics.sql": "what `penstock monitor` measured into a Delta table, for `penstock forecast`",
     "replay.sql": "a time range of a topic into another one",
     "repartition.sql": "a topic into another one with more partitions, keys in order, for as long as it runs",
 }
