@@ -32,6 +32,8 @@ from penstock.cli import (
     topics,
     transactions,
 )
+from penstock.cli.advise import EXAMPLES as ADVISE_EXAMPLES
+from penstock.cli.advise import advise
 from penstock.cli.chaos import EXAMPLES as CHAOS_EXAMPLES
 from penstock.cli.chaos import chaos
 from penstock.cli.commands import BROKERS, CLUSTERS, PIPELINES, RECORDS, TOOLS, Commands, usage_error
@@ -153,6 +155,7 @@ app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
 app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
 app.add_typer(acls.app, name="acls", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
+app.command(epilog=ADVISE_EXAMPLES, rich_help_panel=CLUSTERS)(advise)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=CLUSTERS)
 app.add_typer(profile.app, name="profile", rich_help_panel=CLUSTERS)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PIPELINES)
