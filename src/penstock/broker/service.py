@@ -209,10 +209,25 @@ class Service:
         try:
             self.gate.authentication.secured(client, subject)
         except KafkaError as error:
+            self._audit_tls(connection, subject, error.message)
             connection.fail(error)
             return
         if client.principal is not None:
+            self._audit_tls(connection, str(client.principal), "")
             self.logged_in(connection)
+
+    def _audit_tls(self, connection: Connection, principal: str, refusal: str) -> None:
+        """A client was identified by its certificate, or has one that names no user."""
+        if self.gate.audit is not None:
+            listener = connection.request.client.listener_info.listener
+            self.gate.audit.login(
+                principal=principal,
+                host=connection.host,
+                listener=listener,
+                mechanism="TLS",
+                succeeded=not refusal,
+                reason=refusal,
+            )
 
     def logged_in(self, connection: Connection) -> None:
         """The connection has a principal from now on: requests of any size are read."""

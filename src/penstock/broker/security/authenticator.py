@@ -149,6 +149,14 @@ class Authenticator:
         client.expires_ms = now_ms + min(lifetimes) if lifetimes else None
         client.principal = principal
         self.successes += 1
+        if request.gate.audit is not None:
+            request.gate.audit.login(
+                principal=str(principal),
+                host=client.host,
+                listener=client.listener_info.listener,
+                mechanism=login.mechanism,
+                succeeded=True,
+            )
         if request.connection is not None:
             request.connection.logged_in()
 
@@ -166,6 +174,15 @@ class Authenticator:
             user=failure.user or None,
             reason=failure.reason,
         )
+        if request.gate.audit is not None:
+            request.gate.audit.login(
+                principal=f"User:{failure.user}" if failure.user else "",
+                host=client.host,
+                listener=client.listener_info.listener,
+                mechanism=login.mechanism,
+                succeeded=False,
+                reason=failure.reason,
+            )
         delay_ms = self._security[client.listener_info.listener].connection_failed_authentication_delay_ms
         if delay_ms and self._failed_waiting < FAILED_WAITING_MAX:
             self._failed_waiting += 1
