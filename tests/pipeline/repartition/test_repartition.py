@@ -91,7 +91,7 @@ def test_nothing_is_lost_and_the_order_of_keys_is_kept_across_the_switch(
             live.close()  # its consumers stop when the operator is told of them; it commits what it had read
 
     wishes = Wishes(
-        announce=lambda plan: load.switch_to(plan.target), show=show, lease_s=30, records_per_chunk=5_000,
+        announce=lambda plan: load.switch_to(plan.target), show=show, lease_s=60,
         may_switch=lambda plan: plan.written >= 2_000,
     )  # fmt: skip
     plan = Repartition(spark, broker, RepartitionOrder(topic, 5), wishes=wishes).run()
@@ -144,7 +144,8 @@ def test_a_run_that_crashed_at_any_step_is_resumed(spark: SparkSession, server: 
     plan = Repartition(spark, broker, order).run()
     assert plan.phase is Phase.DONE
     load.switch_to(plan.target)  # the run that crashed after the switch announced it
-    account(read_topic(broker, plan.target), load.stop())
+    sent = load.stop()
+    account(read_topic(broker, plan.target), sent)
     assert read_plan({"bootstrap.servers": broker}, topic) == plan
 
 
