@@ -53,7 +53,7 @@ def crash_at(step: str, times: int = 1) -> Wishes:
             if left[0] == 0:
                 raise Crash(step)
 
-    return Wishes(watch=watch, lease_s=30, records_per_chunk=1_000, may_switch=lambda plan: step != "chunk")
+    return Wishes(watch=watch, lease_s=60, may_switch=lambda plan: step != "chunk")
 
 
 def own_settings(bootstrap: str, topic: str) -> dict[str, str]:
@@ -130,6 +130,7 @@ STEPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_that_crashed_at_any_step_is_resumed(spark: SparkSession, server: ServerProcess, topic: str) -> None:
     """One repartitioning whose driver dies at each step in turn; each run goes on where the last one ended."""
     broker = server.bootstrap
