@@ -68,13 +68,18 @@ PLATFORM = (
         "rules, alerts with hysteresis and silences, Prometheus rules, a dashboard",
         *("client", "monitor", "planning", "telemetry", "wire"),
     ),
+    _package(
+        "advise",
+        "what to do now, with evidence and the command",
+        *("client", "monitor", "perf", "planning", "telemetry", "wire"),
+    ),
     _package("perf", "what performance tests count and report; pure", "wire"),
     _package("chaos", "breaks clusters under load and accounts for every record", "client", "wire"),
     _package(
         "cli",
         "the `penstock` command; a few commands are the engine itself (`ENTRY_POINTS`)",
         *("wire", "config", "kernel", "lag", "client", "balance", "spark", "pipeline", "demo", "chaos", "perf", "ops"),
-        *("planning", "monitor", "forecasting", "alerts", "telemetry", "acls"),
+        *("planning", "monitor", "forecasting", "alerts", "advise", "telemetry", "acls"),
     ),
 )
 PIPELINE = (
@@ -93,6 +98,8 @@ PACKAGES = tuple(package for layer in LAYERS.values() for package in layer)
 ENTRY_POINTS = {
     "cli/server.py": {"broker", "runtime", "log"},
     "cli/fleet.py": {"runtime"},
+    "cli/security_files.py": {"broker", "metadata", "raft", "runtime"},
+    "cli/security_probe.py": {"runtime"},
     "cli/log.py": {"log", "runtime"},
     "cli/metadata.py": {"broker", "metadata", "log", "runtime"},
 }

@@ -6,7 +6,7 @@ Four groups of packages (`tools/architecture.py` says what each is for and may i
   `replication`, `coordinators`, `broker`;
 - rehearsal, brokers under test: `sim` (whole clusters in virtual time), `testing` (real brokers inside pytest);
 - platform, for any Kafka cluster: `client`, `lag`, `balance`, `ops`, `planning`, `forecasting`, `monitor`, `alerts`,
-  `perf`, `chaos`, `cli`;
+  `advise`, `perf`, `chaos`, `cli`;
 - pipeline, on Spark: `arrow`, `spark`, `pipeline`, `demo`.
 
 Platform and pipeline reach brokers through Kafka's protocol only. `docs/design.md` explains why.

@@ -25,6 +25,7 @@ from broker.acl_session import (
     login,
 )
 from broker.clusters import a_cluster, create
+from broker.group_session import ConsumerMember, find
 from broker.session import Session, batch, fetch_request, produce_request, simulated
 from broker.test_authorization import AUTHORIZATION, QUICK, codes_in, prepared, refusals, request_of
 from penstock.acls import ANY, MATCH, Acl
@@ -174,6 +175,26 @@ async def test_nobody_but_super_users_is_a_follower(s: Session) -> None:
     assert set(codes_in(await alice.call(request, 12))) & AUTHORIZATION
 
 
+@simulated(QUICK | SECURED)
+async def test_a_regular_expression_matches_only_topics_that_its_member_may_describe(s: Session) -> None:
+    seen, hidden = await s.create("data-seen"), await s.create("data-hidden")
+    await find(s)
+    await changed(s, creation(acl(READ, GROUP, "c"), acl(DESCRIBE, TOPIC, "data-seen")))
+    member = await ConsumerMember.connect(s, "c", subscribed_topic_regex="data-.*")
+    member.client = await login(s.runtime, s.node, "alice")
+    for _ in range(5):
+        assert (await member.heartbeat()).error_code == 0
+        await s.runtime.sleep(1_000)
+    assert (seen in member.owned, hidden in member.owned) == (True, False)
+    await changed(s, creation(acl(DESCRIBE, TOPIC, "data-hidden")))
+    await s.runtime.sleep(1_000)
+    await s.create("data-new")  # the next refresh
+    for _ in range(15):
+        assert (await member.heartbeat()).error_code == 0
+        await s.runtime.sleep(1_000)
+    assert set(member.owned) == {seen, hidden}
+
+
 # -- the whole table ---------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +203,10 @@ def granted(row: ServedApi) -> list[Acl]:
     return [acl(access.operation, access.kind) for access in (*row.access, *whole)]
 
 
-UNRESTRICTED = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+UNRESTRICTED = {
+    ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY,
+}  # fmt: skip
 """As in Kafka: served to everyone."""
 LISTS = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
 """They show nothing to those who may see nothing, and are no error."""

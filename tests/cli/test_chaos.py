@@ -21,6 +21,7 @@ from penstock.cli.chaos import _choose
         (["--brokers", "3", "--fault", "a=b"], "--fault is for a cluster of yours"),
         (["--brokers", "3", "--seconds", "5", "--rounds", "2"], "not both"),
         (["--brokers", "3", "--group-protocol", "share"], "classic or consumer"),
+        (["--brokers", "3", "--workload", "casino"], "bank or copy"),
         (["-b", "127.0.0.1:1", "--netns"], "are for a cluster of its own"),
         (["-b", "127.0.0.1:1", "--rounds", "1"], "would end at once"),
         (["-b", "127.0.0.1:1", "--fault", "nonsense"], "not of the form key=value"),

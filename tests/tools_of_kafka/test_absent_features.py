@@ -79,8 +79,8 @@ SAME: list[Message] = [
 
 
 def test_requests_get_kafkas_answers_in_every_version(both: Both) -> None:
-    # Kafka has a coordinator for transactions once somebody has looked for one.
-    both.run(both.kafka, "kafka-transactions", "describe", "--transactional-id", "x")
+    # There is a coordinator for transactions once somebody has looked for one.
+    both.same("kafka-transactions", "describe", "--transactional-id", "x")
     for request in SAME:
         api = next(api for api in SERVED.values() if api.request is type(request))
         for version in api.versions:
@@ -198,9 +198,6 @@ def test_tools_for_groups_that_are_not_served_say_so(both: Both, name: str) -> N
     ):
         said = both.run(both.penstock, tool, *arguments)
         assert NOT_SUPPORTED in said.output + said.errors, (tool, arguments)
-    described = both.run(both.penstock, "kafka-transactions", "describe", "--transactional-id", name)
-    assert described.code == 1
-    assert "FindCoordinator request" in described.errors
 
 
 def test_features_are_raised_to_the_level_in_force_and_no_further(both: Both) -> None:

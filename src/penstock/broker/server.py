@@ -47,6 +47,7 @@ from penstock.broker.observability.loggers import Loggers
 from penstock.broker.observability.metrics import BrokerMetrics
 from penstock.broker.observability.quota_gauges import QuotaGauges
 from penstock.broker.observability.replication_gauges import ReplicationGauges
+from penstock.broker.observability.transaction_coordinator_gauges import TransactionCoordinatorGauges
 from penstock.broker.observability.transaction_gauges import TransactionGauges
 from penstock.broker.produce.preparing import Preparation
 from penstock.broker.produce.verifying import Verifier
@@ -197,6 +198,8 @@ class Broker:
         await self._secure()
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
+        if self.authorizer is not None:
+            self.metrics.add_gauges(self.authorizer.samples)
         if config.penstock_audit_destination != AUDIT_OFF:
             self.audit = self.gate.audit = AuditLog(runtime, self._events, config)
             self.metrics.add_gauges(self.audit.samples)
@@ -240,6 +243,7 @@ class Broker:
             self.authenticator = Authenticator(runtime, self._events, security)
             if self.authenticator.is_needed:
                 self.gate.authenticate(self.authenticator)
+                self.metrics.add_gauges(self.authenticator.samples)
                 await self.authenticator.start(self._starting.is_stopping)
         except (ValueError, NoKeys) as error:
             raise StartRefused(str(error)) from None
@@ -588,6 +592,7 @@ class Broker:
         self.quorum.add_publisher(self.node.client_metrics.on_image)
         self.metrics.add_gauges(self.node.client_metrics.samples)
         self.metrics.add_gauges(GroupGauges(self.coordinators.groups).samples)
+        self.metrics.add_gauges(TransactionCoordinatorGauges(self.coordinators.transactions).samples)
         self.metrics.add_gauges(LagGauges(self.coordinators.groups, self.manager.table).samples)
         self.metrics.add_gauges(ReplicationGauges(runtime, self.manager, self._fetch.replicas).samples)
         self.metrics.add_gauges(TransactionGauges(runtime, self.manager, self.verifier, lambda: self._config).samples)

@@ -27,7 +27,8 @@ METADATA_TOPIC = "__cluster_metadata"
 REQUEST_TIMEOUT_MS = 3_000
 RETRY_TIMEOUT_MS = 500
 QUICK = ("request.timeout.ms", "socket.connection.setup.timeout.ms")
-GROUP_COORDINATOR = 0
+GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
+TRANSACTIONS_SHARE = 0.7
 
 
 class Role(StrEnum):
@@ -62,6 +63,8 @@ class Roles:
         self._settings = ClientSettings.from_properties({**properties, **quick})
         self.topic = topic
         self.group = group
+        self.transactional_ids: list[str] = []
+        """If there are any, a coordinator is that of the group or of one of these, by chance."""
 
     def whole(self) -> bool:
         """Whether every bootstrap server says so: a server that was cut off may report an outdated state."""
@@ -87,7 +90,7 @@ class Roles:
         if role is Role.CONTROLLER:
             return self._controller()
         if role is Role.COORDINATOR:
-            return self._coordinator()
+            return self._coordinator(rng)
         standing = self.standing()
         if standing is None:
             return None
@@ -123,8 +126,11 @@ class Roles:
             return leader_id if leader_id >= 0 else None
         return None
 
-    def _coordinator(self) -> int | None:
-        request = FindCoordinatorRequest(key=self.group, key_type=GROUP_COORDINATOR, coordinator_keys=[self.group])
+    def _coordinator(self, rng: Random) -> int | None:
+        key, kind = self.group, GROUP_COORDINATOR
+        if self.transactional_ids and rng.random() < TRANSACTIONS_SHARE:
+            key, kind = rng.choice(self.transactional_ids), TRANSACTION_COORDINATOR
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         with suppress(ClientError), Cluster(self._settings) as cluster:
             answer = cluster.any_broker().call(request, FindCoordinatorResponse)
             found = answer.coordinators[0] if answer.coordinators else answer

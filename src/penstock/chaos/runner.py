@@ -25,6 +25,8 @@ from penstock.chaos.pauses import Pause, merged
 from penstock.chaos.plan import Step, plan
 from penstock.chaos.reach import Need, Timeline
 from penstock.chaos.roles import Roles
+from penstock.chaos.transaction_account import TransactionVerdict
+from penstock.chaos.workload import TransactionalWorkload
 
 TICK_S: Final = 0.05
 READY_TIMEOUT_S: Final = 90.0
@@ -66,6 +68,8 @@ class Options:
     """How many faults may run at the same time."""
     producer_command: Sequence[str] = ()
     """The program that produces instead of librdkafka (`penstock.chaos.program`)."""
+    workload: str = ""
+    """A transactional workload beside the records: one of `penstock.chaos.workload.KINDS`."""
 
 
 @dataclass(slots=True)
@@ -113,10 +117,13 @@ class Result:
     long_pauses: list[LongPause] = field(default_factory=list)
     longest_commit_s: float = 0.0
     """The longest synchronous commit of a group member."""
+    transactions: TransactionVerdict | None = None
+    """The account of the transactional workload, if there was one."""
 
     @property
     def holds(self) -> bool:
-        return self.verdict is not None and self.verdict.holds and not self.problems
+        whole = self.transactions is None or self.transactions.holds
+        return self.verdict is not None and self.verdict.holds and whole and not self.problems
 
     @property
     def is_clean(self) -> bool:
@@ -153,6 +160,7 @@ class Result:
                  "stamp_again": one.stamp_again and one.stamp_again._asdict()}
                 for one in self.verdict.copies
             ],
+            "transactions": None if self.transactions is None else self.transactions.as_json(),
             "problems": self.problems,
             "exit_codes": {str(node): list(codes) for node, codes in self.exit_codes.items()},
         }  # fmt: skip
@@ -190,6 +198,7 @@ class Run:
         self.applied: list[Applied] = []
         self.doing = "starting"
         self.load: Load | None = None
+        self.workload: TransactionalWorkload | None = None
         self._screen = screen
         self._started_s = time.monotonic()
 
@@ -211,6 +220,8 @@ class Run:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
+            if self.workload is not None:
+                self.workload.tend()
             if self.nodes is not None:
                 self.nodes.tend()
                 if self._timeline is not None:
@@ -229,21 +240,30 @@ class Run:
         if self.nodes is not None:
             self.nodes.tell = lambda text: self._screen.line(self.elapsed_s, text)
             self.nodes.problem = load.problem
+        workload = self.workload = self._workload(admin)
         try:
             load.start()
+            if workload is not None:
+                workload.start()
             self._acknowledge_more("before anything is done to the cluster", ChaosFailed)
             self.doing = "waiting for the group to commit for the first time"
             if not self._wait_until(lambda: load.ledger.counts.commits > 0, time.monotonic() + WHOLE_TIMEOUT_S):
                 raise ChaosFailed(f"the group {options.group} committed nothing within {WHOLE_TIMEOUT_S:.0f} s")
             self._break()
+            if workload is not None:
+                workload.finish(self._wait_until, self.tell)
+                load.problems += workload.problems
             verdict = self._account(load)
         finally:
+            if workload is not None:
+                workload.stop()
             load.stop()
         codes = {} if self.nodes is None else {node.id: node.ends for node in self.nodes.by_id.values()}
         pauses = [self._explained(load, pause) for pause in merged(load.pauses.long)]
         result = Result(
-            options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses, load.longest_commit_s
-        )
+            options.seed, self.elapsed_s, self.applied, load.problems, verdict, codes, pauses, load.longest_commit_s,
+            None if workload is None else workload.verdict,
+        )  # fmt: skip
         if not options.keep and result.is_clean:
             self._remove(admin)
         return result
@@ -266,6 +286,21 @@ class Run:
             value_bytes=options.value_bytes, group_protocol=options.group_protocol,
             producer_command=options.producer_command,
         )  # fmt: skip
+
+    def _workload(self, admin: AdminClient) -> TransactionalWorkload | None:
+        options = self.options
+        if not options.workload:
+            return None
+        workload = TransactionalWorkload(
+            options.workload, self.properties, options.topic,
+            partitions=options.partitions, rate=options.rate, seed=options.seed,
+        )  # fmt: skip
+        try:
+            workload.create_topics(admin, options.replication_factor, options.min_insync_replicas)
+        except KafkaException as error:
+            raise ChaosFailed(f"the topics of the {options.workload} could not be created: {error}") from None
+        self.roles.transactional_ids = [worker.plan.name for worker in workload.workers]
+        return workload
 
     def _prepare(self) -> AdminClient:
         """Create the topic, and wait until all its replicas are in sync."""
@@ -401,12 +436,12 @@ class Run:
             return None
 
     def _remove(self, admin: AdminClient) -> None:
-        try:
-            admin.delete_topics([self.options.topic], request_timeout=REQUEST_TIMEOUT_S)[self.options.topic].result(
-                REQUEST_TIMEOUT_S
-            )
-        except KafkaException:
-            self.tell(f"topic {self.options.topic} could not be deleted")
+        names = [self.options.topic, *(self.workload.topics if self.workload is not None else ())]
+        for name, future in admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S).items():
+            try:
+                future.result(REQUEST_TIMEOUT_S)
+            except KafkaException:
+                self.tell(f"topic {name} could not be deleted")
 
 
 def _rounded(value: float | None) -> float | None:

@@ -16,6 +16,7 @@ from rich.text import Text
 from penstock.chaos.copies import Blame
 from penstock.chaos.ledger import EXAMPLES_MAX, Counts, Verdict
 from penstock.chaos.runner import LongPause, Result, Run
+from penstock.chaos.transaction_account import TransactionVerdict
 
 REFRESH_EVERY_S: Final = 0.2
 LINE_EVERY_S: Final = 5.0
@@ -42,6 +43,8 @@ class LineScreen:
         if run.load is not None and now_s >= self._next_s:
             self._next_s = now_s + LINE_EVERY_S
             self.line(run.elapsed_s, _progress(run.load.ledger.counts))
+            if run.workload is not None:
+                self.line(run.elapsed_s, run.workload.progress)
 
     def line(self, at_s: float, text: str) -> None:
         print(f"{at_s:7.1f} s  {text}", file=self._file, flush=True)
@@ -88,6 +91,8 @@ def render(run: Run, now_s: float) -> RenderableType:
     if run.load is not None:
         waiting_s = run.load.pauses.running_s(now_s)
         parts.append(Text(_progress(run.load.ledger.counts)))
+        if run.workload is not None:
+            parts.append(Text(run.workload.progress))
         parts.append(Text(f"longest current wait for an acknowledgement: {waiting_s:.1f} s", style="grey58"))
     parts.append(Text(run.doing, style="yellow"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="grey58")
@@ -121,6 +126,8 @@ def summary(result: Result) -> list[str]:
             lines.append(f"VIOLATED {kind}: {number:,}")
         lines += [f"  {one.kind}, partition {one.partition}: {one.text}" for one in result.verdict.examples]
         lines += _resent(result.verdict)
+    if result.transactions is not None:
+        lines += _transactions(result.transactions)
     lines += [f"PROBLEM {text}" for text in result.problems]
     if result.holds and result.verdict is not None and result.verdict.counts.resent:
         lines.append(
@@ -131,6 +138,21 @@ def summary(result: Result) -> list[str]:
         lines.append("Every acknowledged record is stored once, in order; no reader missed a record or saw one vanish.")
     else:
         lines.append(f"FAILED. Use seed {result.seed} to repeat the same faults.")
+    return lines
+
+
+def _transactions(verdict: TransactionVerdict) -> list[str]:
+    lines = [
+        f"{verdict.inputs:,} inputs led to {verdict.outputs:,} committed records in transactions: {verdict.commits:,} "
+        f"commits acknowledged, {verdict.aborts:,} aborted, {verdict.kills} workers killed"
+    ]
+    lines += [f"VIOLATED {kind}: {number:,}" for kind, number in sorted(verdict.violations.items())]
+    lines += [f"  {text}" for text in verdict.examples]
+    if verdict.holds:
+        lines.append(
+            "Every input led to its records exactly once: no transaction is lost, repeated or torn, and none that was "
+            "aborted is visible."
+        )
     return lines
 
 

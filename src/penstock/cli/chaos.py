@@ -30,6 +30,7 @@ EXAMPLES = examples(
     ("penstock chaos --brokers 3 --netns --seconds 600", "network cuts and full disks as well, for ten minutes"),
     ("penstock chaos --brokers 4 --netns --overlap 3 --seconds 1800 --rate 5000", "up to three faults at once"),
     ("penstock chaos --brokers 3 --faults 'kill-*' --rounds 2 --seed 7", "these faults, twice each, in the order of 7"),
+    ("penstock chaos --brokers 3 --workload bank", "transfers in transactions: money is conserved"),
     ("penstock chaos -b test-1:9092 --fault 'reboot=ssh test-$CHAOS_LEADER reboot'", "your cluster, your faults"),
     ("penstock chaos -b test-1:9092 --seconds 300", "only the load and the account, while you break things"),
 )
@@ -119,6 +120,15 @@ def chaos(
             help="Produce with this program instead of librdkafka; docs/how-to/chaos.md says what it must do.",
         ),
     ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bank|copy",
+            rich_help_panel=LOAD,
+            help="Transactions as well: transfers between accounts, or a topic copied to a second and a third. Their "
+            "workers are killed, too.",
+        ),
+    ] = None,
     value_bytes: Annotated[int, typer.Option(min=0, max=1_000_000, rich_help_panel=LOAD, help="Of a record.")] = 200,
     keep: Annotated[bool, typer.Option("--keep", help="Leave topic, data and logs where they are.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the faults for a cluster of its own, and end.")] = False,
@@ -131,6 +141,7 @@ def chaos(
     one that is gone.
     """
     from penstock.chaos.runner import Options, Run
+    from penstock.chaos.workload import KINDS
 
     if show:
         _list_faults()
@@ -142,6 +153,8 @@ def chaos(
         )
     if group_protocol not in ("classic", "consumer"):
         raise CliError(f"--group-protocol {group_protocol}: classic or consumer", exit_codes.USAGE)
+    if workload not in (None, *KINDS):
+        raise CliError(f"--workload {workload}: {' or '.join(KINDS)}", exit_codes.USAGE)
     producing = tuple(shlex.split(producer_command or ""))
     if producing and shutil.which(producing[0]) is None:
         raise CliError(f"--producer-command: there is no program {producing[0]}", exit_codes.USAGE)
@@ -166,7 +179,7 @@ def chaos(
         seed=secrets.randbelow(1_000_000) if seed is None else seed, topic=name, group=name, partitions=partitions,
         replication_factor=copies, min_insync_replicas=min(min_insync_replicas, copies), producers=producers,
         members=members, rate=rate, value_bytes=value_bytes, group_protocol=group_protocol, keep=keep,
-        overlap=overlap, producer_command=producing,
+        overlap=overlap, producer_command=producing, workload=workload or "",
     )  # fmt: skip
     if brokers is not None:
         own = OwnCluster(brokers, data, netns, settings or [], mixed_with, disk_megabytes)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from penstock import client
     from penstock.client import ClientSettings
     from penstock.monitor.running import Follower, Monitor
+    from penstock.planning.catalogue import Catalogue
+    from penstock.telemetry.http.routes import Routes
 
 EXAMPLES = examples(
     ("penstock monitor", "every 10 s, to the topic penstock.metrics"),
@@ -106,7 +108,7 @@ def monitor(
             _once(watching, stop, json=json, address=bootstrap_server)
             return
         if metrics is not None:
-            _serve(watching, metrics, stack)
+            _serve(watching, metrics, catalogue_of(values), stack)
         note(f"watching {bootstrap_server} every {interval:g} s; Ctrl-C stops it")
         watching.run(stop)
 
@@ -156,14 +158,28 @@ def _alerts(
     )
 
 
-def _serve(watching: Monitor, metrics: str, stack: ExitStack) -> None:
+def _add_autoscaling(watching: Monitor, routes: Routes, catalogue: Catalogue) -> None:
+    """How many consumers each group should have, for KEDA and HorizontalPodAutoscalers."""
+    from penstock.advise.autoscaling import Autoscaling
+    from penstock.advise.situation import Situation
+
+    def situation() -> Situation | None:
+        newest = watching.newest
+        return Situation(observed=watching.observed, samples=newest, catalogue=catalogue) if newest else None
+
+    Autoscaling(situation, watching.wall_ms).add_routes(routes)
+
+
+def _serve(watching: Monitor, metrics: str, catalogue: Catalogue, stack: ExitStack) -> None:
     from penstock.config import parse_host_port
     from penstock.telemetry.background import BackgroundServer
     from penstock.telemetry.endpoint import metrics_routes
 
     try:
         host, port = parse_host_port(metrics)
-        server = stack.enter_context(BackgroundServer(host, port, metrics_routes(watching.exposed)))
+        routes = metrics_routes(watching.exposed)
+        _add_autoscaling(watching, routes, catalogue)
+        server = stack.enter_context(BackgroundServer(host, port, routes))
     except ValueError as error:
         raise CliError(f"--metrics {metrics}: {error}", exit_codes.USAGE) from None
     except OSError as error:

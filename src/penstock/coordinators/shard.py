@@ -22,6 +22,8 @@ class RequestInfo(NamedTuple):
     client_id: str
     client_host: str
     """In Kafka's form, with a leading slash: `/127.0.0.1`."""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic; None if everyone may describe all of them."""
 
 
 class Producer(NamedTuple):

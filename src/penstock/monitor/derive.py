@@ -286,6 +286,7 @@ def _scraped_figures(reading: Reading[Scrape]) -> dict[str, tuple[float | None, 
     def quantile(name: str, q: str) -> float | None:
         return now.get(f'{_REQUEST}{name}{{request="Produce",quantile="{q}"}}')
 
+    produced, bytes_in = per_s(f'{_REQUEST}requests_total{{request="Produce"}}'), per_s(f"{_BROKER}bytesin_total")
     cores = now.get(f"{_HOST}cores")
     host_cpu = per_s(f"{_HOST}cpu_seconds_total")
     total, available = now.get(f"{_HOST}memory_total_bytes"), now.get(f"{_HOST}memory_available_bytes")
@@ -295,8 +296,10 @@ def _scraped_figures(reading: Reading[Scrape]) -> dict[str, tuple[float | None, 
     busy = per_s(f"{_HOST}disk_busy_seconds_total")
     found: dict[str, tuple[float | None, float]] = {
         "messages_in_per_s": (per_s(f"{_BROKER}messagesin_total"), seconds),
-        "bytes_in_per_s": (per_s(f"{_BROKER}bytesin_total"), seconds),
+        "bytes_in_per_s": (bytes_in, seconds),
         "bytes_out_per_s": (per_s(f"{_BROKER}bytesout_total"), seconds),
+        "produce_per_s": (produced, seconds),
+        "bytes_per_produce": (bytes_in / produced if produced and bytes_in is not None else None, seconds),
         "request_p95_ms": (quantile("totaltimems", "0.95"), 0),
         "request_p99_ms": (quantile("totaltimems", "0.99"), 0),
         "queue_p99_ms": (quantile("requestqueuetimems", "0.99"), 0),

@@ -113,6 +113,17 @@ class Monitor:
         self._tell(self.observed.problems)
         return reached
 
+    def look(self) -> None:
+        """Everything once, whatever it costs and whenever it was last done. Raises ClientError if no broker answers."""
+        self.observed.problems.clear()
+        self.collector.shape()
+        self._disks()
+        self._ends()
+        self._groups()
+        self.collector.members()
+        self.collector.scrapes()
+        self._output()
+
     def exposed(self) -> tuple[Sample, ...]:
         """The series for the Prometheus endpoint. May be called from another thread."""
         return self._exposed

@@ -85,6 +85,8 @@ _BROKER = (
     ("messages_in_per_s", "records/s", "Records written to the partitions that it leads"),
     ("bytes_in_per_s", "bytes/s", "Bytes that producers wrote"),
     ("bytes_out_per_s", "bytes/s", "Bytes that consumers read"),
+    ("produce_per_s", "requests/s", "Produce requests"),
+    ("bytes_per_produce", "bytes", "Bytes of records in one Produce request"),
     ("request_p95_ms", "ms", "Time of a Produce request, 95th percentile"),
     ("request_p99_ms", "ms", "Time of a Produce request, 99th percentile"),
     ("queue_p99_ms", "ms", "Time that a Produce request waited in the queue, 99th percentile"),

@@ -14,6 +14,7 @@ WANTED_OF_BROKERS: Final = (
     "kafka_server_brokertopicmetrics_messagesin_total",
     "kafka_server_brokertopicmetrics_bytesin_total",
     "kafka_server_brokertopicmetrics_bytesout_total",
+    'kafka_network_requestmetrics_requests_total{request="Produce"',
     'kafka_network_requestmetrics_totaltimems{request="Produce"',
     'kafka_network_requestmetrics_totaltimems{request="Fetch"',
     'kafka_network_requestmetrics_requestqueuetimems{request="Produce"',

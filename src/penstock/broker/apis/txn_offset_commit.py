@@ -12,9 +12,11 @@ from __future__ import annotations
 from penstock.broker.net.request import Request
 from penstock.broker.node import Node
 from penstock.broker.produce.verifying import TransactionalBatch
+from penstock.broker.replicas.partition import Partition
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.groups.transactional_commits import refused
 from penstock.coordinators.shard import Producer, ProducerEpoch, ProducerId
+from penstock.log.producers import ProducerState
 from penstock.metadata import CONSUMER_OFFSETS, TRANSACTION_VERSION
 from penstock.wire.acls import Operation, ResourceKind
 from penstock.wire.errors import ErrorCode, KafkaError
@@ -25,6 +27,8 @@ KNOWS_LOADING_FROM = 2
 KNOWS_ABORTABLE_FROM = 4
 ADDS_PARTITION_FROM = 5
 VERSION_2 = 2
+QUESTIONS_MAX = 3
+"""How often the coordinator is asked, if markers of earlier transactions arrive meanwhile."""
 
 RETRIED = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR)
 """Errors of the transaction coordinator that pass by themselves, and that clients do not expect here. They would take
@@ -63,21 +67,7 @@ async def verify(node: Node, request: Request, body: TxnOffsetCommitRequest) -> 
     submitted the loop must not be given back: a marker would end the transaction."""
     if body.producer_id < 0 or body.producer_epoch < 0 or not body.transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "offsets of a transaction need a producer and a transactional id")
-    index = node.coordinators.partition_of(body.group_id)
-    partition = None if index is None else node.table.find(CONSUMER_OFFSETS.encode(), index)
-    if partition is None or partition.leader is None or partition.log is None:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
-    producers = partition.log.producers
-    known = producers.get(body.producer_id)
-    if known is not None:
-        # Before the coordinator is asked: a fenced producer must learn that, and can recover (KAFKA-19690).
-        known.check_epoch(body.producer_id, body.producer_epoch)
     adds = request.version >= ADDS_PARTITION_FROM and node.image.features.get(TRANSACTION_VERSION, 0) >= VERSION_2
-    verification = producers.begin_verification(
-        body.producer_id, body.producer_epoch, 0, node.runtime.wall_ms(), is_new_state_expected=adds
-    )
-    if verification is None:
-        return
     batch = TransactionalBatch(
         body.transactional_id,
         body.producer_id,
@@ -86,16 +76,37 @@ async def verify(node: Node, request: Request, body: TxnOffsetCommitRequest) -> 
         adds,
         request.version >= KNOWS_ABORTABLE_FROM,
     )
-    code = await node.verifier.ask(partition.topic, partition.index, batch, verification)
-    if code:
-        raise KafkaError(code)
-    log = partition.log
-    if log is None or partition.leader is None:
+    for _ in range(QUESTIONS_MAX if adds else 1):
+        partition, producers = led(node, body.group_id)
+        known = producers.get(body.producer_id)
+        if known is not None:
+            # Before the coordinator is asked: a fenced producer must learn that, and can recover (KAFKA-19690).
+            known.check_epoch(body.producer_id, body.producer_epoch)
+        verification = producers.begin_verification(
+            body.producer_id, body.producer_epoch, 0, node.runtime.wall_ms(), is_new_state_expected=adds
+        )
+        if verification is None:
+            return
+        code = await node.verifier.ask(partition.topic, partition.index, batch, verification)
+        if code:
+            raise KafkaError(code)
+        _, producers = led(node, body.group_id)
+        known = producers.get(body.producer_id)
+        if known is not None and known.has_open_transaction(body.producer_epoch):
+            return
+        if producers.verification_of(body.producer_id) is verification:
+            return
+        # A marker arrived meanwhile. In version 2 that of the last transaction has the epoch of this one: ask again.
+    raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction ended before its offsets were written")
+
+
+def led(node: Node, group_id: str) -> tuple[Partition, ProducerState]:
+    """The partition of the group, if this broker leads it. Raises KafkaError."""
+    index = node.coordinators.partition_of(group_id)
+    partition = None if index is None else node.table.find(CONSUMER_OFFSETS.encode(), index)
+    if partition is None or partition.leader is None or partition.log is None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
-    known = log.producers.get(body.producer_id)
-    is_open = known is not None and known.has_open_transaction(body.producer_epoch)
-    if not is_open and log.producers.verification_of(body.producer_id) is not verification:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction ended before its offsets were written")
+    return partition, partition.log.producers
 
 
 def shown(code: ErrorCode, version: int) -> ErrorCode:

@@ -126,7 +126,8 @@ class Coordinator(Generic[S]):
         if writes and not host.is_writable:
             return host.unavailable(refused)
         shard = host.shard
-        info = RequestInfo(request.version, request.client_id, f"/{request.host}")
+        may_describe = request.may_describe if request.is_restricted else None
+        info = RequestInfo(request.version, request.client_id, f"/{request.host}", may_describe)
         return host.submit(lambda turn, ticket: call(shard, turn, ticket, info, body), refused, claim)
 
     def ask_partition(

@@ -190,6 +190,10 @@ class Request:
     def allowed_on_cluster(self, operation: Operation) -> bool:
         return self.allowed(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
 
+    def may_describe(self, topic: str) -> bool:
+        """Whether the client may see this topic, which it did not name."""
+        return self.permits(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
+
     def split(
         self,
         operation: Operation,
@@ -278,6 +282,7 @@ DENIED = {
     ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceKind.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceKind.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The error code for a denied operation, by kind of resource."""
 

@@ -86,7 +86,7 @@ class Login:
                 return outcome
             return self._scram_message(data)
         except PlainError as error:
-            raise LoginFailed(str(error)) from None
+            raise LoginFailed(str(error), error.user) from None
         except scram.ScramError as error:
             raise LoginFailed(str(error), self._scram.user if self._scram is not None else "") from None
 

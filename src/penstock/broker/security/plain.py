@@ -15,6 +15,11 @@ USER_PREFIX: Final = "user_"
 class PlainError(Exception):
     """A login that failed. Never told to the peer in detail."""
 
+    def __init__(self, reason: str, user: str = "") -> None:
+        super().__init__(reason)
+        self.user = user
+        """The name that was claimed, for the audit log."""
+
 
 def users_of(options: Mapping[str, str]) -> dict[str, str]:
     """The users in the options of a login module."""
@@ -36,9 +41,9 @@ def check_plain(message: bytes, users: Mapping[str, str]) -> str:
     expected = users.get(user)
     matches = hmac.compare_digest(password.encode(), (expected if expected is not None else password + "x").encode())
     if expected is None or not matches:
-        raise PlainError("a wrong password or an unknown user")
+        raise PlainError("a wrong password or an unknown user", user)
     if authzid and authzid != user:
-        raise PlainError("an authorisation id that differs from the user's name")
+        raise PlainError("an authorisation id that differs from the user's name", user)
     return user
 
 

@@ -82,13 +82,10 @@ class Ending:
             # Only the log of another broker can have a transaction with this epoch (KAFKA-20090). No higher one exists,
             # as the markers of version 2 need: end it by the rules of version 1.
             version = min(version, 1)
-        if version >= VERSION_2:
-            if epoch >= LAST_EPOCH:
-                transaction.next_producer_id = self._next_producer_id(fences)
-            transaction.last_epoch = epoch
-        elif fences:
-            transaction.last_epoch = NO_EPOCH
+        if version >= VERSION_2 and epoch >= LAST_EPOCH:
+            transaction.next_producer_id = self._next_producer_id(fences)
         if version >= VERSION_2 or fences:
+            transaction.last_epoch = epoch
             transaction.producer_epoch = min(epoch + 1, EPOCH_MAX)
         if not was_open:
             transaction.started_ms = turn.wall_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.sim.cluster import SimCluster
-from penstock.sim.trials.schedule import OFFSETS, Kind
+from penstock.sim.trials.schedule import OFFSETS, TRANSACTION_STATE, Kind
 
 __all__ = ["MUST_HAPPEN", "count_events", "missing"]
 
@@ -26,6 +26,16 @@ MUST_HAPPEN = (
     "cut again while flapping",
     "move begun",
     "served after damage",
+    "transaction committed",
+    "transaction aborted",
+    "transaction coordinator move",
+    "zombie",
+    "fenced",
+    "gave up",
+    "late EndTxn",
+    "late Produce",
+    "record refused outside a transaction",
+    "repeated marker refused",
 )
 """A set of trials fails if one of these never happened."""
 
@@ -51,6 +61,9 @@ def count_events(cluster: SimCluster) -> Counter[str]:
     )
     places = Counter(partition for partition, _ in loads)
     seen["coordinator move"] += sum(count - 1 for partition, count in places.items() if partition.startswith(OFFSETS))
+    seen["transaction coordinator move"] += sum(
+        count - 1 for partition, count in places.items() if partition.startswith(TRANSACTION_STATE)
+    )
     return seen
 
 

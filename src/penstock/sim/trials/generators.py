@@ -6,12 +6,16 @@
 | every 5th (3, 8, …) | `pile_up` | several faults start at the same moment, while partitions are moved |
 | every 10th (7, 17, …) | `alone` | one node with damaged files: it serves everything, or refuses and deletes nothing |
 | others | `anything` | any faults, anywhere, in a cluster of any shape |
+
+In every other ten seeds (10 … 19, 30 … 39, …) all but `alone` have transactions too (`transactional`).
 """
 
 from __future__ import annotations
 
 import math
 from random import Random
+
+from msgspec.structs import replace
 
 from penstock.sim.cluster import BOTH, BROKER, CONTROLLER
 from penstock.sim.trials.schedule import (
@@ -22,12 +26,14 @@ from penstock.sim.trials.schedule import (
     LOAD_TOPIC,
     METADATA,
     OFFSETS,
+    TRANSACTION_COORDINATOR,
+    TRANSACTION_LEADER,
     Fault,
     Kind,
     Schedule,
 )
 
-__all__ = ["DIRECTORY", "FILES", "alone", "anything", "generate", "pile_up", "storm"]
+__all__ = ["DIRECTORY", "FILES", "alone", "anything", "generate", "pile_up", "plain", "storm", "transactional"]
 
 STORM_EVERY = PILE_UP_EVERY = 5
 PILE_UP_AT = 3
@@ -104,13 +110,47 @@ DIRECTORY = "directory"
 
 def generate(seed: int) -> Schedule:
     """The schedule of a seed."""
+    if seed % ALONE_EVERY == ALONE_AT:
+        return alone(seed)
+    return transactional(seed) if seed // 10 % 2 else plain(seed)
+
+
+def plain(seed: int) -> Schedule:
+    """The schedule of a cluster without transactions."""
     if seed % STORM_EVERY == 0:
         return storm(seed)
     if seed % PILE_UP_EVERY == PILE_UP_AT:
         return pile_up(seed)
-    if seed % ALONE_EVERY == ALONE_AT:
-        return alone(seed)
     return anything(seed)
+
+
+def transactional(seed: int) -> Schedule:
+    """The plain schedule of the seed with transactions; many faults hit their leaders and coordinators."""
+    rng = Random(f"transactional-{seed}")
+    schedule = plain(seed)
+    targets = (TRANSACTION_LEADER, TRANSACTION_COORDINATOR, TRANSACTION_COORDINATOR)
+    faults = [
+        replace(fault, node=rng.choice(targets)) if isinstance(fault.node, str) and rng.random() < 0.7 else fault
+        for fault in schedule.faults
+    ]
+    brokers = sum(role != CONTROLLER for role in schedule.roles) if schedule.roles else schedule.nodes
+    settings = {
+        **schedule.settings,
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    }
+    return replace(
+        schedule,
+        faults=tuple(faults),
+        settings=settings,
+        transactions=True,
+        pause_ms=rng.choice((100, 200, 400)),
+        # The other loads would only take time away from this one.
+        groups=schedule.groups and rng.random() < 0.2,
+        topics=schedule.topics and rng.random() < 0.2,
+    )
 
 
 def pile_up(seed: int) -> Schedule:

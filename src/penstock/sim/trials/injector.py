@@ -17,7 +17,18 @@ from penstock.sim.cluster import SimCluster, SimNode
 from penstock.sim.disk import CAPACITY_BYTES_DEFAULT, SimDisk, SimulatedCrash
 from penstock.sim.network import JITTER_MS, LATENCY_MS
 from penstock.sim.trials.damage import UNPROTECTED_BYTES, batches, synced_batch
-from penstock.sim.trials.schedule import COORDINATOR, LEADER, LOAD_TOPIC, OFFSETS, Fault, Kind
+from penstock.sim.trials.schedule import (
+    COORDINATOR,
+    LEADER,
+    LOAD_TOPIC,
+    OFFSETS,
+    TRANSACTION_COORDINATOR,
+    TRANSACTION_LEADER,
+    TRANSACTION_STATE,
+    TRANSACTION_TOPIC,
+    Fault,
+    Kind,
+)
 
 __all__ = ["CLIENT_HOST", "Injector"]
 
@@ -394,6 +405,10 @@ class Injector:
             return self.cluster.node(who)
         if who == LEADER:
             return self.cluster.leader_of(LOAD_TOPIC)
+        if who == TRANSACTION_LEADER:
+            return self.cluster.leader_of(TRANSACTION_TOPIC) or self.cluster.leader_of(LOAD_TOPIC)
+        if who == TRANSACTION_COORDINATOR:
+            return self.cluster.leader_of(TRANSACTION_STATE) or self.cluster.leader_of(LOAD_TOPIC)
         if who == COORDINATOR:
             return self.cluster.leader_of(OFFSETS) or self.cluster.leader_of(LOAD_TOPIC)
         return self.cluster.controller()

@@ -81,11 +81,15 @@ DAMAGE = (*FILE_DAMAGE, Kind.REMOVE)
 
 
 LEADER, CONTROLLER_NODE, COORDINATOR = "leader", "controller", "coordinator"
+TRANSACTION_LEADER, TRANSACTION_COORDINATOR = "transactional leader", "transaction coordinator"
 """Targets that are resolved when the fault starts, for a fault that does not name a node by number."""
 
 METADATA = "__cluster_metadata"
 OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
 LOAD_TOPIC = "t"
+TRANSACTION_TOPIC = "x"
+"""The topic that transactional writers write to."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,6 +126,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: bool = True
     moves: bool = False
     """Whether partitions are moved between brokers continuously."""
+    transactions: bool = False
+    """Whether there are transactional writers and readers of committed records."""
     pause_ms: int = 400
     ended_by: Kind = Kind.CRASH
     """How a single node ends before its files are damaged."""

@@ -16,6 +16,7 @@ from penstock.sim.trials.load import Ledger, Producer, Reader, Violation
 from penstock.sim.trials.moves import Moves
 from penstock.sim.trials.schedule import DAMAGE, LOAD_TOPIC, Fault, Kind, Schedule
 from penstock.sim.trials.topics import Topics
+from penstock.sim.trials.transactional_load import TransactionalLoad
 from penstock.sim.trials.verdict import (
     check_ledger,
     check_logs_agree,
@@ -64,6 +65,7 @@ class Trial:
         self.groups: list[Group] = []
         self.topics: Topics | None = None
         self.moves: Moves | None = None
+        self.transactions: TransactionalLoad | None = None
 
     def run(self) -> Outcome:
         schedule, outcome = self.schedule, self.outcome
@@ -72,6 +74,8 @@ class Trial:
             self.world = world
             self.cluster = SimCluster(world, schedule.nodes, schedule.settings, roles=schedule.roles or None)
             self.injector = Injector(self.cluster)
+            if schedule.transactions:
+                self.transactions = TransactionalLoad(self.cluster, schedule.pause_ms)
             for ledger in self.ledgers:
                 ledger.rotten = self.injector.rotten
             self.watch = Watch(self.cluster)
@@ -91,11 +95,15 @@ class Trial:
         self._until(lambda: all(node.is_alive and node.ready for node in cluster.nodes), "every node serves")
         for ledger in self.ledgers:
             ledger.over = True
+        if self.transactions is not None:
+            self.transactions.ledger.over = True
         self._until(lambda: clients.is_dead, "the clients are done", DRAIN_LIMIT_MS)
         clients.result()
         self._replace_rotten_disks()
         self._until(lambda: is_healed(cluster), "all replicas are in sync")
         world.execute(self._read_all, host=CLIENT_HOST)
+        if self.transactions is not None:
+            world.execute(self.transactions.check, host=CLIENT_HOST)
         self._check()
 
     def _replace_rotten_disks(self) -> None:
@@ -118,6 +126,8 @@ class Trial:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         (result,) = (await client.call(client.any_broker(), request, CREATE_VERSION)).topics
         assert result.error_code == 0, result
+        if self.transactions is not None:
+            await self.transactions.prepare(client, self._copies)
 
     async def _load(self, runtime: SimRuntime) -> None:
         cluster, pause_ms = self.cluster, self.schedule.pause_ms
@@ -135,6 +145,8 @@ class Trial:
         if self.schedule.moves:
             self.moves = Moves(ClusterClient(runtime, cluster), self.ledgers[0], pause_ms)
             jobs.append(self.moves.run())
+        if self.transactions is not None:
+            jobs += self.transactions.jobs(runtime)
         if self.schedule.groups:
             for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
                 group = Group(name, LOAD_TOPIC, self.ledgers[0])
@@ -213,6 +225,8 @@ class Trial:
         outcome.seen += self.watch.seen + self.injector.seen + count_events(self.cluster)
         for ledger in self.ledgers:
             outcome.seen += ledger.seen
+        if self.transactions is not None:
+            outcome.seen += self.transactions.ledger.seen
         outcome.faults = Counter({kind.value: count for kind, count in self.injector.done.items()})
         outcome.applied = tuple(self.injector.applied)
         outcome.acknowledged = sum(len(ledger.acknowledged) for ledger in self.ledgers)

@@ -6,7 +6,7 @@ from penstock.metadata import snapshot_values
 from penstock.sim.cluster import SimCluster, SimNode
 from penstock.sim.disk import SimulatedCrash
 from penstock.sim.trials.load import Ledger, Violation
-from penstock.sim.trials.schedule import OFFSETS
+from penstock.sim.trials.schedule import OFFSETS, TRANSACTION_STATE
 
 __all__ = ["check_ledger", "check_logs_agree", "check_metadata_agrees", "check_no_unexpected_errors", "is_healed"]
 
@@ -64,8 +64,8 @@ def check_ledger(ledger: Ledger, final: list[bytes]) -> None:
 
 
 def check_logs_agree(cluster: SimCluster, topic: str, index: int) -> None:
-    """Checks that all replicas have the same bytes. The compacted offsets topic is left out: replicas compact alone."""
-    if topic == OFFSETS:
+    """Checks that all replicas have the same bytes. Compacted topics are left out: replicas compact alone."""
+    if topic in (OFFSETS, TRANSACTION_STATE):
         return
     logs: dict[str, bytes] = {}
     for node in cluster.nodes:

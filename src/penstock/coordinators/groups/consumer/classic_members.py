@@ -120,7 +120,7 @@ class ClassicMembers:
             self._expressions.drop_if_unused(turn, group, before.topic_regex)
 
         if group.regexes:
-            changed |= self._expressions.refresh(turn, group, self._table.config)
+            changed |= self._expressions.refresh(turn, group, self._table.config, info.may_describe)
         bump_epoch_if_due(turn, group, force=changed)
         settings = settings_of(group.group_id, self._table.config, turn.image)
         if not downgrades:

@@ -3,10 +3,14 @@
 A group refreshes when a member sends a heartbeat: at once for a new expression; after topics were created or deleted,
 at most every `REFRESH_INTERVAL_MIN_MS`, so that a hundred new topics cause one rebalance; and in any case every
 `group.consumer.regex.refresh.interval.ms`.
+
+With an authoriser an expression matches only topics that the member may describe whose heartbeat refreshes it, as in
+Kafka. A change of ACLs takes effect with the next refresh.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.coordinators.groups.config import GroupConfig
@@ -27,6 +31,8 @@ class GroupExpressions:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._expressions = Expressions(self._resolved)
+        self._is_restricted = False
+        """Whether there is an authoriser, so that only a heartbeat can tell which topics its member may see."""
 
     def on_image(self, delta: MetadataDelta) -> None:
         self._expressions.on_image(delta)
@@ -42,8 +48,15 @@ class GroupExpressions:
         if regex not in self._index.groups_by_regex:
             self._expressions.forget(regex)
 
-    def refresh(self, turn: Turn, group: ConsumerGroup, config: GroupConfig) -> bool:
+    def refresh(
+        self,
+        turn: Turn,
+        group: ConsumerGroup,
+        config: GroupConfig,
+        may_describe: Callable[[str], bool] | None = None,
+    ) -> bool:
         """Refresh the expressions that are due. True if that changes a member's subscription."""
+        self._is_restricted = may_describe is not None
         interval_ms = config.group_consumer_regex_refresh_interval_ms
         looked_at_ms = min((resolved.timestamp_ms for resolved in group.resolved.values()), default=0)
         is_due = not 0 <= turn.wall_ms - looked_at_ms < interval_ms
@@ -59,6 +72,8 @@ class GroupExpressions:
             if topics is None:
                 postponed = True
                 continue
+            if may_describe is not None:
+                topics = tuple(topic for topic in topics if may_describe(topic))
             before = group.resolved.get(regex)
             same = before is not None and before.topics == topics
             if before is not None and not same and 0 <= turn.wall_ms - before.timestamp_ms < REFRESH_INTERVAL_MIN_MS:
@@ -72,8 +87,8 @@ class GroupExpressions:
     def _resolved(self, turn: Turn, regex: str) -> None:
         """An expression was resolved after several turns: apply it to the groups that wait for it."""
         for group in list(self._index.groups_by_regex.get(regex, {}).values()):
-            if regex in group.resolved:
-                continue  # it refreshes when that is due
+            if regex in group.resolved or self._is_restricted:
+                continue  # the next heartbeat refreshes it
             topics = self._expressions.topics(turn, regex)
             assert topics is not None
             try:

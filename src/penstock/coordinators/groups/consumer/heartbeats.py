@@ -127,7 +127,7 @@ class Heartbeats:
             if before.topic_regex:
                 self._expressions.drop_if_unused(turn, group, before.topic_regex)
         if group.regexes:
-            force |= self._expressions.refresh(turn, group, config)
+            force |= self._expressions.refresh(turn, group, config, info.may_describe)
         if force or group.refresh_due:
             bump_epoch_if_due(turn, group, force=force)
         if group.epoch > group.assignment_epoch:
