@@ -98,6 +98,8 @@ PACKAGES = tuple(package for layer in LAYERS.values() for package in layer)
 ENTRY_POINTS = {
     "cli/server.py": {"broker", "runtime", "log"},
     "cli/fleet.py": {"runtime"},
+    "cli/security_files.py": {"broker", "metadata", "raft", "runtime"},
+    "cli/security_probe.py": {"runtime"},
     "cli/log.py": {"log", "runtime"},
     "cli/metadata.py": {"broker", "metadata", "log", "runtime"},
 }

@@ -294,10 +294,10 @@ COMPATIBILITY_GAPS = """## Gaps in what is served
 - **Compaction**: one log at a time, whatever `log.cleaner.threads` says. A key takes some 160 bytes of
   `log.cleaner.dedupe.buffer.size`, where Kafka needs 24. A log that could not be compacted because the disk was full is
   tried again, where Kafka takes the directory offline.
-- **Security and quotas**: no TLS, SASL, ACLs or quotas; keep the listener on loopback or a trusted network. Their APIs are
-  answered as Kafka answers them without an authorizer and on a plaintext listener, so MirrorMaker 2 and tools go on. A
-  quota or a SCRAM credential cannot be set (UNSUPPORTED_VERSION): nothing would enforce it. Without ACLs everyone is
-  authorised for everything, which is what clients are told when they ask for authorised operations (KIP-430).
+- **Access control**: ACLs by the rules of Kafka's StandardAuthorizer, the only authoriser; other classes are refused. Hosts may
+  also be CIDR ranges, and a host that is neither an address nor a range is refused, where Kafka stores it. Without an
+  authoriser everyone is authorised for everything, which is what clients are told when they ask for authorised operations
+  (KIP-430).
 - **Settings**: a broker logger is an event of the log (`connection.closed`) or `root`, not a class. A broker property that
   Kafka does not know is refused at run time, where Kafka keeps it for plug-ins, because it is most likely misspelt.
 - **Checks of records**: every kind of broken batch that Kafka refuses is refused, always with INVALID_RECORD; Kafka answers

@@ -205,3 +205,39 @@ async def test_all_clients_before_login_together_are_limited_in_memory(s: Sessio
     assert s.node.served.service.receiving_bytes <= limits.BEFORE_LOGIN_BYTES_MAX
     assert "memory for clients that have not logged in" in s.node.events.said("connection closed", "reason")[-1]
     assert (await plain_login(await connected(s), "alice", "alice-secret")).error_code == 0
+
+
+class Recorded:
+    """An audit log that keeps what it is told of logins."""
+
+    def __init__(self) -> None:
+        self.logins: list[tuple[str, bool]] = []
+
+    def access(self, *rest: object) -> None: ...
+
+    def answered(self, *rest: object) -> None: ...
+
+    def login(self, *, principal: str, succeeded: bool, **rest: object) -> None:
+        self.logins.append((principal, succeeded))
+
+
+@simulated(WITH_LOGINS)
+async def test_logins_are_audited(s: Session) -> None:
+    await set_password(s, "carol", "carol-secret")
+    recorded = Recorded()
+    s.node.served.gate.audit = recorded  # type: ignore[assignment]
+    await scram_login(await connected(s), "SCRAM-SHA-256", "carol", "carol-secret")
+    await scram_login(await connected(s), "SCRAM-SHA-256", "carol", "wrong")
+    assert recorded.logins == [("User:carol", True), ("User:carol", False)]
+
+
+@simulated(WITH_LOGINS)
+async def test_logins_are_counted_in_the_metrics(s: Session) -> None:
+    await plain_login(await connected(s), "alice", "alice-secret")
+    await plain_login(await connected(s), "alice", "wrong")
+    counted = {
+        dict(sample.labels)["result"]: sample.value
+        for sample in s.node.served.authenticator.samples()
+        if sample.name == "penstock_logins_total"
+    }
+    assert counted == {"succeeded": 1, "failed": 1}

@@ -10,11 +10,13 @@ authoriser stays closed, for everyone but super users, until the operator has re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from penstock.acls import Decisions
 from penstock.broker.net.access import ANONYMOUS
 from penstock.config.access_table import principals_in
+from penstock.telemetry.samples import Sample, counter, gauge
 
 if TYPE_CHECKING:
     from penstock.broker.net.request import Request
@@ -33,6 +35,12 @@ class AclAuthorizer:
         )
         self.is_closed = False
         """Whether the ACLs are not to be trusted, so that only super users are allowed anything."""
+        self.denied = 0
+        """Questions that were answered with no; those of lists that leave something out are among them."""
+
+    def samples(self) -> Iterable[Sample]:
+        yield gauge("penstock_acls", "ACLs in force on this node; 0 until they are loaded", self.decisions.acl_count)
+        yield counter("penstock_authorization_denied_total", "Authorisations that were denied", self.denied)
 
     @property
     def has_acls(self) -> bool:
@@ -51,7 +59,10 @@ class AclAuthorizer:
 
     def allows(self, request: Request, operation: Operation, kind: ResourceKind, name: str) -> bool:
         principal = request.client.principal or ANONYMOUS
-        return self.decisions.decide(principal.kind, principal.name, request.client.host, operation, kind, name).allowed
+        verdict = self.decisions.decide(principal.kind, principal.name, request.client.host, operation, kind, name)
+        if not verdict.allowed:
+            self.denied += 1
+        return verdict.allowed
 
     def allows_somewhere(self, request: Request, operation: Operation, kind: ResourceKind) -> bool:
         principal = request.client.principal or ANONYMOUS

@@ -6,6 +6,10 @@ RECEIVE_BUFFER_START_BYTES = 4 * 1024
 RECEIVE_BUFFER_KEEP_BYTES = 2 * 1024 * 1024
 """A connection keeps a grown buffer up to this size between requests, until it has been idle for a while."""
 
+TLS_BYTES = 48 * 1024
+"""Memory of a TLS connection in OpenSSL. It counts against the budget of `queued.max.request.bytes` as long as the
+connection is open; connections beyond it are refused."""
+
 BEFORE_LOGIN_BYTES_MAX = 32 * 1024 * 1024
 """Receive buffers of all clients that have not logged in, beyond the initial one of each. One client may use
 `sasl.server.max.receive.size` of it; a connection that would exceed the total is closed."""

@@ -198,6 +198,8 @@ class Broker:
         await self._secure()
         self.service = Service(runtime, config, self._events, self.metrics, self._wakes, gate=self.gate)
         self._live.subscribe(self.service.configure, Connections)
+        if self.authorizer is not None:
+            self.metrics.add_gauges(self.authorizer.samples)
         if config.penstock_audit_destination != AUDIT_OFF:
             self.audit = self.gate.audit = AuditLog(runtime, self._events, config)
             self.metrics.add_gauges(self.audit.samples)
@@ -241,6 +243,7 @@ class Broker:
             self.authenticator = Authenticator(runtime, self._events, security)
             if self.authenticator.is_needed:
                 self.gate.authenticate(self.authenticator)
+                self.metrics.add_gauges(self.authenticator.samples)
                 await self.authenticator.start(self._starting.is_stopping)
         except (ValueError, NoKeys) as error:
             raise StartRefused(str(error)) from None

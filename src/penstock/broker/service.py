@@ -490,6 +490,9 @@ class Service:
         client.host = connection.host
         listener = client.listener_info
         reason = self.admission.refusal(client.host, listener.listener, for_nodes=listener.for_nodes)
+        if not reason and listener.uses_tls and not self.receive_budget.reserve(limits.TLS_BYTES):
+            self.admission.departed(client.host, listener.listener)
+            reason = "memory for TLS connections (queued.max.request.bytes)"
         if reason:
             self.metrics.connections_refused += 1
             self._events.limited("connection refused", peer=connection.peer, limit=reason)
@@ -502,6 +505,8 @@ class Service:
         del self._connections[connection.number]
         client = connection.request.client
         self.admission.departed(client.host, client.listener_info.listener)
+        if client.listener_info.uses_tls:
+            self.receive_budget.unreserve(limits.TLS_BYTES)
         self._before_login_bytes -= self._before_login.pop(connection.number, 0)
         self.receive_budget.leave(connection, connection.receiving_bytes)
         self.answer_budget.give(connection)

@@ -28,9 +28,11 @@ from penstock.cli import (
     profile,
     quotas,
     reassign,
+    security,
     tables,
     topics,
     transactions,
+    users,
 )
 from penstock.cli.advise import EXAMPLES as ADVISE_EXAMPLES
 from penstock.cli.advise import advise
@@ -46,6 +48,8 @@ from penstock.cli.doctor import doctor
 from penstock.cli.errors import CliError
 from penstock.cli.forecast import EXAMPLES as FORECAST_EXAMPLES
 from penstock.cli.forecast import forecast
+from penstock.cli.formatting import EXAMPLES as FORMAT_EXAMPLES
+from penstock.cli.formatting import format_
 from penstock.cli.monitor import EXAMPLES as MONITOR_EXAMPLES
 from penstock.cli.monitor import monitor
 from penstock.cli.options import examples
@@ -77,6 +81,7 @@ UP_EXAMPLES = examples(
     ("penstock up", "one broker at 127.0.0.1:9092, with its data in ./data"),
     ("penstock up --port 9192 --data /tmp/play", "another port and directory"),
     ("penstock up --brokers 3 --restart", "a cluster of three; nodes that die are restarted"),
+    ("penstock up --secure --data secured", "clients log in over TLS, with secured/client.properties"),
     ("penstock up --set log.retention.hours=1", "with a property of the broker"),
 )
 
@@ -142,6 +147,7 @@ declare_command(
     SERVER_EXAMPLES,
 )
 app.command(epilog=DEMO_EXAMPLES, rich_help_panel=BROKERS)(demo)
+app.command("format", epilog=FORMAT_EXAMPLES, rich_help_panel=BROKERS)(format_)
 app.add_typer(topics.app, name="topics", rich_help_panel=RECORDS)
 app.command(epilog=PRODUCE_EXAMPLES, rich_help_panel=RECORDS)(produce)
 app.command(epilog=CONSUME_EXAMPLES, rich_help_panel=RECORDS)(consume)
@@ -153,6 +159,8 @@ app.add_typer(brokers.app, name="brokers", rich_help_panel=CLUSTERS)
 app.add_typer(leaders.app, name="leaders", rich_help_panel=CLUSTERS)
 app.add_typer(reassign.app, name="reassign", rich_help_panel=CLUSTERS)
 app.add_typer(quotas.app, name="quotas", rich_help_panel=CLUSTERS)
+app.add_typer(users.app, name="users", rich_help_panel=CLUSTERS)
+app.add_typer(security.app, name="security", rich_help_panel=CLUSTERS)
 app.add_typer(acls.app, name="acls", rich_help_panel=CLUSTERS)
 app.command(epilog=MONITOR_EXAMPLES, rich_help_panel=CLUSTERS)(monitor)
 app.command(epilog=ADVISE_EXAMPLES, rich_help_panel=CLUSTERS)(advise)

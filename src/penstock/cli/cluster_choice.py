@@ -39,10 +39,15 @@ class Address(str):
     """The bootstrap address of the chosen cluster, with the client settings that belong to it."""
 
     properties: Mapping[str, str]
+    is_default: bool
+    """Nobody chose it, so the file of --command-config may name another."""
 
-    def __new__(cls, address: str, properties: Mapping[str, str] = NO_PROPERTIES) -> Address:
+    def __new__(
+        cls, address: str, properties: Mapping[str, str] = NO_PROPERTIES, *, is_default: bool = False
+    ) -> Address:
         self = super().__new__(cls, address)
         self.properties = properties
+        self.is_default = is_default
         return self
 
 
@@ -60,7 +65,7 @@ def choose(given: str | None, profile_name: str | None) -> Address:
     if from_environment := os.environ.get(VARIABLE):
         note(f"cluster: {from_environment} ({VARIABLE})")
         return Address(from_environment)
-    return Address(DEFAULT_BOOTSTRAP_SERVER)
+    return Address(DEFAULT_BOOTSTRAP_SERVER, is_default=True)
 
 
 def with_profile(function: Callable[..., object]) -> Callable[..., object]:

@@ -26,6 +26,7 @@ COORDINATOR_BACKOFF_S = 0.1
 METADATA_TIMEOUT_S = 2.0
 METADATA_SLICE_S = 0.5
 CLIENT_ID = "penstock-cli"
+BOOTSTRAP = "bootstrap.servers"
 # A consumer of librdkafka must be in a group. Nothing is subscribed to and nothing committed, so it is never joined.
 GROUP_ID = "penstock-cli"
 
@@ -75,10 +76,13 @@ class Cluster:
     """A cluster, as the command line names it."""
 
     def __init__(self, bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
-        self.bootstrap_server = bootstrap_server
         self.timeout_s = timeout_s
         own = bootstrap_server.properties if isinstance(bootstrap_server, Address) else {}
-        self.properties = {**own, **(read_properties(command_config) if command_config is not None else {})}
+        given = read_properties(command_config) if command_config is not None else {}
+        named = given.pop(BOOTSTRAP, None)
+        is_default = isinstance(bootstrap_server, Address) and bootstrap_server.is_default
+        self.bootstrap_server = named if named is not None and is_default else bootstrap_server
+        self.properties = {**own, **given}
         self._all_down = False
         self._reasons: list[str] = []
 
@@ -189,6 +193,13 @@ class Cluster:
 
     def unreachable(self, findings: list[diagnosis.Finding] | None = None) -> CliError:
         """Diagnose each address of the cluster that has not been diagnosed yet."""
+        refused = [reason for reason in self._reasons if "SASL authentication error" in reason]
+        if refused:
+            return CliError(
+                f"could not authenticate: {refused[-1]}",
+                exit_codes.NOT_AUTHORIZED,
+                "check user and password in --command-config, or in the profile",
+            )
         lines = [f"cannot reach a Kafka cluster at {self.bootstrap_server}"]
         advice: list[str] = []
         for finding in findings or self._findings():
@@ -299,7 +310,6 @@ def read_properties(path: Path) -> dict[str, str]:
         raise CliError(f"cannot read {path}: {error.strerror}", exit_codes.USAGE) from None
     except (ConfigError, UnicodeDecodeError) as error:
         raise CliError(f"cannot read {path}: {error}", exit_codes.USAGE) from None
-    properties.pop("bootstrap.servers", None)
     jaas = properties.pop("sasl.jaas.config", None)
     if jaas is not None:
         properties.update({f"sasl.{key}": value.replace('\\"', '"') for key, value in _JAAS_PAIR.findall(jaas)})

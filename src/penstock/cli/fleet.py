@@ -21,6 +21,7 @@ from pathlib import Path
 
 from penstock.cli.ports import is_taken
 from penstock.config.local_cluster import NodeAddress, node_settings
+from penstock.config.local_security import CLIENT_FILE
 from penstock.runtime.exits import EXIT_OK, EXIT_UNAVAILABLE
 from penstock.wire.valid import PORT_MAX
 
@@ -99,14 +100,16 @@ def one_host(node_id: int) -> str:
     return HOST
 
 
-def properties(node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host) -> dict[str, str]:
-    """The settings of a node, in Kafka's words."""
+def properties(
+    node_id: int, brokers: int, port: int, host_of: Callable[[int], str] = one_host, security: str | None = None
+) -> dict[str, str]:
+    """The settings of a node, in Kafka's words. `security`: the directory of the certificates, if it is secured."""
 
     def address_of(number: int) -> NodeAddress:
         own = port + number - 1
         return NodeAddress(host_of(number), own, own + INTERNAL_ABOVE, own + CONTROLLERS_ABOVE)
 
-    return node_settings(node_id, brokers, address_of)
+    return node_settings(node_id, brokers, address_of, security)
 
 
 def ports_in_use(brokers: int, port: int) -> dict[int, str]:
@@ -125,9 +128,18 @@ def port_max(brokers: int) -> int:
     return PORT_MAX - INTERNAL_ABOVE - brokers + 1
 
 
-def command(node_id: int, brokers: int, port: int, data: Path, common: Mapping[str, str], *, json: bool) -> list[str]:
+def command(
+    node_id: int,
+    brokers: int,
+    port: int,
+    data: Path,
+    common: Mapping[str, str],
+    *,
+    json: bool,
+    security: str | None = None,
+) -> list[str]:
     """`common`: settings of all nodes, stronger than ours."""
-    own = {**properties(node_id, brokers, port), **common}
+    own = {**properties(node_id, brokers, port, security=security), **common}
     settings = [f"{name}={value}" for name, value in own.items()]
     return [
         sys.executable, "-m", "penstock", "server",
@@ -146,16 +158,31 @@ def run_fleet(
     restart: bool,
     common: Mapping[str, str],
     json: bool,
+    security: str | None = None,
 ) -> int:
     """Runs a cluster until it is stopped; returns the exit code."""
-    members = [Member(n, command(n, brokers, port, data, common, json=json)) for n in range(1, brokers + 1)]
-    return asyncio.run(Fleet(members, port, data, restart=restart, json=json).run())
+    members = [
+        Member(n, command(n, brokers, port, data, common, json=json, security=security)) for n in range(1, brokers + 1)
+    ]
+    client = None if security is None else data / CLIENT_FILE
+    return asyncio.run(Fleet(members, port, data, restart=restart, json=json, client=client).run())
 
 
 class Fleet:
     """The nodes of one cluster, while they run."""
 
-    def __init__(self, members: Sequence[Member], port: int, data: Path, *, restart: bool, json: bool) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        port: int,
+        data: Path,
+        *,
+        restart: bool,
+        json: bool,
+        client: Path | None = None,
+    ) -> None:
+        """`client`: the administrator's settings, if the cluster is secured."""
+        self._client = client
         self._json = json
         self._members = members
         self._port = port
@@ -234,12 +261,16 @@ class Fleet:
             await member.ready.wait()
         addresses = ",".join(f"{HOST}:{self._port + member.id - 1}" for member in self._members)
         if self._json:
-            self._print_json({"ready": {"bootstrap_server": addresses, "brokers": len(self._members)}})
+            ready = {"bootstrap_server": addresses, "brokers": len(self._members)}
+            self._print_json({"ready": ready if self._client is None else {**ready, "client": str(self._client)}})
             return
+        count = len(self._members)
+        way = f"--bootstrap-server {addresses}" if self._client is None else f"--command-config {self._client}"
+        ready_line = f"{count} brokers are" if count > 1 else "The broker is"
         print(
-            f"\n  {len(self._members)} brokers are ready. Any Kafka client can use them now:\n\n"
-            f"    penstock topics create hello --partitions 6 --bootstrap-server {addresses}\n"
-            f"    penstock cluster quorum --bootstrap-server {addresses}\n\n"
+            f"\n  {ready_line} ready. Any Kafka client can use {'them' if count > 1 else 'it'} now:\n\n"
+            f"    penstock topics create hello --partitions 6 {way}\n"
+            f"    penstock cluster quorum {way}\n\n"
             f"  Data is kept in {self._data}/node-*, each node's process id in penstock.pid there.\n"
             f"  Metrics: http://{HOST}:{self._port + METRICS_ABOVE}/metrics and the next ports. Ctrl-C stops all.\n",
             flush=True,

@@ -53,6 +53,7 @@ def create(
     if name in profiles.by_name and not replace:
         raise CliError(f"there is already a profile {name}", exit_codes.ALREADY_EXISTS, "replace it with --replace")
     copied = read_properties(command_config) if command_config is not None else {}
+    copied.pop("bootstrap.servers", None)
     profile = Profile(
         bootstrap_server=bootstrap_server, properties={**copied, **parse_settings(property_ or [], "--property")}
     )

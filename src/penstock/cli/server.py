@@ -82,7 +82,7 @@ def _watch(options: UpOptions, stack: ExitStack) -> None:
 
 
 def _up(options: UpOptions) -> int:
-    if options.brokers > 1:
+    if options.brokers > 1 or options.secure:
         return _up_many(options)
     return _serve(
         ServerOptions(
@@ -119,7 +119,8 @@ def _up_many(options: UpOptions) -> int:
                 f"{', '.join(own)}: with --brokers every node gets its own. Take it out of --config and --set, or "
                 "start the nodes one by one with `penstock server`"
             )
-        BrokerConfig.resolve({**properties(1, options.brokers, port), **common})
+        security = _secure(options, data, port, common) if options.secure else None
+        BrokerConfig.resolve({**properties(1, options.brokers, port, security=security), **common})
     except (ConfigError, ValueError) as error:
         raise _Refused(str(error)) from None
     if taken := ports_in_use(options.brokers, port):
@@ -128,7 +129,37 @@ def _up_many(options: UpOptions) -> int:
             f"in use already: port {uses}. Is another cluster running? Choose other ports with --port P",
             EXIT_UNAVAILABLE,
         )
-    return run_fleet(options.brokers, port, data, restart=options.restart, common=common, json=options.json)
+    return run_fleet(
+        options.brokers,
+        port,
+        data,
+        restart=options.restart,
+        common=common,
+        json=options.json,
+        security=security,
+    )
+
+
+def _secure(options: UpOptions, data: Path, port: int, common: dict[str, str]) -> str:
+    """Create certificates and the administrator, if they are not there yet. Returns the certificates' directory."""
+    from penstock.cli import security_files as files
+    from penstock.cli.fleet import HOST, properties
+    from penstock.config.local_security import CLIENT_FILE
+
+    security = data / "security"
+    if nodes_in(data) and not security.exists():
+        raise _Refused(f"{data} holds a cluster that is not secured: use another directory with --data DIR")
+    files.create_certificates(security, [HOST, "localhost"], options.brokers)
+    bootstrap = ",".join(f"{HOST}:{port + index}" for index in range(options.brokers))
+    password = files.create_client(data / CLIENT_FILE, security, bootstrap)
+    where = str(security.resolve())
+    if not nodes_in(data):
+        own = {**properties(1, options.brokers, port, security=where), **common, "log.dirs": str(data / "node-1")}
+        try:
+            files.format_data(BrokerConfig.resolve(own), files.admin_credentials(password))
+        except files.NotFormatted as error:
+            raise _Refused(str(error)) from None
+    return where
 
 
 def _serve(options: ServerOptions, is_local: bool) -> int:

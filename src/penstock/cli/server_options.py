@@ -76,6 +76,11 @@ _MONITOR = _option(
     help="Watch the cluster too: a second process writes its figures to the topic penstock.metrics and serves them "
     "to Prometheus at port P+400.",
 )
+_SECURE = _option(
+    kind=bool,
+    help="Clients log in over TLS, and nodes authenticate each other. The administrator's settings are written to "
+    "DIR/client.properties, for --command-config.",
+)
 _RESTART = _option(kind=bool, help="With --brokers: restart nodes that die.")
 
 
@@ -101,6 +106,7 @@ class UpOptions:
     port: int | None = field(default=None, metadata=_PORT)
     brokers: int = field(default=1, metadata=_BROKERS)
     restart: bool = field(default=False, metadata=_RESTART)
+    secure: bool = field(default=False, metadata=_SECURE)
     monitor: bool = field(default=False, metadata=_MONITOR)
     config: str | None = field(default=None, metadata=_CONFIG)
     set: tuple[str, ...] = field(default=(), metadata=_SET)

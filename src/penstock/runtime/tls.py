@@ -227,27 +227,30 @@ class TlsProtocol(BufferedProtocol):
     def decrypt(self) -> None:
         """Give the engine's protocol all bytes that are there, while it reads."""
         inner, read = self.inner, self._object.read
-        ended = False
+        is_empty = is_over = False
         try:
-            while self._is_done and not self._paused and not self._is_lost and not ended:
+            while self._is_done and not self._paused and not self._is_lost and not is_empty and not is_over:
                 buffer: Any = inner.get_buffer(-1)
                 filled, size = 0, len(buffer)
+                assert size, "a protocol that has no room does not read"
                 try:
-                    while filled < size:
+                    while filled < size and not is_over:
                         got: Any = read(size - filled, buffer[filled:])
-                        if not got:
-                            ended = True
-                            break
                         filled += got
+                        is_over = not got
                 except ssl.SSLWantReadError:
-                    ended = True
+                    is_empty = True
                 except ssl.SSLZeroReturnError:
-                    ended = True
-                    self._raw.close()
+                    is_over = True
                 if filled:
                     inner.buffer_updated(filled)
         except ssl.SSLError as error:
             self._fail(_explained(error))
+            return
+        if is_over and not self._is_lost:
+            # The peer has said goodbye. Some wait half a minute for the same from us.
+            self.say_goodbye()
+            self._raw.close()
             return
         if self._outgoing.pending:
             self._flush()  # an answer to a key update

@@ -38,6 +38,10 @@ class ListenerInfo(NamedTuple):
     protocol: str = "PLAINTEXT"
     """The security protocol."""
 
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
 
 class Principal(NamedTuple):
     """The identity that a connection has authenticated as."""

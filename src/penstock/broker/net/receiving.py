@@ -96,6 +96,18 @@ class ReceiveBudget:
             self._relieve_later()
         return False
 
+    def reserve(self, count: int) -> bool:
+        """Take memory that a connection holds as long as it is open (TLS). False: there is none."""
+        if self.used + count > self._large_bytes_max:
+            return False
+        self.used += count
+        return True
+
+    def unreserve(self, count: int) -> None:
+        self.used -= count
+        if self.short:
+            self._call_soon(self._serve_waiting)
+
     def give(self, receiver: Receiver, count: int, left: int) -> None:
         """Give back `count` bytes; `left` is what it still holds."""
         self.used -= count

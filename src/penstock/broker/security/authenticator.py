@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from penstock.broker.net.access import ANONYMOUS, Client, ListenerInfo, Principal
@@ -15,6 +15,7 @@ from penstock.config import ConfigError, ListenerSecurity, parse_properties
 from penstock.metadata import MetadataImage
 from penstock.runtime import Runtime
 from penstock.runtime.eventlog import EventLog
+from penstock.telemetry.samples import Sample, counter
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -42,7 +43,6 @@ class Authenticator:
         """The metadata, for the credentials of SCRAM and for tokens. None until this node has it."""
         self.successes = 0
         self.failures = 0
-        self.expired = 0
         self._directory = Directory(
             plain_users=self._plain_users,
             scram_credential=self._scram_credential,
@@ -75,6 +75,12 @@ class Authenticator:
                 self._verifiers[name] = verifier
         if any(listener.penstock_sasl_plain_users_file is not None for listener in self._security.values()):
             self._runtime.call_later(USERS_FILE_CHECK_MS, self._check_users, is_stopping)
+
+    def samples(self) -> Iterator[Sample]:
+        """Counters for the metrics. Nothing here names a user."""
+        text = "Logins with SASL, by their result"
+        yield counter("penstock_logins_total", text, self.successes, (("result", "succeeded"),))
+        yield counter("penstock_logins_total", text, self.failures, (("result", "failed"),))
 
     # ---- for the gate
 
@@ -147,16 +153,11 @@ class Authenticator:
             lifetimes.append(max(0.0, outcome.expires_wall_ms - self._runtime.wall_ms()))
         now_ms = self._runtime.now_ms()
         client.expires_ms = now_ms + min(lifetimes) if lifetimes else None
+        is_renewal = client.principal is not None
         client.principal = principal
         self.successes += 1
-        if request.gate.audit is not None:
-            request.gate.audit.login(
-                principal=str(principal),
-                host=client.host,
-                listener=client.listener_info.listener,
-                mechanism=login.mechanism,
-                succeeded=True,
-            )
+        if not is_renewal:
+            self._tell_audit(request, login.mechanism, str(principal))
         if request.connection is not None:
             request.connection.logged_in()
 
@@ -174,15 +175,8 @@ class Authenticator:
             user=failure.user or None,
             reason=failure.reason,
         )
-        if request.gate.audit is not None:
-            request.gate.audit.login(
-                principal=f"User:{failure.user}" if failure.user else "",
-                host=client.host,
-                listener=client.listener_info.listener,
-                mechanism=login.mechanism,
-                succeeded=False,
-                reason=failure.reason,
-            )
+        claimed = str(Principal("User", failure.user)) if failure.user else ""
+        self._tell_audit(request, login.mechanism, claimed, failure.reason)
         delay_ms = self._security[client.listener_info.listener].connection_failed_authentication_delay_ms
         if delay_ms and self._failed_waiting < FAILED_WAITING_MAX:
             self._failed_waiting += 1
@@ -191,6 +185,19 @@ class Authenticator:
             finally:
                 self._failed_waiting -= 1
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=FAILED)
+
+    def _tell_audit(self, request: Request, mechanism: str, principal: str, reason: str = "") -> None:
+        """`reason`: why the login failed; empty if it succeeded."""
+        audit = request.gate.audit
+        if audit is not None:
+            audit.login(
+                principal=principal,
+                host=request.host,
+                listener=request.listener_info.listener,
+                mechanism=mechanism,
+                succeeded=not reason,
+                reason=reason,
+            )
 
     # ---- where users are
 

@@ -86,6 +86,7 @@ class ServerExchange:
         self._client_first_bare = b""
         self._server_first = b""
         self._nonce = b""
+        self._client_nonce = b""
         self.user = ""
         self.token_auth = False
         """The user is the id of a delegation token (KIP-48)."""
@@ -109,6 +110,7 @@ class ServerExchange:
         if authzid and authzid != b"a=" + parts[2].split(b",", 1)[0].removeprefix(b"n="):
             raise ScramError("an authorisation id that differs from the user's name")
         self.token_auth = fields.get("tokenauth", "") == "true"
+        self._client_nonce = nonce.encode()
         self._nonce = (nonce + self._own_nonce).encode()
         return self.user
 
@@ -127,8 +129,11 @@ class ServerExchange:
             raise ScramError("no proof")
         if fields.get("c", "").encode() != b64encode(self._gs2):
             raise ScramError("another header than in the first message")
-        # A nonce of another exchange, or only the client's half: a replay.
-        if not hmac.compare_digest(fields.get("r", "").encode(), self._nonce):
+        # A nonce of another exchange, or only the client's half: a replay. librdkafka before 2.6.1 repeats its own half
+        # before the whole nonce; that is bound to this exchange just as well.
+        nonce = fields.get("r", "").encode()
+        known = (self._nonce, self._client_nonce + self._nonce)
+        if not any(hmac.compare_digest(nonce, allowed) for allowed in known):
             raise ScramError("a nonce of another exchange")
         auth_message = self._client_first_bare + b"," + self._server_first + b"," + without_proof
         mechanism, credential = self._mechanism, self._credential
