@@ -21,7 +21,9 @@ from penstock.cli.options import (
     examples,
 )
 from penstock.cli.output import note, plural, print_json, print_line
+from penstock.cli.perf_calibrate import CalibrationFile, load_calibration
 from penstock.cli.plan_answers import ValuesFile, catalogue_of
+from penstock.planning.calibration import PARTITION_MB_S
 
 if TYPE_CHECKING:
     from penstock.advise import Item, Situation
@@ -45,6 +47,7 @@ def advise(
         float | None,
         typer.Option(metavar="MB/S", min=0.001, help="What one partition takes, from `penstock perf`."),
     ] = None,
+    calibration: CalibrationFile = None,
     max_rate: Annotated[
         float | None,
         typer.Option(metavar="RECORDS/S", min=0.001, help="The tested maximum of one broker."),
@@ -63,6 +66,9 @@ def advise(
 
     brokers = {int(name): address for name, address in parse_endpoints(scrape, "--scrape", numbers=True).items()}
     catalogue = catalogue_of(values)
+    measured = load_calibration(calibration)
+    if per_partition is None and measured is not None and PARTITION_MB_S in measured.measures:
+        per_partition = measured[PARTITION_MB_S]
     cluster = Cluster(bootstrap_server, command_config, timeout)
     with reach(cluster, "look at the cluster") as known:
         situation = gather(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from penstock.cli.commands import Commands
+from penstock.cli.perf_calibrate import EXAMPLES as CALIBRATE_EXAMPLES
+from penstock.cli.perf_calibrate import calibrate
 from penstock.cli.perf_codecs import EXAMPLES as CODECS_EXAMPLES
 from penstock.cli.perf_codecs import codecs
 from penstock.cli.perf_consume import EXAMPLES as CONSUME_EXAMPLES
@@ -20,3 +22,4 @@ app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
 app.command(epilog=LATENCY_EXAMPLES)(latency)
 app.command(epilog=CODECS_EXAMPLES)(codecs)
+app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)

@@ -19,8 +19,10 @@ from penstock.cli.options import (
     examples,
 )
 from penstock.cli.output import plural, print_json, print_line
+from penstock.cli.perf_calibrate import CalibrationFile, load_calibration
 from penstock.cli.plan_answers import ValuesFile, as_json, catalogue_of, plan_errors, show
 from penstock.cli.topics import SAMPLE_RECORDS_DEFAULT, increase_partitions
+from penstock.planning.calibration import PARTITION_MB_S
 from penstock.planning.partitions import plan_partitions
 
 EXAMPLES = examples(
@@ -35,9 +37,10 @@ EXAMPLES = examples(
 
 def partitions(
     per_partition_mb_s: Annotated[
-        float,
-        typer.Option("--per-partition-mb-s", help="What one partition takes; measure it with `penstock perf produce`."),
-    ],
+        float | None,
+        typer.Option("--per-partition-mb-s", help="What one partition takes; `penstock perf calibrate` measures it."),
+    ] = None,
+    calibration: CalibrationFile = None,
     peak_mb_s: Annotated[float | None, typer.Option("--peak-mb-s", help="Peak load of the topic.")] = None,
     current_mb_s: Annotated[
         float | None, typer.Option("--current-mb-s", help="Load now, if the peak is not known; it gets headroom.")
@@ -63,7 +66,17 @@ def partitions(
 ) -> None:
     """Partitions that a topic needs for its bytes and its consumers."""
     catalogue = catalogue_of(values)
+    measured = load_calibration(calibration)
+    if per_partition_mb_s is None and measured is None:
+        raise CliError(
+            "what one partition takes is not known: give --per-partition-mb-s or --calibration",
+            exit_codes.USAGE,
+            "`penstock perf calibrate` measures it; the documents say 10, 50 or 100 MB/s",
+        )
     with plan_errors():
+        if per_partition_mb_s is None:
+            assert measured is not None
+            per_partition_mb_s = measured[PARTITION_MB_S]
         plan = plan_partitions(
             catalogue,
             peak_mb_s=peak_mb_s,
