@@ -155,6 +155,7 @@ def test_ten_thousand_different_topics_are_planned_one_by_one() -> None:
     assert (len(plan.topics), plan.partitions) == (10_000, 100_000)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_a_million_partitions_of_different_topics_are_planned_within_a_minute() -> None:
     one = largest().topics[0]
