@@ -47,7 +47,7 @@ lint: $(DEV)
 
 types: $(DEV)
 	@$(BIN)/mypy
-	@$(BIN)/mypy --config-file tools/mypy-tests.ini tests bench tools examples
+	@$(BIN)/mypy --cache-dir .mypy_cache/tests --config-file tools/mypy-tests.ini tests bench tools examples
 
 unit: $(DEV)
 	@./tools/debian_packages.sh kcat postgresql redis-server iproute2

@@ -97,8 +97,7 @@ def offsets_of(topics: int, partitions: int) -> ListOffsetsRequest:
 
 def committed_of(topics: int, partitions: int) -> OffsetFetchRequest:
     asked = [
-        OffsetFetchRequestTopics(name.encode(), partition_indexes=list(range(partitions)))
-        for name in many_topics(topics)
+        OffsetFetchRequestTopics(name=name, partition_indexes=list(range(partitions))) for name in many_topics(topics)
     ]
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("greedy", topics=asked)])
 

@@ -31,7 +31,7 @@ ENGINE = (
         "metadata", "the cluster's metadata and the controller's decisions; pure", "acls", "wire", "config", "raft"
     ),
     _package("replication", "leader and follower state of a partition; pure"),
-    _package("coordinators", "consumer groups on a generic host; pure", "wire", "config", "metadata"),
+    _package("coordinators", "consumer groups and transactions on a generic host; pure", "wire", "config", "metadata"),
     _package(
         "broker",
         "the shell around the cores: connections, one module per API, partitions, quorum",

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from broker.group_session import ready
 from broker.session import Session, records_of, simulated
 from penstock.broker import limits, service
 from penstock.broker.net.slices import RequestSlices, Slices
@@ -31,9 +32,15 @@ from penstock.wire.messages.describe_topic_partitions import DescribeTopicPartit
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -166,6 +173,43 @@ async def test_a_polite_client_is_answered_while_a_huge_request_is_served(
     monkeypatch.setattr(service, "encode_in_slices", encode_at_once)
     version, huge = HUGE[key]
     assert await answers_beside(s, huge(), version) >= ANSWERS_MIN
+
+
+OF_LARGE_GROUPS: dict[str, Message] = {
+    "all offsets of a large group": OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]),
+    "many named offsets": OffsetFetchRequest(
+        groups=[
+            OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics(name="wide", partition_indexes=[0] * 50_000)])
+        ]
+    ),
+    "a list of many groups": ListGroupsRequest(),
+}
+
+
+@pytest.mark.parametrize("asked", OF_LARGE_GROUPS)
+@simulated({"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"})
+async def test_a_polite_client_is_answered_while_a_coordinator_tells_much(
+    s: Session, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await s.create("wide", partitions=MANY)
+    await ready(s)
+    every = [OffsetCommitRequestPartition(index, 7) for index in range(MANY)]
+    topics = [OffsetCommitRequestTopic(name="wide", partitions=every)]
+    assert (await s.call(OffsetCommitRequest("g", topics=topics), 8)).topics[0].partitions[-1].error_code == 0
+    one = [OffsetCommitRequestTopic(name="wide", partitions=every[:1])]
+    for number in range(MANY):
+        await s.call(OffsetCommitRequest(f"g{number}", topics=one), 8)
+    monkeypatch.setattr(limits, "LARGE_REQUEST_BYTES", 1 << 30)
+    monkeypatch.setattr(service, "encode_in_slices", encode_at_once)
+    request = OF_LARGE_GROUPS[asked]
+    assert await answers_beside(s, request, 4 if isinstance(request, ListGroupsRequest) else 9) >= ANSWERS_MIN
+    if isinstance(request, ListGroupsRequest):
+        assert len((await s.call(request, 4)).groups) == MANY + 1
+        return
+    (group,) = (await s.call(request, 9)).groups
+    (topic,) = group.topics
+    assert {part.committed_offset for part in topic.partitions} == {7}
+    assert len(topic.partitions) == (MANY if asked.startswith("all") else 50_000)
 
 
 def encode_at_once(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:

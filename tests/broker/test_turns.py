@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from penstock.broker.net.turns import BUSY_MS, FRESH_MS, ROUND_MS, SLICE_MS, Turns
+from penstock.broker.net.turns import BUSY_MS, BUSY_MS_MAX, FRESH_MS, ROUND_MS, SLICE_MS, Turns
 
 
 class Loop:
@@ -145,7 +145,30 @@ def test_one_request_that_takes_long_makes_a_client_a_busy_one_for_a_while() -> 
     slow = Client(loop, 1, cost_ms=30.0)
     loop.turns.queue(slow)
     loop.pass_once()
-    assert loop.now_ms < slow.busy_until_ms <= loop.now_ms + BUSY_MS
+    assert loop.now_ms + BUSY_MS < slow.busy_until_ms <= loop.now_ms + BUSY_MS_MAX
+
+
+def test_clients_with_one_long_request_after_the_other_do_not_become_fresh_by_waiting_for_each_other() -> None:
+    loop = Loop()
+    slow = [Client(loop, 1, cost_ms=5.0) for _ in range(300)]
+    for client in slow:
+        loop.turns.queue(client)
+    while any(client.requests for client in slow):
+        loop.pass_once()  # each has been new once
+    waits_ms = []
+    polite = Client(loop, 0)
+    for _ in range(300):
+        for client in slow:
+            if not client.requests:
+                client.requests = 1
+                loop.turns.queue(client)
+        polite.requests = 1
+        came_ms = loop.now_ms
+        loop.turns.queue(polite)
+        while polite.requests:
+            loop.pass_once()
+        waits_ms.append(loop.now_ms - came_ms)
+    assert max(waits_ms) < 2 * (ROUND_MS + 5.0)
 
 
 def test_while_the_loop_keeps_up_nobody_queues() -> None:

@@ -208,8 +208,6 @@ IN_TRANSACTIONS = ("--num-records", 600, "--record-size", 10, "--throughput", 60
                    "--transaction-duration-ms", 100)  # fmt: skip
 
 
-@pytest.mark.needs_maven
-@pytest.mark.parametrize("bootstrap", ["apache-kafka"], indirect=True, scope="session")
 def test_records_are_sent_in_transactions_one_after_the_other(on: Run, topic: str) -> None:
     on("topics", "create", topic)
     done = on("perf", "produce", "--topic", topic, *IN_TRANSACTIONS, "--json")
@@ -219,15 +217,6 @@ def test_records_are_sent_in_transactions_one_after_the_other(on: Run, topic: st
     assert described["partitions"][0]["end"] >= 603, "each transaction ends with a marker"
     read = on("consume", topic, "--from-beginning", "--until-end", "--isolation", "read_committed")
     assert len(read.lines) == 600
-
-
-def test_a_cluster_without_transactions_is_said_to_be_one(run: Run) -> None:
-    with InProcess(1) as broker:
-        at = ("--bootstrap-server", broker.bootstrap_servers)
-        done = run("perf", "produce", "--topic", "t", *IN_TRANSACTIONS, *at)
-    assert done.code == exit_codes.REFUSED
-    assert "this cluster has no transactions" in done.messages
-    assert "leave out --transactional-id" in done.messages
 
 
 def test_a_long_run_is_shown_in_bounded_memory_and_no_spike_is_lost() -> None:

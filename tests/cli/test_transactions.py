@@ -14,18 +14,11 @@ from penstock.cli import exit_codes
 from penstock.client import LATEST, ClientSettings, Cluster, IsolationLevel
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.records import Record, build_batch
-from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 from support.waiting import wait_until
 
 UNVERIFIED = "transaction.partition.verification.enable"
 PRODUCE_VERSION = 11
 """The last version in which the client registers partitions with the coordinator itself."""
-
-
-@pytest.fixture(autouse=True)
-def _with_transactions(request: pytest.FixtureRequest, bootstrap: str) -> None:
-    if "penstock" in request.node.callspec.id.split("-") and not PENSTOCK_HAS_TRANSACTIONS:
-        pytest.skip(WHY_NOT)
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, ProcessingFailed, Producer
-from support.penstock import PenstockServer
 from support.server_process import ServerProcess
-from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 from support.waiting import wait_until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "client.md"
@@ -103,8 +101,6 @@ def test_exactly_once(place: dict[str, str], tmp_path: Path, monkeypatch: pytest
 
 
 def test_topic_to_topic(broker: ServerProcess, place: dict[str, str], create_topic: Callable[..., str]) -> None:
-    if isinstance(broker, PenstockServer) and not PENSTOCK_HAS_TRANSACTIONS:
-        pytest.skip(WHY_NOT)
     target = create_topic()
     place |= {'"shipments"': f'"{target}"', "shipping-1": target}
     tried: list[bytes] = []

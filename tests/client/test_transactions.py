@@ -20,9 +20,6 @@ from penstock.client import (
     TransactionAborted,
     TransactionError,
 )
-from support.penstock import PenstockServer
-from support.server_process import ServerProcess
-from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,12 +28,6 @@ NewTopic = Callable[..., str]
 
 def new_id() -> str:
     return f"t-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(autouse=True)
-def _with_transactions(broker: ServerProcess) -> None:
-    if isinstance(broker, PenstockServer) and not PENSTOCK_HAS_TRANSACTIONS:
-        pytest.skip(WHY_NOT)
 
 
 @pytest.fixture

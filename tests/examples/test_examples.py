@@ -30,9 +30,7 @@ from clients.groups.group import KAFKAJS_VERSION
 from penstock.client import LATEST, ClientSettings, Cluster
 from support import npm
 from support.databases import Postgres, RedisServer
-from support.penstock import PenstockServer
 from support.server_process import ServerProcess
-from support.transactional import PENSTOCK_HAS_TRANSACTIONS, WHY_NOT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WAIT_TIMEOUT_S = 60
@@ -312,8 +310,6 @@ def committed_values(bootstrap: str, topic: str, expected: int) -> list[bytes]:
 def test_every_order_has_one_invoice_though_the_worker_is_killed_at_random_moments(
     server: ServerProcess, topic: str
 ) -> None:
-    if isinstance(server, PenstockServer) and not PENSTOCK_HAS_TRANSACTIONS:
-        pytest.skip(WHY_NOT)
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     invoices = f"{topic}-invoices"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import pairwise
 
 from log.helpers import WALL_MS, Stored, open_log, simulate, slice_bytes, stored
-from penstock.log import Log, LogConfig
+from penstock.log import UNCHECKED, Log, LogConfig
 from penstock.log.compaction import Compacted, Compaction, cleanable
 from penstock.sim.runtime import SimRuntime
 from penstock.wire.compression import Codec
@@ -34,7 +34,7 @@ def on_a_log(check: Callable[[Log], Awaitable[None]], config: LogConfig = CONFIG
 
 def append(log: Log, *pairs: Pair, **options: object) -> None:
     wall_ms = log.runtime.wall_ms()
-    log.writer.append_leader(keyed(pairs, timestamp=wall_ms, **options), 0, wall_ms)  # type: ignore[arg-type]
+    log.writer.append_leader(keyed(pairs, timestamp=wall_ms, **options), 0, wall_ms, verification=UNCHECKED)  # type: ignore[arg-type]
 
 
 async def closed(log: Log) -> None:

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from log.helpers import batch, open_log, simulate, stamped
-from penstock.log import AppendOrigin, Log, LogConfig
+from penstock.log import UNCHECKED, AppendOrigin, Log, LogConfig
 from penstock.log.producers import ProducerEntry, ProducerState, SnapshotDamaged, decode_snapshot
 from penstock.sim.disk import SimDisk
 from penstock.sim.runtime import SimRuntime
@@ -199,8 +199,12 @@ def test_a_duplicate_is_answered_with_its_log_append_time() -> None:
 def test_the_first_offset_of_an_open_transaction_is_noted_until_its_marker() -> None:
     async def check(log: Log) -> None:
         wall_ms = log.runtime.wall_ms()
-        log.writer.append_leader(batch(2, producer_id=7, epoch=0, sequence=0, transactional=True), 0, wall_ms)
-        log.writer.append_leader(batch(2, producer_id=7, epoch=0, sequence=2, transactional=True), 0, wall_ms)
+        log.writer.append_leader(
+            batch(2, producer_id=7, epoch=0, sequence=0, transactional=True), 0, wall_ms, verification=UNCHECKED
+        )
+        log.writer.append_leader(
+            batch(2, producer_id=7, epoch=0, sequence=2, transactional=True), 0, wall_ms, verification=UNCHECKED
+        )
         entry = log.producers.get(7)
         assert entry is not None
         assert entry.transaction_first_offset == 0

@@ -12,7 +12,7 @@ import pytest
 
 from log.helpers import History, contents, simulate, stamped, stored
 from log.transaction_helpers import check_transactions, marker, transactional
-from penstock.log import AppendOrigin, Log, LogConfig, LogDirectory
+from penstock.log import UNCHECKED, AppendOrigin, Log, LogConfig, LogDirectory
 from penstock.sim.disk import SimDisk, SimulatedCrash
 from penstock.sim.runtime import SimRuntime
 from support.sampling import some
@@ -41,7 +41,7 @@ class Writers:
     def _append(self, records: memoryview, origin: AppendOrigin) -> None:
         log, history = self.log, self.history
         history.appending = stamped(records, log.end_offset, 0)
-        log.writer.append_leader(records, 0, log.runtime.wall_ms(), origin=origin)
+        log.writer.append_leader(records, 0, log.runtime.wall_ms(), origin=origin, verification=UNCHECKED)
         history.batches += stored(history.appending)
         history.appending = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from log.helpers import Stored, batch
-from penstock.log import AbortedTransaction, Appended, AppendOrigin, Log
+from penstock.log import UNCHECKED, AbortedTransaction, Appended, AppendOrigin, Log
 from penstock.log.producers import marker_of
 from penstock.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, build_keyed_batch, end_marker
 
@@ -26,7 +26,7 @@ def write(
     if known is not None and known.epoch == epoch and known.last_sequence >= 0:
         sequence = known.last_sequence + 1
     records = transactional(producer_id, count=count, epoch=epoch, sequence=sequence, label=label, size=size)
-    return log.writer.append_leader(records, 0, log.runtime.wall_ms())
+    return log.writer.append_leader(records, 0, log.runtime.wall_ms(), verification=UNCHECKED)
 
 
 def transactional(

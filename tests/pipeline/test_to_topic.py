@@ -21,14 +21,12 @@ from penstock.pipeline.topic_errors import (
     MarkerError,
     TopicSinkError,
     TransactionFailed,
-    TransactionsMissing,
     UnknownQuery,
 )
 from penstock.pipeline.transactions import Step
-from support.apache_kafka import ApacheKafka, available
 from support.committed import CommittedReader
-from support.penstock import PenstockServer
-from support.server_process import admin_client
+from support.either import EITHER, server_of
+from support.server_process import ServerProcess, admin_client
 from support.topic_driver import Plan, numbered
 
 if TYPE_CHECKING:
@@ -42,16 +40,14 @@ ROWS = 30
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[ApacheKafka]:
-    if reason := available():
-        pytest.skip(reason)
-    with ApacheKafka(heap="512M") as server:
+@pytest.fixture(scope="module", params=EITHER)
+def kafka(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    with server_of(request.param, {}) as server:
         yield server
 
 
 @pytest.fixture
-def topic(kafka: ApacheKafka) -> str:
+def topic(kafka: ServerProcess) -> str:
     name = f"out-{uuid.uuid4().hex[:8]}"
     admin = admin_client(kafka.bootstrap)
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result()
@@ -78,9 +74,8 @@ def run_until(query: StreamingQuery, checkpoint: Path, batches: int) -> None:
     assert done.exists(), query.exception()
 
 
-@pytest.mark.needs_maven
 def test_batches_are_whole_and_once_through_failures_and_restarts(
-    spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
+    spark: SparkSession, kafka: ServerProcess, topic: str, tmp_path: Path
 ) -> None:
     # What is stopped here fails in order, with an abort; the long tests kill the process at every step.
     failures = [(0, Step.INITIALISED), (0, Step.EVALUATED), (1, Step.FLUSHED), (2, Step.MARKED), (3, Step.COMMITTED)]
@@ -109,9 +104,8 @@ def test_batches_are_whole_and_once_through_failures_and_restarts(
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_from_topic_to_topic_with_a_cap_and_not_without(
-    spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
+    spark: SparkSession, kafka: ServerProcess, topic: str, tmp_path: Path
 ) -> None:
     source = f"{topic}-source"
     admin = admin_client(kafka.bootstrap)
@@ -137,7 +131,7 @@ def test_from_topic_to_topic_with_a_cap_and_not_without(
     assert all(partition == murmur2(key) % PARTITIONS for partition, key, _, _ in found)  # type: ignore[arg-type]
 
 
-def writer_for(kafka: ApacheKafka, topic: str | None, query_id: str, **more: object) -> TopicWriter:
+def writer_for(kafka: ServerProcess, topic: str | None, query_id: str, **more: object) -> TopicWriter:
     return to_topic(kafka.bootstrap, topic=topic, query_id=query_id, **more)  # type: ignore[arg-type]
 
 
@@ -171,9 +165,8 @@ def committed(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_an_overtaken_driver_is_fenced_and_nothing_of_its_batch_is_seen(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     query = uuid.uuid4().hex
 
@@ -191,9 +184,8 @@ def test_an_overtaken_driver_is_fenced_and_nothing_of_its_batch_is_seen(
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_a_batch_at_or_below_the_marker_is_evaluated_and_not_written(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     query = uuid.uuid4().hex
     with writer_for(kafka, topic, query) as writer:
@@ -214,9 +206,8 @@ def test_a_batch_at_or_below_the_marker_is_evaluated_and_not_written(
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_rows_say_their_topic_partition_and_headers_and_keys_lie_where_java_puts_them(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     frame = spark.sql(
         f"""SELECT '{topic}' AS topic, key, CAST(value AS BINARY) AS value, partition,
@@ -251,9 +242,8 @@ def murmur2(data: bytes) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_a_record_that_is_too_large_fails_the_batch_and_leaves_nothing_of_it(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     frame = spark.sql("SELECT 'k' AS key, IF(id = 3, repeat('x', 2000000), 'small') AS value FROM range(5)")
     with writer_for(kafka, topic, uuid.uuid4().hex) as writer:
@@ -265,9 +255,8 @@ def test_a_record_that_is_too_large_fails_the_batch_and_leaves_nothing_of_it(
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_the_marker_topic_is_created_compacted_and_one_that_would_forget_is_refused(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     admin = admin_client(kafka.bootstrap)
     forgetful = f"markers-{uuid.uuid4().hex[:8]}"
@@ -280,8 +269,7 @@ def test_the_marker_topic_is_created_compacted_and_one_that_would_forget_is_refu
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
-def test_markers_are_read_committed_from_every_partition_with_either_client(kafka: ApacheKafka) -> None:
+def test_markers_are_read_committed_from_every_partition_with_either_client(kafka: ServerProcess) -> None:
     name = f"markers-{uuid.uuid4().hex[:8]}"
     admin = admin_client(kafka.bootstrap)
     admin.create_topics([NewTopic(name, 2, 1, config={"cleanup.policy": "compact"})])[name].result()
@@ -318,9 +306,8 @@ def test_markers_are_read_committed_from_every_partition_with_either_client(kafk
 
 
 @pytest.mark.long
-@pytest.mark.needs_maven
 def test_two_writers_of_one_query_need_names_and_then_do_not_disturb_each_other(
-    spark: SparkSession, kafka: ApacheKafka, topic: str
+    spark: SparkSession, kafka: ServerProcess, topic: str
 ) -> None:
     query = uuid.uuid4().hex
     with writer_for(kafka, topic, query, name="a") as one, writer_for(kafka, topic, query, name="b") as other:
@@ -328,17 +315,6 @@ def test_two_writers_of_one_query_need_names_and_then_do_not_disturb_each_other(
             one(rows(spark, 1, "a"), batch_id)
             other(rows(spark, 1, "b"), batch_id)
     assert len(committed(kafka.bootstrap, topic)) == 4
-
-
-def test_brokers_without_transactions_are_told_with_what_to_do_instead(spark: SparkSession) -> None:
-    with (
-        PenstockServer() as server,
-        to_topic(server.bootstrap, topic="t", query_id="q") as writer,
-        pytest.raises(TransactionsMissing) as refused,
-    ):
-        writer(rows(spark, 1), 0)
-    assert "does not serve transactions (transactions are not served by this version of Penstock)" in str(refused.value)
-    assert '.format("penstock")' in str(refused.value)
 
 
 def test_brokers_that_are_not_there_are_told(spark: SparkSession) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.session import Session, simulated
+from broker.session import Session, batch, produce_request, simulated
 from penstock.broker import limits
+from penstock.wire.compression import Codec
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -241,3 +242,32 @@ async def test_logins_are_counted_in_the_metrics(s: Session) -> None:
         if sample.name == "penstock_logins_total"
     }
     assert counted == {"succeeded": 1, "failed": 1}
+
+
+@simulated(WITH_LOGINS)
+async def test_a_decompression_bomb_before_login_is_not_even_decoded(s: Session) -> None:
+    await s.create("t")
+    bomb = batch(bytes(4_000_000), codec=Codec.GZIP)
+    client = await connected(s)
+    with pytest.raises(ConnectionError):
+        await client.call(produce_request("t", bomb, 0, -1), 12)
+    assert "before the client has authenticated" in s.node.events.said("connection closed", "reason")[-1]
+    assert await s.values("t") == []
+
+
+@simulated(WITH_LOGINS)
+async def test_a_flood_of_tagged_fields_before_login_is_refused(s: Session) -> None:
+    client = await connected(s)
+    fields = b"".join(varint(number) + b"\x01x" for number in range(100, 20_100))
+    # ApiVersions v3: header v2 without tags, two compact strings, then twenty thousand tagged fields.
+    frame = b"\0\x12\0\x03" + bytes(4) + b"\xff\xff\0" + b"\x02a\x02b" + varint(20_000) + fields
+    with pytest.raises(ConnectionError):
+        await client.frames.request(frame)
+
+
+def varint(number: int) -> bytes:
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])

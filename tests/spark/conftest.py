@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 from client.secured_kafka import certificates
 from penstock.spark import reading
 from support.either import EITHER, server_of
-from support.penstock import PenstockServer
 from support.records import create_topic
 from support.server_process import ServerProcess
 
@@ -47,6 +46,4 @@ def new_topic(server: ServerProcess) -> Callable[..., str]:
 
 @pytest.fixture
 def transactional_server(server: ServerProcess) -> ServerProcess:
-    if isinstance(server, PenstockServer):
-        pytest.skip("Penstock's brokers have no transactions yet")
     return server

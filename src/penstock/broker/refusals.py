@@ -23,6 +23,8 @@ from penstock.wire.schema import Field, is_nullable, layout
 M = TypeVar("M", bound=Message)
 Error = tuple[ErrorCode, str | None]
 
+ERROR_FIELDS: Final = ("error_code", "partition_error_code")
+
 ABSENT: Final[dict[str, int | None]] = {
     "committed_offset": -1,
     "entries": None,
@@ -87,7 +89,7 @@ def element(cls: type[M], **names: object) -> Callable[[ErrorCode], M]:
 
 def _error_of(cls: type[Message], version: int, error: Error) -> dict[str, Any]:
     code, message = error
-    values = {"error_code": code, **_absent(cls, version)}
+    values = {_error_field(cls, version): code, **_absent(cls, version)}
     if "error_message" in values:
         values["error_message"] = code.message if message is None else message
     return values
@@ -166,7 +168,13 @@ def _fields(cls: type[Message], version: int) -> tuple[Field, ...]:
 
 @cache
 def _has_error(cls: type[Message], version: int) -> bool:
-    return any(field.name == "error_code" for field in _fields(cls, version))
+    return bool(_error_field(cls, version))
+
+
+@cache
+def _error_field(cls: type[Message], version: int) -> str:
+    """The name of the field with the error code; empty if there is none."""
+    return next((field.name for field in _fields(cls, version) if field.name in ERROR_FIELDS), "")
 
 
 def _carries_error(field: Field, version: int) -> bool:

@@ -299,6 +299,11 @@ def _line(progress: Progress) -> str:
 
 def _left(progress: Progress) -> str:
     left_s = progress.left_s
+    if progress.falls_behind:
+        return (
+            f"{progress.per_second:,.0f}/s, and producers write {progress.incoming_per_second:,.0f}/s: it cannot catch "
+            "up; give Spark more cores (--master)"
+        )
     if left_s is None:
         return "no estimate yet"
     return f"{progress.per_second:,.0f}/s, about {left_s:,.0f} s left"

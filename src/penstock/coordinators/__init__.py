@@ -1,7 +1,7 @@
 """Coordinators: state machines that live in internal topics.
 
-A *shard* is the state of one partition of an internal topic (`__consumer_offsets` today; transactions and share groups
-are further kinds of shards on the same mechanism). It is pure: its inputs are requests, timers and metadata changes,
+A *shard* is the state of one partition of an internal topic (`__consumer_offsets`, `__transaction_state`; share groups
+are a further kind of shard on the same mechanism). It is pure: its inputs are requests, timers and metadata changes,
 and its effects go into the `Turn` it is given: records to append, replies to this or earlier requests, requests to
 other brokers, and timers. It never waits, and it accesses neither disk nor network nor clock.
 
@@ -26,6 +26,7 @@ A *host* (`penstock.coordinators.host`) runs one shard for as long as this broke
     host           runs one shard; with `turn`, `timers`, `clock` and `loading`
     partitioning   which partition a key belongs to
     groups         the shard of groups and their offsets (a package)
+    transactions   the shard of transactional ids (a package)
 
 `penstock.broker.coordination` declares the kinds of coordinators and keeps a host for every partition it leads.
 

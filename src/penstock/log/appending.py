@@ -112,7 +112,7 @@ class Writer:
         *,
         origin: AppendOrigin = CLIENT,
         checked: bool = False,
-        verification: Verification | None = UNCHECKED,
+        verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> Appended:
         """Validate, stamp and write the batches of one request, all or none. Raises KafkaError, and TooLargeForLoop for
@@ -250,7 +250,7 @@ class Writer:
         wall_ms: int,
         origin: AppendOrigin,
         checked: bool = False,
-        verification: Verification | None = UNCHECKED,
+        verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> Appended:
         """`append_leader` with full validation, for batches that did not pass its fast checks."""

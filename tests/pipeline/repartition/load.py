@@ -99,7 +99,7 @@ class Load:
                 # Only when the new topic has all of the old one may it be written to: else a key's order would be lost.
                 assert self._switched.wait(300), "it was refused, and nobody said where to write instead"
                 producer, topic = Producer(self._settings), self._target
-            self._stop.wait(0.1)
+            self._stop.wait(0.2)
 
     def _write_window(self, producer: Producer, topic: str, window: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Those that were refused, in their order."""

@@ -53,7 +53,7 @@ def crash_at(step: str, times: int = 1) -> Wishes:
             if left[0] == 0:
                 raise Crash(step)
 
-    return Wishes(watch=watch, lease_s=30, records_per_chunk=1_000, may_switch=lambda plan: step != "chunk")
+    return Wishes(watch=watch, lease_s=60, may_switch=lambda plan: step != "chunk")
 
 
 def own_settings(bootstrap: str, topic: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def test_nothing_is_lost_and_the_order_of_keys_is_kept_across_the_switch(
             live.close()  # its consumers stop when the operator is told of them; it commits what it had read
 
     wishes = Wishes(
-        announce=lambda plan: load.switch_to(plan.target), show=show, lease_s=30, records_per_chunk=5_000,
+        announce=lambda plan: load.switch_to(plan.target), show=show, lease_s=60,
         may_switch=lambda plan: plan.written >= 2_000,
     )  # fmt: skip
     plan = Repartition(spark, broker, RepartitionOrder(topic, 5), wishes=wishes).run()
@@ -130,6 +130,7 @@ STEPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_that_crashed_at_any_step_is_resumed(spark: SparkSession, server: ServerProcess, topic: str) -> None:
     """One repartitioning whose driver dies at each step in turn; each run goes on where the last one ended."""
     broker = server.bootstrap
@@ -144,7 +145,8 @@ def test_a_run_that_crashed_at_any_step_is_resumed(spark: SparkSession, server: 
     plan = Repartition(spark, broker, order).run()
     assert plan.phase is Phase.DONE
     load.switch_to(plan.target)  # the run that crashed after the switch announced it
-    account(read_topic(broker, plan.target), load.stop())
+    sent = load.stop()
+    account(read_topic(broker, plan.target), sent)
     assert read_plan({"bootstrap.servers": broker}, topic) == plan
 
 

@@ -473,11 +473,11 @@ class PendingFetch:
                 if item.leader_epoch >= 0:
                     partition.check_epoch(item.leader_epoch)
                 high_watermark = upto = partition.high_watermark
-                last_stable: int | None = None
+                stable = None
                 if log.transactions is not None:
-                    last_stable = log.last_stable_offset(high_watermark)
+                    stable = log.last_stable_offset(high_watermark)
                     if committed:
-                        upto = last_stable
+                        upto = stable
                 aborted = no_aborted
                 offset = item.fetch_offset
                 if self._rack and partition.leader is not None and fetch.selector is not None:
@@ -489,23 +489,19 @@ class PendingFetch:
                 if item.last_fetched_epoch >= 0 and offset >= log.start_offset:
                     diverging = diverging_epoch(log.epoch_end_offset(item.last_fetched_epoch), item)
                     if diverging is not None:
-                        reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging))
+                        reads.append(Read(item, 0, high_watermark, log.start_offset, None, diverging=diverging))
                         self._enough = True
                         continue
                 if offset == upto:
                     if partition.leader is not None and partition.leader.stranded:
                         # A stranded leader commits nothing, and cannot know what its successor has committed.
                         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                    reads.append(
-                        Read(item, 0, high_watermark, log.start_offset, None, last_stable=last_stable, aborted=aborted)
-                    )
+                    reads.append(Read(item, 0, high_watermark, log.start_offset, None, stable, aborted))
                     continue
                 if offset > upto or offset < log.start_offset:
                     if offset > log.end_offset or offset < log.start_offset:
                         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    reads.append(
-                        Read(item, 0, high_watermark, log.start_offset, None, last_stable=last_stable, aborted=aborted)
-                    )
+                    reads.append(Read(item, 0, high_watermark, log.start_offset, None, stable, aborted))
                     continue
                 found: Slice | None = None
                 # The first batch goes out whatever the limits are: they must not stop a reader for ever.
@@ -537,9 +533,7 @@ class PendingFetch:
                         budget -= found.size
                     else:
                         found = None
-                reads.append(
-                    Read(item, 0, high_watermark, log.start_offset, found, last_stable=last_stable, aborted=aborted)
-                )
+                reads.append(Read(item, 0, high_watermark, log.start_offset, found, stable, aborted))
             except (KafkaError, OSError) as error:
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 if isinstance(error, DamagedSegment):

@@ -15,9 +15,11 @@ from penstock.broker.net.request import Request
 from penstock.broker.net.slices import Slices
 from penstock.broker.node import Node
 from penstock.broker.refusals import element
+from penstock.coordinators.groups.offset_requests import UnreadOffsets
 from penstock.coordinators.groups.shard import GroupShard
 from penstock.coordinators.host import PendingReply
 from penstock.wire.acls import Operation, ResourceKind
+from penstock.wire.codec import Message
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -39,6 +41,10 @@ AT_ONCE_MAX = 20
 """Groups that are fetched without yielding to the loop."""
 OFFSETS_AT_ONCE_MAX = 50
 """Offsets that are encoded without yielding to the loop; each may have 4 KB of metadata."""
+NAMED_AT_ONCE_MAX = 1_000
+"""Partitions that one coordinator is asked for without yielding to the loop."""
+READ_BETWEEN_LOOKS = 8
+"""Offsets that are decoded between two looks at the clock: some 10 µs each, more with metadata."""
 
 
 def serve(
@@ -47,13 +53,13 @@ def serve(
     groups = body.groups if request.version >= BATCHED_FROM else [single_group(body)]
     if request.is_restricted:
         return fetch_allowed(node, request, body, groups)
-    if len(groups) > AT_ONCE_MAX:
+    if len(groups) > AT_ONCE_MAX or any(count_named(group) > NAMED_AT_ONCE_MAX for group in groups):
         return serve_many(node, request, body, groups)
     asked = [ask(node, request, body, group) for group in groups]
-    if all(one.answer is not None for one in asked):
-        answers = [one.answer for one in asked if isinstance(one.answer, OffsetFetchResponseGroup)]
-        if sum(len(topic.partitions) for group in answers for topic in group.topics) <= OFFSETS_AT_ONCE_MAX:
-            return answered(request, body, answers)
+    answers = [one.answer for one in asked if isinstance(one.answer, OffsetFetchResponseGroup)]
+    count = sum(len(topic.partitions) for group in answers for topic in group.topics)
+    if len(answers) == len(asked) and count <= OFFSETS_AT_ONCE_MAX:
+        return answered(request, body, answers)
     return wait(node, request, body, asked)
 
 
@@ -72,24 +78,86 @@ def ask(node: Node, request: Request, body: OffsetFetchRequest, group: OffsetFet
 async def wait(
     node: Node, request: Request, body: OffsetFetchRequest, asked: list[PendingReply]
 ) -> OffsetFetchResponse:
-    answers = [await node.coordinators.settled(one, OffsetFetchResponseGroup) for one in asked]
-    return answered(request, body, answers)
+    return answered(request, body, [await read(node, request, one) for one in asked])
+
+
+async def read(node: Node, request: Request, asked: PendingReply) -> OffsetFetchResponseGroup:
+    """The answer of a coordinator. All offsets of a large group are decoded here, in slices."""
+    found = await node.coordinators.settled(asked, Message)
+    if isinstance(found, UnreadOffsets):
+        with request.slices() as slices:
+            return await slices.drive(found.read(), steps_between_looks=READ_BETWEEN_LOOKS)
+    assert isinstance(found, OffsetFetchResponseGroup)
+    return found
+
+
+def count_named(group: OffsetFetchRequestGroup) -> int:
+    return sum(len(topic.partition_indexes) for topic in group.topics or ())
+
+
+def portions(group: OffsetFetchRequestGroup) -> list[OffsetFetchRequestGroup]:
+    """A request for many partitions as several for fewer: a coordinator answers each in one go."""
+    if group.topics is None or count_named(group) <= NAMED_AT_ONCE_MAX:
+        return [group]
+    parts: list[list[OffsetFetchRequestTopics]] = [[]]
+    room = NAMED_AT_ONCE_MAX
+    for topic in group.topics:
+        start = 0
+        while start < len(topic.partition_indexes) or not topic.partition_indexes:
+            if room <= 0:
+                parts.append([])
+                room = NAMED_AT_ONCE_MAX
+            taken = topic.partition_indexes[start : start + room]
+            named = OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=taken)
+            parts[-1].append(named)
+            start += len(taken)
+            room -= max(1, len(taken))
+            if not topic.partition_indexes:
+                break
+    return [
+        OffsetFetchRequestGroup(
+            group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=topics
+        )
+        for topics in parts
+    ]
+
+
+def joined(parts: list[OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
+    """The answers to `portions`, as one. The first error is that of the group."""
+    whole = parts[0]
+    for part in parts[1:]:
+        if whole.error_code:
+            break
+        if part.error_code:
+            return part
+        for topic in part.topics:
+            last = whole.topics[-1] if whole.topics else None
+            if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+                last.partitions += topic.partitions
+            else:
+                whole.topics.append(topic)
+    return whole
 
 
 async def serve_many(
     node: Node, request: Request, body: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
-    asked = []
+    asked: list[list[PendingReply]] = []
     with request.slices() as slices:
         for group in groups:
-            asked.append(ask(node, request, body, group))
-            await slices.breathe()
+            asked.append([])
+            for portion in portions(group):
+                asked[-1].append(ask(node, request, body, portion))
+                await slices.breathe()
     # Without a place: some may have to wait for a commit.
     answers = []
     others = Slices(node.runtime)
-    for one in asked:
-        answers.append(await node.coordinators.settled(one, OffsetFetchResponseGroup))
-        await others.breathe()
+    for parts in asked:
+        found = []
+        for one in parts:
+            found.append(await read(node, request, one))
+            await others.breathe()
+        answers.append(joined(found))
     return answered(request, body, answers)
 
 
@@ -110,7 +178,7 @@ async def fetch_allowed(
             may = [may_describe(node, request, topic.name, topic.topic_id) for topic in group.topics]
             denied = [topic for topic, is_allowed in zip(group.topics, may, strict=True) if not is_allowed]
             group.topics = [topic for topic, is_allowed in zip(group.topics, may, strict=True) if is_allowed]
-        answer = await node.coordinators.settled(ask(node, request, body, group), OffsetFetchResponseGroup)
+        answer = joined([await read(node, request, ask(node, request, body, part)) for part in portions(group)])
         if not answer.error_code:
             answer.topics = [t for t in answer.topics if may_describe(node, request, t.name, t.topic_id)]
             answer.topics += [denial(topic) for topic in denied]

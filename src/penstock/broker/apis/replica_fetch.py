@@ -135,7 +135,7 @@ class ReplicaFetch:
             return Read(item, ErrorCode.OFFSET_OUT_OF_RANGE, leader.high_watermark, log.start_offset, None)
         diverging = compare(log, item)
         if diverging is not None:
-            return Read(item, 0, leader.high_watermark, log.start_offset, None, diverging)
+            return Read(item, 0, leader.high_watermark, log.start_offset, None, diverging=diverging)
         broker = self.image().broker(session.replica_id)
         eligible = broker is not None and broker.active and broker.epoch == session.replica_epoch
         now_ms = self.runtime.now_ms()

@@ -44,14 +44,14 @@ class Read(NamedTuple):
     high_watermark: int
     log_start: int
     slice: Slice | None
-    diverging: tuple[int, int] | None = None
-    leader: tuple[int, int] | None = None
-    preferred: int = NO_PREFERRED_REPLICA
-    """The replica that the consumer should read from."""
     last_stable: int | None = None
     """The last stable offset; None if no transaction is open, so that it equals the high watermark."""
     aborted: Sequence[tuple[int, int]] | None = None
     """Aborted transactions in the records (producer id, first offset); None for read_uncommitted."""
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+    preferred: int = NO_PREFERRED_REPLICA
+    """The replica that the consumer should read from."""
 
 
 def release(reads: list[Read]) -> None:
@@ -95,7 +95,7 @@ def encode_in_slices(
             out += _pack_short(len(topic))
             out += topic
         _count(out, len(of_topic), flexible)
-        for item, error, high_watermark, log_start, found, diverging, leader, preferred, stable, aborted in of_topic:
+        for item, error, high_watermark, log_start, found, stable, aborted, diverging, leader, preferred in of_topic:
             done += 1
             if not done % RUN:
                 yield

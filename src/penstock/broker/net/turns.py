@@ -41,7 +41,13 @@ FOLLOWER_WEIGHT = 100.0
 """The weight of a follower, in clients: produce requests wait for followers."""
 
 BUSY_MS = 500.0
-"""For how long a connection counts as busy."""
+"""For how long a connection counts as busy, at least."""
+
+BUSY_PER_MS = 400.0
+"""A long turn makes it count as busy for so many times its length. So hundreds of connections, each with one long
+request at a time, stay in the second queue while each waits for the others."""
+
+BUSY_MS_MAX = 10_000.0
 
 
 class Turnable(Protocol):
@@ -151,8 +157,9 @@ class Turns:
         began_ms = self._cpu_ms()
         more = connection.take_turn(now_ms, now_ms + FRESH_MS)
         now_ms = self._now_ms()
-        if more or self._cpu_ms() - began_ms > LONG_MS:
-            connection.busy_until_ms = now_ms + BUSY_MS
+        used_ms = self._cpu_ms() - began_ms
+        if more or used_ms > LONG_MS:
+            connection.busy_until_ms = now_ms + busy_for_ms(used_ms)
         if more:
             self._queue_busy(connection)
         return now_ms
@@ -164,11 +171,18 @@ class Turns:
         self._virtual_ms = virtual_ms
         began_ms = self._cpu_ms()
         more = connection.take_turn(now_ms, now_ms + SLICE_MS)
-        virtual_ms += (self._cpu_ms() - began_ms) / connection.weight
+        used_ms = self._cpu_ms() - began_ms
+        virtual_ms += used_ms / connection.weight
         connection.virtual_ms = virtual_ms
         self._newest_ms = max(self._newest_ms, virtual_ms)
         now_ms = self._now_ms()
+        if more or used_ms > LONG_MS:
+            connection.busy_until_ms = now_ms + busy_for_ms(used_ms)
         if more:
-            connection.busy_until_ms = now_ms + BUSY_MS
             self._queue_busy(connection)
         return now_ms
+
+
+def busy_for_ms(used_ms: float) -> float:
+    """For how long a turn that took this long makes its connection count as busy."""
+    return BUSY_MS if used_ms <= LONG_MS else min(BUSY_MS_MAX, max(BUSY_MS, used_ms * BUSY_PER_MS))

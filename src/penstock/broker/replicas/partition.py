@@ -417,9 +417,12 @@ class Partition:
         assert log is not None
         if acks == -1 and leader.refuses_acks_all:
             raise _refusal_of_acks_all(leader)
-        appended = log.writer.append_leader(
-            records, self.leader_epoch, wall_ms, checked=checked, verification=verification
-        )
+        if checked or verification is not None:
+            appended = log.writer.append_leader(
+                records, self.leader_epoch, wall_ms, checked=checked, verification=verification
+            )
+        else:
+            appended = log.writer.append_leader(records, self.leader_epoch, wall_ms)
         if not appended.duplicate:
             before = leader.high_watermark
             if leader.on_append(log.end_offset, log.stable_end) != before:
@@ -517,8 +520,7 @@ class Partition:
                     self._wakes.run_soon()
         if self.fetch_waiters:
             self._wakes.mark(self)
-        log = self.log
-        if self.committed_waiters or (log is not None and log.transactions is not None):
+        if self.committed_waiters is not None or self.log.transactions is not None:  # type: ignore[union-attr]
             self._stable_advanced(high_watermark)
 
     # ---- readers

@@ -7,6 +7,7 @@ only (KIP-447), 8 takes several groups (KIP-709), 9 member epochs, 10 topic ids.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from itertools import chain
 from typing import Final
 
@@ -20,6 +21,7 @@ from penstock.coordinators.groups.records import (
     OFFSET_VALUE_VERSION,
     RECORD_OVERHEAD_BYTES,
     decode_offset_value,
+    offset_key_partition,
     offset_key_prefix,
     offset_value,
     pack_partition,
@@ -28,7 +30,8 @@ from penstock.coordinators.groups.records import (
 )
 from penstock.coordinators.groups.table import AnyGroup, GroupTable
 from penstock.coordinators.shard import RequestInfo, Ticket, Turn
-from penstock.metadata import TopicImage
+from penstock.metadata import MetadataImage, TopicImage
+from penstock.wire.codec import Message
 from penstock.wire.commits import PlainCommit
 from penstock.wire.errors import ErrorCode, KafkaError
 from penstock.wire.messages.offset_commit import (
@@ -57,6 +60,8 @@ TOPIC_IDS_FROM: Final = 10
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 
 NO_OFFSET: Final = -1
+READ_AT_ONCE_MAX: Final = 50
+"""Offsets that are decoded in one go when all of a group are asked for; each may have 4 KB of metadata."""
 
 
 class OffsetRequests:
@@ -193,10 +198,11 @@ class OffsetRequests:
                 turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, [], error.code))
                 return
         if request.topics is None:
-            topics = self._fetch_all(turn, info, request.group_id, require_stable)
-        else:
-            by_id = info.version >= TOPIC_IDS_FROM
-            topics = [self._fetch_topic(turn, by_id, request.group_id, t, require_stable) for t in request.topics]
+            found = self._all_offsets(turn, info, request.group_id, require_stable)
+            turn.reply(ticket, found if len(found.entries) > READ_AT_ONCE_MAX else at_once(found.read()))
+            return
+        by_id = info.version >= TOPIC_IDS_FROM
+        topics = [self._fetch_topic(turn, by_id, request.group_id, t, require_stable) for t in request.topics]
         turn.reply(ticket, OffsetFetchResponseGroup(request.group_id, topics))
 
     def _fetch_topic(
@@ -231,24 +237,13 @@ class OffsetRequests:
                 results.append(_fetched(index, value, topic.topic_id))
         return OffsetFetchResponseTopics(topic.topic_id, topic.name, results)
 
-    def _fetch_all(
-        self, turn: Turn, info: RequestInfo, group_id: str, require_stable: bool
-    ) -> list[OffsetFetchResponseTopics]:
-        by_id = info.version >= TOPIC_IDS_FROM
+    def _all_offsets(self, turn: Turn, info: RequestInfo, group_id: str, require_stable: bool) -> UnreadOffsets:
         offsets = self._table.offsets
-        topics: dict[str, OffsetFetchResponseTopics] = {}
-        unstable = require_stable and offsets.has_open_transactions(group_id)
-        for name, index, key, value in offsets.of_group(group_id):
-            response = topics.get(name)
-            if response is None:
-                image = turn.image.topic(name) if by_id else None
-                response = topics[name] = OffsetFetchResponseTopics(_topic_id(image), name, [])
-            if unstable and offsets.is_pending(group_id, key):
-                response.partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            else:
-                response.partitions.append(_fetched(index, value))
-        # A request by topic ids cannot be answered for a deleted topic, which has no id any more.
-        return [topic for topic in topics.values() if not by_id or topic.topic_id != ZERO_UUID]
+        entries = list(offsets.groups.get(group_id, {}).items())
+        pending: frozenset[bytes] = frozenset()
+        if require_stable and offsets.has_open_transactions(group_id):
+            pending = frozenset(key for key, _ in entries if offsets.is_pending(group_id, key))
+        return UnreadOffsets(group_id, entries, pending, turn.image if info.version >= TOPIC_IDS_FROM else None)
 
     # -- delete ------------------------------------------------------------------------------------------------------
 
@@ -289,6 +284,48 @@ class OffsetRequests:
             )
         response = OffsetDeleteResponse(topics=topics)
         self._deletion.delete(turn, entries, lambda last: last.reply(ticket, response))
+
+
+class UnreadOffsets(Message):
+    """All offsets of a large group, as they were at one moment, not decoded yet.
+
+    A group may have a hundred thousand offsets with 4 KB of metadata each: to decode them would hold the loop.
+    """
+
+    group_id: str
+    entries: list[tuple[bytes, bytes]]
+    """Keys and values of the records, in the order of their first commits."""
+    pending: frozenset[bytes]
+    """Keys for which an open transaction has committed an offset, if the client wants stable offsets."""
+    image: MetadataImage | None
+    """For the ids of topics, if the client wants these."""
+
+    def read(self) -> Generator[None, None, OffsetFetchResponseGroup]:
+        """The answer, made in slices."""
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        for key, value in self.entries:
+            yield
+            name, index = offset_key_partition(key)
+            response = topics.get(name)
+            if response is None:
+                image = self.image.topic(name) if self.image is not None else None
+                response = topics[name] = OffsetFetchResponseTopics(_topic_id(image), name, [])
+            if key in self.pending:
+                response.partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                response.partitions.append(_fetched(index, value))
+        # A request by topic ids cannot be answered for a deleted topic, which has no id any more.
+        found = [topic for topic in topics.values() if self.image is None or topic.topic_id != ZERO_UUID]
+        return OffsetFetchResponseGroup(self.group_id, found)
+
+
+def at_once(work: Generator[None, None, OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: OffsetFetchResponseGroup = end.value
+            return result
 
 
 def plain_records(turn: Turn, info: RequestInfo, commit: PlainCommit) -> list[tuple[bytes, bytes]]:

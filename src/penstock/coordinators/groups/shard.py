@@ -9,6 +9,7 @@ the background, so that members of the former coordinator's groups get their ses
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.coordinators.groups.classic import CLASSIC_TYPE, ClassicGroups
@@ -164,11 +165,22 @@ class GroupShard(Shard):
         """One group of a ConsumerGroupDescribe."""
         self.consumers.describe(turn, ticket, info, group_id)
 
-    def list_groups(self, turn: Turn, ticket: Ticket, states_filter: list[str], types_filter: list[str]) -> None:
-        """List the groups with these states and types (case-insensitive); an empty filter matches all."""
+    def list_groups(
+        self,
+        turn: Turn,
+        ticket: Ticket,
+        states_filter: list[str],
+        types_filter: list[str],
+        among: Sequence[str] | None = None,
+    ) -> None:
+        """List the groups with these states and types (case-insensitive); an empty filter matches all.
+
+        `among`: only these ids, those of them that are still there.
+        """
         states = [state.lower() for state in states_filter]
         types = [kind.lower() for kind in types_filter]
-        everything = [self._listed(turn, group_id) for group_id in self.table.group_ids()]
+        ids = self.table.group_ids() if among is None else [one for one in among if self.table.has(one)]
+        everything = [self._listed(turn, group_id) for group_id in ids]
         groups = [
             listed
             for listed in everything

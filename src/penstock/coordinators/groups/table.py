@@ -67,6 +67,9 @@ class GroupTable:
         """The ids of all groups, in a deterministic order."""
         return list(dict.fromkeys([*self.groups, *self._undecoded, *self.offsets.groups]))
 
+    def has(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self._undecoded or group_id in self.offsets.groups
+
     def has_room(self) -> bool:
         known = len(self.groups) + len(self._undecoded)
         return max(known, len(self.offsets.groups)) < GROUPS_PER_SHARD_MAX and not self.config.memory.is_full

@@ -29,7 +29,7 @@ did arrive are found by it (`copying`), and only the others are written. Tasks w
 chunk any more when it is looked at.
 
 The state (`plan`) is a record of a compacted topic (`ledger`), so any machine can go on with it. The log of that topic
-also decides who goes on: each run writes its name there, and one that finds a newer name behind its own stops.
+also decides who goes on (`claims`): each run claims the plan there, and one that finds a higher claim stops.
 
 Groups (`translation`, `groups`): while it copies, the copier notes waypoints: "when the old topic had been copied up to
 these offsets, the new one ended at those". From the waypoint before a group's position, the new topic is read once: the

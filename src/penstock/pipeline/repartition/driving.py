@@ -54,12 +54,21 @@ class Progress:
     """Offsets of the old topic that are behind the copier."""
     total: int
     per_second: float
+    """What the copy does while it copies."""
+    incoming_per_second: float = 0.0
+    """What producers add meanwhile."""
     waiting_for: tuple[str, ...] = ()
     """Groups that still have members in the old topic."""
 
     @property
     def left_s(self) -> float | None:
-        return (self.total - self.done) / self.per_second if self.per_second > 0 else None
+        """Until the copy has caught up; None before the first chunk, or if the producers are as fast as the copy."""
+        gained = self.per_second - self.incoming_per_second
+        return (self.total - self.done) / gained if gained > 0 else None
+
+    @property
+    def falls_behind(self) -> bool:
+        return 0 < self.per_second <= self.incoming_per_second
 
 
 def _always(plan: RepartitionPlan) -> bool:
@@ -110,6 +119,8 @@ class Repartition:
         self._wishes = wishes or Wishes()
         self._owner = uuid.uuid4().hex
         self._rate = 0.0
+        self._incoming = 0.0
+        self._seen: tuple[float, int] | None = None
         self._settings = fencing.TopicSettings(self._properties)
         self._groups = Groups(self._properties)
         self._ledger: Ledger
@@ -128,7 +139,8 @@ class Repartition:
         }
         with self._open():
             self._ledger.ensure()
-            plan = self._begin()
+            plan = self._ledger.claim(self._owner, self._begin)
+            self._wishes.watch(f"saved {plan.phase}")
             while not (plan.phase.is_over or self._stopped()):
                 self._wishes.watch(plan.phase)
                 before = plan.phase
@@ -143,12 +155,7 @@ class Repartition:
             found = self._ledger.newest() if self._ledger.exists() else None
             if found is None or found.phase is Phase.ABORTED:
                 return None
-            if found.phase.has_switched:
-                raise RepartitionError(
-                    f"{found.source} was switched to {found.target}: producers may have written there, so there is no "
-                    f"way back. Repartition {found.target} if it shall have another number of partitions"
-                )
-            plan = self._save(found.changed(owner=self._owner, phase=Phase.ABORTING))
+            plan = self._ledger.claim(self._owner, self._begin_abort)
             if plan.fence is not None:
                 fencing.lower_fence(self._settings, plan.source, plan.fence)
             if plan.chunk is not None:
@@ -160,9 +167,17 @@ class Repartition:
 
     # Phases
 
-    def _begin(self) -> RepartitionPlan:
+    def _begin_abort(self, found: RepartitionPlan | None) -> RepartitionPlan:
+        assert found is not None
+        if found.phase.has_switched:
+            raise RepartitionError(
+                f"{found.source} was switched to {found.target}: producers may have written there, so there is no "
+                f"way back. Repartition {found.target} if it shall have another number of partitions"
+            )
+        return found.changed(owner=self._owner, phase=Phase.ABORTING)
+
+    def _begin(self, found: RepartitionPlan | None) -> RepartitionPlan:
         order = self._order
-        found = self._ledger.newest()
         if found is not None and not found.phase.is_over:
             if found.phase is Phase.ABORTING:
                 raise RepartitionError(f"the repartitioning of {found.source} is being aborted: run --abort once more")
@@ -171,7 +186,7 @@ class Repartition:
                     f"{found.source} is being repartitioned already, to {found.partitions} partitions in "
                     f"{found.target}: go on with that (--partitions {found.partitions}), or --abort it first"
                 )
-            return self._save(found.changed(owner=self._owner))
+            return found.changed(owner=self._owner)
         source = self._cluster.topics([order.source])[order.source]
         if found is not None and found.phase is Phase.DONE and self._topics.find(found.target) is not None:
             raise RepartitionError(
@@ -186,7 +201,7 @@ class Repartition:
             raise RepartitionError(f"there is a topic {order.target_name} already: choose another name with --to")
         if not self._wishes.producers_stopped:
             fencing.choose_fence(self._settings, order.source)
-        return self._save(RepartitionPlan.new(order, self._owner, _now_ms()))
+        return RepartitionPlan.new(order, self._owner, _now_ms())
 
     def _prepare(self, plan: RepartitionPlan) -> RepartitionPlan:
         source = self._cluster.topics([plan.source])[plan.source]
@@ -217,7 +232,7 @@ class Repartition:
                         fence = fencing.choose_fence(self._settings, plan.source)
                     return self._save(plan.changed(phase=Phase.FENCING, fence=fence))
                 self._wait(FOLLOW_EVERY_S)
-                self._ledger.check(plan)
+                self._ledger.check()
             if backlog or plan.chunk is not None:
                 plan = self._step(plan, ends)
         return plan
@@ -273,7 +288,7 @@ class Repartition:
             moved = self._move(plan, left)
             plan = self._save(plan.changed(groups={**plan.groups, **moved})) if moved else plan
             waiting = tuple(sorted(left.keys() - moved.keys()))
-            self._wishes.show(Progress(plan.phase, sum(plan.positions), sum(plan.positions), 0.0, waiting))
+            self._wishes.show(Progress(plan.phase, sum(plan.positions), sum(plan.positions), 0.0, 0.0, waiting))
             wait_s = self._wishes.group_wait_s
             if waiting and (self._stopped() or (wait_s is not None and time.monotonic() - began_s >= wait_s)):
                 return plan
@@ -327,7 +342,12 @@ class Repartition:
 
     def _show(self, plan: RepartitionPlan, ends: tuple[int, ...]) -> None:
         done, total = sum(plan.positions) - sum(plan.starts), sum(ends) - sum(plan.starts)
-        self._wishes.show(Progress(plan.phase, min(done, total), total, self._rate))
+        now_s = time.monotonic()
+        if self._seen is not None and now_s > self._seen[0]:
+            rate = (total - self._seen[1]) / (now_s - self._seen[0])
+            self._incoming = rate if not self._incoming else 0.5 * (self._incoming + rate)
+        self._seen = (now_s, total)
+        self._wishes.show(Progress(plan.phase, min(done, total), total, self._rate, self._incoming))
 
     def _save(self, plan: RepartitionPlan) -> RepartitionPlan:
         saved = self._ledger.save(plan)
