@@ -12,8 +12,10 @@ from penstock.broker.client_metrics import manager, series
 from penstock.broker.client_metrics.otlp import POINTS_MAX, Payload, Point, Temporality, read_metrics
 from penstock.broker.client_metrics.series import ClientSeries
 from penstock.broker.net.slices import at_once
+from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Codec, compress
 from penstock.wire.errors import ErrorCode, WireError
+from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from penstock.wire.messages.push_telemetry import PushTelemetryRequest
 from penstock.wire.uuids import ZERO_UUID
@@ -175,6 +177,21 @@ async def test_without_a_subscription_a_client_is_asked_for_nothing(s: Session) 
     assert told.client_instance_id != ZERO_UUID
     assert told.accepted_compression_types == [4, 3, 1, 2]
     assert (told.telemetry_max_bytes, told.delta_temporality) == (1_048_576, True)
+
+
+@simulated()
+async def test_clients_hear_of_telemetry_only_while_there_is_a_subscription(s: Session) -> None:
+    """A client that hears of it asks at once, and librdkafka prints a line about its instance id."""
+
+    async def named() -> set[int]:
+        found = {api.api_key for api in (await s.call(ApiVersionsRequest(), 0)).api_keys}
+        return found & {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+    assert await named() == set()
+    await subscribe(s, "all", metrics="*")
+    assert await named() == {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    await subscribe(s, "all", metrics=None)
+    assert await named() == set()
 
 
 @simulated()

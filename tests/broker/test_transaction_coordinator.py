@@ -41,6 +41,7 @@ from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from support.sampling import some
 
 SETTINGS = {**QUICK, "transaction.state.log.num.partitions": "2"}
@@ -143,6 +144,24 @@ async def test_a_member_with_an_old_epoch_commits_nothing_through_its_producer(s
     ):
         code = await commit_offset(s, producer, 5, generation_id=epoch, member_id=member_id)
         assert code is expected, (epoch, member_id)
+
+
+@simulated(SETTINGS)
+async def test_requests_add_partitions_by_themselves_only_under_version_2(s: Session) -> None:
+    await s.create("t", partitions=2)
+    await find(s, "g")
+    producer = await started(s)
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    assert (await s.call(UpdateFeaturesRequest(feature_updates=[update]), 2)).error_code == 0
+    await s.until(lambda: s.node.served.quorum.image.features.get("transaction.version") == 1)
+    refused = await send(s, b"value", producer_id=producer[0], epoch=producer[1], transactional_id="x")
+    assert refused.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    assert await commit_offset(s, producer, 5) is ErrorCode.TRANSACTION_ABORTABLE
+    assert await add(s, producer, 0, version=3) == [(0, 0)]
+    await wrote(s, producer, b"value", 0)
+    assert await ended(s, producer, True, version=4) == (-1, -1)
+    assert await completed(s) == "CompleteCommit"
+    assert await read_committed(s) == [b"value"]
 
 
 @simulated(SETTINGS)

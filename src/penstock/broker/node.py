@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from penstock.broker.quorum.shell import MetadataQuorum
 
 
+TELEMETRY_APIS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
+
 def advertised(served: dict[ApiKey, ServedApi]) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
@@ -103,7 +106,15 @@ class Node(ControllerNode):
         """Metrics that clients push."""
         self.verifier: Verifier
         """Asks transaction coordinators. Set by the server."""
-        self.advertised_apis = advertised(SERVED)
+        self._apis = advertised(SERVED)
+        self._apis_without_telemetry = [api for api in self._apis if api.api_key not in TELEMETRY_APIS]
+
+    @property
+    def advertised_apis(self) -> list[ApiVersion]:
+        """The APIs that ApiVersions names. Those of client metrics only while somebody has subscribed to metrics: a
+        client that knows them asks at once, and librdkafka prints a line about it. Kafka names them only if it has a
+        plug-in that receives metrics."""
+        return self._apis if self.client_metrics.has_subscriptions else self._apis_without_telemetry
 
     @property
     def controller_id(self) -> int:

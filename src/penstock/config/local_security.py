@@ -43,6 +43,7 @@ def secure_settings(directory: str, node_id: int, nodes: Iterable[int]) -> dict[
         "listener.name.controller.ssl.client.auth": "required",
         f"listener.name.{CLIENT_LISTENER.lower()}.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "authorizer.class.name": AUTHORIZER,
+        "penstock.audit.destination": "file",
         "super.users": ";".join(f"User:{name}" for name in (ADMIN, *map(node_name, nodes))),
     }
 

@@ -80,6 +80,10 @@ class ClientMetrics:
         self.pushes = 0
         self.refused = 0
 
+    @property
+    def has_subscriptions(self) -> bool:
+        return bool(self._subscriptions)
+
     async def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         for kind, name in delta.configs_changed:
             if kind == ResourceType.CLIENT_METRICS:
