@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock import client
+from penstock.monitor.scraping import scrape
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.messages.offset_commit import (
@@ -57,18 +58,20 @@ def main() -> None:
             _commit(cluster, options.groups, topics)
             print(f"{topics * PARTITIONS_PER_TOPIC:,} partitions, {options.groups:,} groups", flush=True)
             before = _latencies(cluster, options.seconds / 2)
-            with _monitor(address, metrics) as pid:
+            with _monitor(address, metrics) as (pid, served):
                 time.sleep(WARM_UP_S)
                 cpu_s, began_s = _cpu_s(pid), time.monotonic()
                 during = _latencies(cluster, options.seconds)
                 share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began_s)
                 resident = _resident_bytes(pid)
+                intervals = scrape(served, ["penstock_monitor_interval_seconds"])
     found = {
         "partitions": topics * PARTITIONS_PER_TOPIC,
         "groups": options.groups,
         "seconds": options.seconds,
         "monitor_core_share": round(share, 4),
         "monitor_resident_mb": round(resident / 1e6, 1),
+        "monitor_intervals_s": intervals,
         "produce_p50_ms": {"without": _quantile(before, 0.5), "with": _quantile(during, 0.5)},
         "produce_p99_ms": {"without": _quantile(before, 0.99), "with": _quantile(during, 0.99)},
     }
@@ -99,12 +102,13 @@ def _broker(directory: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _monitor(address: str, metrics: str) -> Iterator[int]:
+def _monitor(address: str, metrics: str) -> Iterator[tuple[int, str]]:
     command = [sys.executable, "-m", "penstock", "monitor", "-b", address, "--scrape", f"1={metrics}"]
-    command += ["--metrics", f"127.0.0.1:{_free_port()}"]
+    served = f"127.0.0.1:{_free_port()}"
+    command += ["--metrics", served]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        yield process.pid
+        yield process.pid, served
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)

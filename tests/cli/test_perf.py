@@ -53,6 +53,15 @@ def test_records_are_produced_and_consumed_and_counted(on: Run, topic: str) -> N
     assert (counted["records"], counted["bytes"]) == (3000, 150_000)
 
 
+def test_latency_as_a_series_has_a_row_for_every_round(on: Run, topic: str) -> None:
+    shape = ("--topic", topic, "--num-records", 3, "--producer-acks", "all", "--rounds", 3, "--every", 0)
+    rows = [json.loads(line) for line in on("perf", "latency", *shape, "--json").lines]
+    assert [row["acks"] for row in rows] == ["all"] * 3
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
+    lines = on("perf", "latency", *shape).lines
+    assert lines[-4].startswith("time\tacks\tp50 ms")
+
+
 def test_latency_is_measured_for_every_level_of_acks_and_judged(on: Run, topic: str) -> None:
     shape = ("--record-size", 20, "--record-key-size", 5, "--num-headers", 1, "--record-header-key-size", 3)
     done = on("perf", "latency", "--topic", topic, "--num-records", 20, *shape)

@@ -155,6 +155,14 @@ def test_ten_thousand_different_topics_are_planned_one_by_one() -> None:
     assert (len(plan.topics), plan.partitions) == (10_000, 100_000)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(60)
+def test_a_million_partitions_of_different_topics_are_planned_within_a_minute() -> None:
+    one = largest().topics[0]
+    spec = replace(largest(), topics=tuple(replace(one, name=f"t{number}", count=1) for number in range(100_000)))
+    assert plan_cluster(CATALOGUE, spec).partitions == 1_000_000
+
+
 @settings(max_examples=60)
 @given(
     st.floats(1, 1e5), st.floats(1, 20), st.floats(1, 10), st.floats(1, 5), st.integers(1, 4), st.floats(0, 3),

@@ -8,6 +8,8 @@ the classes of use (`penstock.perf.classes`).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +47,7 @@ LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 EXAMPLES = examples(
     ("penstock perf latency --topic t --num-records 1000 --record-size 100", "acks=0, 1 and all, and what they allow"),
     ("penstock perf latency --topic t --num-records 10000 --producer-acks all --record-size 1024", "one of them"),
+    ("penstock perf latency --topic t --num-records 200 --rounds 60 --every 60", "a series: one row a minute"),
 )
 
 
@@ -70,6 +73,13 @@ def latency(
     replication_factor: Annotated[
         int, typer.Option("--replication-factor", min=1, help="Of the topic, if it has to be created.")
     ] = 1,
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", min=1, max=100_000, help="Measure so often: a series over time, one row for each."),
+    ] = 1,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0, max=86_400, help="Pause between two rounds.")
+    ] = 60.0,
     command_property: CommandProperty = None,
     more_properties: MoreProperties = None,
     command_config: CommandConfig = None,
@@ -83,6 +93,9 @@ def latency(
     cluster = cluster_of(bootstrap_server, command_config, settings, DEFAULT_TIMEOUT_S)
     copies = _copies(cluster, topic, replication_factor, quiet=json)
     shape = _Shape(record_size, record_key_size, num_headers, record_header_key_size, record_header_size)
+    if rounds > 1:
+        _series(cluster, topic, levels, num_records, shape, settings, rounds=rounds, every_s=every, json=json)
+        return
     runs = {}
     with Screen(f"latency of {topic}", chart=chart and not json) as screen:
         for acks in levels:
@@ -104,6 +117,38 @@ def latency(
     print_table("How long until it is acknowledged, and read", *_latency_rows(runs))
     print_line("")
     print_table("Suitable for", *_verdict_rows(found))
+
+
+def _series(
+    cluster: Cluster,
+    topic: str,
+    levels: Sequence[str],
+    count: int,
+    shape: _Shape,
+    settings: dict[str, str],
+    *,
+    rounds: int,
+    every_s: float,
+    json: bool,
+) -> None:
+    """One row, or one JSON object, for each round and level of acks, as soon as it is measured."""
+    if not json:
+        print_line("time\tacks\tp50 ms\tp95 ms\tp99 ms\tmax ms")
+    for number in range(rounds):
+        if number:
+            time.sleep(every_s)
+        for acks in levels:
+            with Screen(f"latency of {topic}", chart=False) as screen:
+                run = _measure(cluster, topic, acks, count, shape, settings, screen, quiet=True)
+            found = run.end_to_end
+            figures = {
+                f"p{q}_ms": round(found.percentile_us(q) / 1000, 3) for q in (50, 95, 99)
+            } | {"max_ms": round(found.percentile_us(100) / 1000, 3)}  # fmt: skip
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            if json:
+                print_json({"time": now, "acks": acks, "records": count, **figures}, lines=True)
+            else:
+                print_line("\t".join([now, acks, *(f"{value:g}" for value in figures.values())]))
 
 
 class _Shape:
