@@ -88,7 +88,7 @@ async def test_without_the_topic_nobody_is_a_coordinator_and_there_are_no_groups
 
 @simulated(QUICK)
 async def test_other_types_of_coordinators_are_refused_with_a_reason(s: Session) -> None:
-    for key_type in (1, 2, 7):
+    for key_type in (2, 7):
         (found,) = (await s.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]))).coordinators
         assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
         assert found.error_message

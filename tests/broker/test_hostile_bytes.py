@@ -359,8 +359,9 @@ async def test_broken_records_are_refused_wherever_they_are_broken(s: Session) -
             broken[place] ^= 0x55
             answers.add((await s.produce(topic, records=bytes(broken))).error_code)
     assert ErrorCode.NONE not in answers
-    # A flipped bit may make it look like part of a transaction.
-    assert answers <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_REQUEST}
+    # A flipped bit may make it look like part of a transaction, and the request names no transactional id.
+    transactional = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert answers <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_REQUEST, transactional}
     await survives(s)
 
 

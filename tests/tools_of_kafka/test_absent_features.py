@@ -170,9 +170,8 @@ def test_idempotent_producers_are_described(both: Both, name: str) -> None:
 @pytest.mark.parametrize(
     ("entity", "setting", "reason"),
     [
-        ("users --entity-name a", "SCRAM-SHA-256=[password=x]", "SCRAM credentials are not served"),
         ("broker-loggers --entity-name 1", "nothing=DEBUG", "nothing"),
-        ("brokers --entity-name 1", "sasl.jaas.config=x", "TLS, SASL and ACLs are not supported yet"),
+        ("brokers --entity-name 1", "sasl.jaas.config=x", "it cannot change at run time"),
     ],
 )
 def test_what_would_have_no_effect_is_refused_with_the_reason(
@@ -183,6 +182,14 @@ def test_what_would_have_no_effect_is_refused_with_the_reason(
     )
     assert said.code == 1
     assert reason in said.errors
+
+
+def test_scram_credentials_are_set_described_and_removed(both: Both) -> None:
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    both.same("kafka-configs", "--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=4096,password=secret]")
+    both.same("kafka-configs", "--describe", *user)
+    both.same("kafka-configs", "--alter", *user, "--delete-config", "SCRAM-SHA-256")
+    both.same("kafka-configs", "--describe", *user)
 
 
 def test_tools_for_groups_that_are_not_served_say_so(both: Both, name: str) -> None:

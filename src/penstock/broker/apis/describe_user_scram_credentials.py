@@ -34,7 +34,7 @@ def serve(
     # Kafka describes all users for a missing list and for an empty one.
     named = Counter(user.name for user in body.users) if body.users else Counter(dict.fromkeys(infos, 1))
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_result(user, times, infos) for user, times in named.items()]
+        error_message="", results=[_result(user, times, infos) for user, times in named.items()]
     )
 
 
