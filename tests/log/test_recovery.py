@@ -200,6 +200,18 @@ def test_a_batch_with_unexpected_offsets_ends_the_log(position: int, byte: int) 
     assert recovered(disk)[0] == 14
 
 
+@pytest.mark.parametrize("byte", [0, 1, 2, 3])
+def test_an_offset_that_no_index_can_hold_is_damage(byte: int) -> None:
+    """The checksum does not cover the base offset, and the active segment has no end that it must be below."""
+    disk = written()
+    damage(disk, THIRD, SIZE + byte, 0x40)
+    assert recovered(disk)[0] == 22
+    disk = written()
+    damage(disk, THIRD, SIZE + byte, 0x40)
+    with pytest.raises(CorruptLog, match=r"synced up to offset 26"):
+        recovered(disk, recovery_point=26)
+
+
 def test_a_batch_of_an_older_epoch_cannot_follow() -> None:
     """If a truncated tail reappears after newer records, it has an older epoch."""
     disk = written()

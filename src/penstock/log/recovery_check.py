@@ -12,7 +12,7 @@ from penstock.log.config import LogConfig
 from penstock.log.epochs import EpochCache
 from penstock.log.producers import ProducerState
 from penstock.log.scan import BATCHES_PER_VISIT
-from penstock.log.segment import Segment
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, SEQUENCE_MODULUS, BatchHeader
 
 CODEC_MAX = 4
@@ -48,7 +48,8 @@ class Check:
         largest, largest_offset = segment.max_timestamp, segment.max_timestamp_offset
         unindexed_bytes, interval_bytes = segment.unindexed_bytes, self._interval_bytes
         append_ms = self._append_ms
-        segment_end = segment.end_offset
+        # The checksum does not cover the base offset. An index has no room for one that is too far from the segment's.
+        segment_end = min(segment.end_offset, segment.base_offset + RELATIVE_OFFSET_MAX + 1)
         header_end = len(view) - HEADER_SIZE
         end = len(view)
         at = 0
@@ -105,7 +106,7 @@ class Check:
             and header.size_bytes >= HEADER_SIZE
             and header.last_offset_delta >= 0
             and self._segment is not None
-            and header.next_offset <= self._segment.end_offset
+            and header.next_offset <= min(self._segment.end_offset, self._segment.base_offset + RELATIVE_OFFSET_MAX + 1)
         )
 
     def pass_over(self, header: BatchHeader, position: int) -> None:

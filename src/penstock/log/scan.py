@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock.log.index_entries import TIME_ENTRY
 from penstock.log.producers import ProducerState
-from penstock.log.segment import SPAN, SPAN_BYTES, Segment
+from penstock.log.segment import RELATIVE_OFFSET_MAX, SPAN, SPAN_BYTES, Segment
 from penstock.runtime import Runtime
 from penstock.wire.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader
 
@@ -111,15 +111,18 @@ class IndexBuilder:
             size = header.size_bytes
             if size < HEADER_SIZE or at + size > len(view):
                 break
-            # Compaction removed all records of this batch, so its timestamp belongs to no record.
-            if header.max_timestamp > self.max_timestamp and header.records_count:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.last_offset
-            if self._unindexed_bytes > self._interval_bytes:
-                self.offsets.append(header.last_offset - self._base_offset)
-                self.positions.append(position + at)
-                self._add_time()
-                self._unindexed_bytes = 0
+            relative_offset = header.last_offset - self._base_offset
+            # The checksum does not cover the base offset. A batch whose offset is impossible here gets no entries.
+            if 0 <= relative_offset <= RELATIVE_OFFSET_MAX:
+                # Compaction removed all records of a batch without any, so its timestamp belongs to no record.
+                if header.max_timestamp > self.max_timestamp and header.records_count:
+                    self.max_timestamp = header.max_timestamp
+                    self.max_timestamp_offset = header.last_offset
+                if self._unindexed_bytes > self._interval_bytes:
+                    self.offsets.append(relative_offset)
+                    self.positions.append(position + at)
+                    self._add_time()
+                    self._unindexed_bytes = 0
             self._unindexed_bytes += size
             at += size
         return at
