@@ -163,6 +163,7 @@ class TransactionalWorkload:
         self._committed: set[str] = set()
         self._aborted: set[str] = set()
         self._over: dict[str, int] = defaultdict(int)
+        self._last_over: dict[str, str] = {}
         self.problems: list[str] = []
         self._sent = self._acknowledged = 0
         self._seen: dict[Place, Output | None] = {}
@@ -203,7 +204,9 @@ class TransactionalWorkload:
             elif kind == "abort":
                 self._aborted.add(what)
             elif kind == "over":
-                self._over[what.partition(" ")[0]] += 1
+                kind, _, why = what.partition(" ")
+                self._over[kind] += 1
+                self._last_over[kind] = why
 
     def problem(self, text: str) -> None:
         with self._lock:
@@ -237,6 +240,8 @@ class TransactionalWorkload:
             self._check()
         except KafkaException as error:
             self.problem(f"the topics of the {self.kind} cannot be read: {error.args[0].str()}")
+        for cause, times in sorted(self._over.items()):
+            tell(f"workers started over {times} times because of {cause}, the last time: {self._last_over[cause]}")
 
     def stop(self) -> None:
         self._ending = True

@@ -46,7 +46,6 @@ from penstock.wire.records import (
 
 LENGTH_POSITION = 8
 ATTRIBUTES_LOW_POSITION = CRC_POSITION + 5
-TRANSACTIONS_ARE_MISSING = "transactions are not served by this version of Penstock: unset transactional.id"
 
 _int = Struct(">i").unpack_from
 
