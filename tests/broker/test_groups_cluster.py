@@ -9,6 +9,7 @@ from penstock.metadata import CONSUMER_OFFSETS
 from penstock.sim.cluster import BROKER, CONTROLLER, SimCluster
 from penstock.wire.errors import ErrorCode
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -29,7 +30,11 @@ def coordinator(cluster: SimCluster) -> int:
     def found() -> bool:
         at = next(node.node_id for node in cluster.live if node.is_broker)
         answers.append(ask(cluster, at, FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators[0])
-        return answers[-1].error_code == ErrorCode.NONE
+        if answers[-1].error_code != ErrorCode.NONE:
+            return False
+        # That broker may hear a little later that it leads.
+        known = ask(cluster, answers[-1].node_id, HeartbeatRequest(group_id="g", member_id="m"), 4).error_code
+        return known not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     while not found():
         cluster.world.run(50)

@@ -334,6 +334,7 @@ def test_a_false_leader_ends_no_node_and_leaves_nothing_behind(seed: int) -> Non
         assert all(node.is_alive for node in cluster.nodes)
         host.kill()
         cluster.await_controller()
+        cluster.world.run(1_000)  # a node may not have heard of the topic before
         for node in cluster.nodes:
             assert node.image.topic_names() == ["t"]
             assert sorted(node.image.brokers) == [1, 2, 3]

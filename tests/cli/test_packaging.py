@@ -36,7 +36,7 @@ def test_the_extras_that_messages_name_exist() -> None:
         for file in ROOT.glob("src/**/*.py")
         for extra in re.findall(r"install_command\(['\"](\w+)['\"]\)", file.read_text(encoding="utf-8"))
     }
-    assert named == {"spark", "java", "postgres", "redis"}
+    assert named == {"forecast", "spark", "java", "postgres", "redis"}
     assert named <= set(PROJECT["optional-dependencies"])
 
 

@@ -92,6 +92,7 @@ def test_kafka_reads_our_metadata_log(dumps: dict[str, str]) -> None:
     assert record_types(text) == [
         "FEATURE_LEVEL_RECORD",
         "FEATURE_LEVEL_RECORD",
+        "FEATURE_LEVEL_RECORD",
         "REGISTER_BROKER_RECORD",
         "REGISTER_BROKER_RECORD",
         "TOPIC_RECORD",
@@ -120,6 +121,7 @@ def test_kafka_reads_our_metadata_log(dumps: dict[str, str]) -> None:
 def test_kafka_reads_our_snapshots(dumps: dict[str, str]) -> None:
     text = dumps[snapshot_name(SNAPSHOT)]
     assert record_types(text) == [
+        "FEATURE_LEVEL_RECORD",
         "FEATURE_LEVEL_RECORD",
         "FEATURE_LEVEL_RECORD",
         "REGISTER_BROKER_RECORD",

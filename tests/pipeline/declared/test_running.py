@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from penstock.client import ClientError
 from penstock.pipeline import PipelineError, load_pipeline, read_table, run_pipeline, validate
 from penstock.pipeline.checking import check_cluster, check_plan
 from penstock.pipeline.checkpoints import HadoopDirectory
@@ -285,12 +286,21 @@ def d(orders):
     assert len(found) == 3
 
 
-def test_topics_and_transactions_are_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_topics_and_transactions_are_asked_for(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.create("orders", "big")
-    found: list[Problem] = check_cluster(load_pipeline(write(tmp_path, SHOP, cluster, "exactly-once")))
+    pipeline = load_pipeline(write(tmp_path, SHOP, cluster, "exactly-once"))
+    (missing,) = check_cluster(pipeline)
+    assert f"there is no topic {cluster.name}.dead at {cluster.bootstrap}" in missing.message
+    assert f"penstock topics create {cluster.name}.dead" in missing.fix
+
+    def none(*_: object) -> None:
+        raise ClientError("there is no coordinator of transactions")
+
+    monkeypatch.setattr("penstock.pipeline.checking.Cluster.coordinator", none)
+    found: list[Problem] = check_cluster(pipeline)
     messages = [one.message for one in found]
-    assert f"there is no topic {cluster.name}.dead at {cluster.bootstrap}" in messages[0]
-    assert f"penstock topics create {cluster.name}.dead" in found[0].fix
     assert any("big is to be written exactly once" in message for message in messages)
     assert any("dead letters of orders" in message for message in messages)
     assert "at-least-once" in found[1].fix
