@@ -12,9 +12,9 @@ from penstock.cli import exit_codes
 
 def test_one_look_tells_topics_brokers_and_groups(on: Run, topic: str) -> None:
     assert on("topics", "create", topic, "--partitions", 2).code == 0
-    assert on("produce", topic, stdin="a\nb\nc\n").code == 0
+    assert on("produce", topic, "-p", 0, stdin="a\nb\nc\n").code == 0
     assert on("consume", topic, "--from-beginning", "--group", topic, "--max-messages", 1).code == 0
-    assert on("produce", topic, stdin="d\n" * 50).code == 0
+    assert on("produce", topic, "-p", 0, stdin="d\n" * 50).code == 0
     result = on("monitor", "--once", "--json", "--no-write")
     assert result.code == 0, result.messages
     found = {(one["kind"], one["name"], one["metric"]): one["value"] for one in json.loads(result.output)}

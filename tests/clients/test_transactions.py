@@ -101,6 +101,7 @@ def read_process_write(bootstrap: str, source: str, sink: str, name: str) -> Non
             producer.produce(sink, tag + value, partition=number % 2)
         position = consumer.position(consumer.assignment())
         producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), TIMEOUT_S)
+        assert producer.flush(TIMEOUT_S) == 0  # an abort drops records that were not sent yet
         (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
 
     transact(old, b"a", commit=False)
