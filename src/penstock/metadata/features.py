@@ -10,7 +10,7 @@ Names and numbers are Kafka's. A node refuses a level that it does not know: see
 - `kraft.version` 1 (KIP-853): voters with directory ids, in the log. The quorum keeps it in a record of its own.
 - `group.version` 1 (KIP-848): the consumer protocol. Every release supports it, so no record states it.
 
-- `penstock.security.version` 1: records of ACLs, SCRAM credentials, client quotas and delegation tokens. The name is
+- `penstock.security.version` 1: records of ACLs, SCRAM credentials and client quotas. The name is
   ours: Kafka has these records in every `metadata.version` of 4.x, but nodes of earlier releases of Penstock stop at
   them. The controller raises it with the first such record (`security_level`), so a cluster that uses none of them
   stays readable for the release before.
